@@ -13,6 +13,7 @@ from sqlstream.errors import StatementWarning, UnboundedState
 from sqlstream.logical.plan.batch_order import divided
 from sqlstream.logical.plan.bounds import unbounded
 from sqlstream.logical.plan.explain import logical_text
+from sqlstream.logical.plan.session_joins import unaligned
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
@@ -39,12 +40,13 @@ class PlannedJob:
 
     @property
     def warnings(self) -> tuple[UnboundedState | StatementWarning, ...]:
-        """Warnings for the job's owner: state that grows without a bound, results that depend on the division into batches.
+        """Warnings for the job's owner: unbounded state, results that depend on the division into batches, joins without matches.
 
-        The former are left out if 'sqlstream.unbounded-state' is 'allow'.
+        The first are left out if 'sqlstream.unbounded-state' is 'allow'.
         """
         allows = self.options.text("sqlstream.unbounded-state").lower() == "allow"
-        return (*(() if allows else unbounded(self.optimized, is_bounded)), *divided(self.optimized))
+        growing = () if allows else unbounded(self.optimized, is_bounded)
+        return (*growing, *divided(self.optimized), *unaligned(self.optimized))
 
     @property
     def sql(self) -> str:

@@ -41,8 +41,13 @@ def check_files(table: Table, files: Iterable[str]) -> None:
     if not table.within:
         return
     if (found := outside((file for file in files if not is_remote(file)), table.within)) is not None:
-        raise DataError(
-            f'"{found}" of table "{table.name}" leads outside of where its files may be',
-            table.span,
-            hint="Put a copy there instead of a link, or have an admin declare the table in the project's catalog.",
-        )
+        raise leads_outside(table, found)
+
+
+def leads_outside(table: Table, place: str) -> DataError:
+    """Return the error for people about a file of a table that is outside of `table.within`."""
+    return DataError(
+        f'"{place}" of table "{table.name}" leads outside of where its files may be',
+        table.span,
+        hint="Put a copy there instead of a link, or have an admin declare the table in the project's catalog.",
+    )

@@ -184,8 +184,8 @@ def is_bounded(table: Table) -> bool:
 def usable(table: Table) -> Table:
     """Return a declared table as its connector prepares it.
 
-    An error of the connector, such as a missing package, becomes the table's `problem`, so that only statements that use the
-    table fail.
+    An error of the connector becomes the table's `problem`, so that only statements that use the table fail. It depends on the
+    machine, also where it is about an option: on the packages, libraries, Python classes and certificates that are there.
     """
     try:
         return connector_of(table).prepare(table)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import duckdb
 
-from sqlstream.duck.text_files import malformed_line
+from sqlstream.duck.text_files import PACKINGS, WHOLE, malformed_line, packed_fault
 from sqlstream.errors import QueryError, SourceText, Span, missing, nearest, sql_types
 
 # The last lines of a message with a place in the text: `LINE 2: ...text of the line...`, and carets below.
@@ -44,6 +44,14 @@ _CSV_FAULTS = (
 )
 # The error of sqlstream's own reader about a row.
 _CSV_RECORD = re.compile(r'(?P<place>row \d+ of file ".+?") is malformed: (?P<why>.+)', re.DOTALL)
+# Errors of DuckDB, and of Arrow in sqlstream's own readers, about compressed files; and of DuckDB about other compressions.
+_PACKED_FILE = re.compile(r"(?P<why>Unexpected end of GZIP stream|Input is not a GZIP stream)[^:]*: (?P<path>.+)")
+_UNREAD_FILE = re.compile(
+    r'file "(?P<path>[^"\n]+)" cannot be read: (?P<why>.+?)(?:\. Detail: Python exception|$)', re.MULTILINE
+)
+_OTHER_PACKING = re.compile(r'compression type is not supported .*?from the name of "(?P<path>[^"\n]+)"', re.DOTALL)
+# The error of sqlstream's SQL about a value of JSON.
+_MALFORMED_FILE = re.compile(r'file "(?P<path>.+?)" is malformed: (?P<why>.+)', re.DOTALL)
 _CSV_FIELDS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 _LEAVE_OUT = "Set 'csv.ignore-parse-errors' = 'true' where the table is declared, to leave out such rows."
 _SEGMENT = re.compile(r"/data/\d+/[^/]+\.parquet$")
@@ -108,14 +116,25 @@ def translate(
             return QueryError("the state changed while it was read", hint="Run the query again.")
         return QueryError(f'file "{path}" does not exist', span)
     if match := _DAMAGED_FILE.search(text):
-        return QueryError(f'file "{match["path"]}" is damaged', detail=f"{match['why'][:1].upper()}{match['why'][1:]}.")
+        return QueryError(
+            f'file "{match["path"]}" is damaged', detail=f"{match['why'][:1].upper()}{match['why'][1:]}.", hint=WHOLE
+        )
+    if match := _PACKED_FILE.search(text) or _UNREAD_FILE.search(text):
+        return _not_whole(match["path"], match["why"])
+    if match := _OTHER_PACKING.search(text):
+        return QueryError(f'file "{match["path"]}" is compressed in a way that cannot be read', hint=PACKINGS)
     if match := _CSV_RECORD.fullmatch(text):
         return QueryError(f"{match['place']} is malformed", detail=f"{match['why']}.", hint=_LEAVE_OUT)
+    if match := _MALFORMED_FILE.fullmatch(text):
+        return QueryError(f'file "{match["path"]}" has a malformed row', detail=f"{match['why']}.")
     if match := _CSV_FILE.search(text):
         return _of_csv(text, match[1])
     if match := _MALFORMED_JSON.search(text):
         # DuckDB names the line after the malformed one.
-        line, fault = malformed_line(match[1])
+        try:
+            line, fault = malformed_line(match[1])
+        except OSError as damaged:
+            return _not_whole(match[1], str(damaged))
         return QueryError(f'line {line} of file "{match[1]}" is malformed', detail=fault)
     if match := _UNFIT_JSON.search(text):
         fault = f"{match[3][:1].upper()}{sql_types(match[3][1:])}."
@@ -123,6 +142,11 @@ def translate(
     first, _, rest = sql_types(text).partition("\n")
     message = first[:1].lower() + first[1:] if not first[:2].isupper() else first
     return QueryError(message.rstrip(" .!"), span, detail=rest.strip() or None)
+
+
+def _not_whole(path: str, why: str) -> QueryError:
+    message = f'file "{path}" is incomplete, or not compressed as its name says'
+    return QueryError(message, detail=packed_fault(why), hint=WHOLE)
 
 
 def _of_csv(text: str, path: str) -> QueryError:

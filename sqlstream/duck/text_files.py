@@ -56,6 +56,25 @@ def sentence(text: str) -> str:
     return first[:1].upper() + first[1:].rstrip(".") + "." if first else ""
 
 
+# The hint about incomplete files.
+WHOLE = "Write files under a name that starts with a dot and rename them when they are complete."
+# The hint about files of other compressions.
+PACKINGS = "Compress them with gzip or zstd, under a name that ends with .gz or .zst."
+_CUT = re.compile("truncated|end of", re.IGNORECASE)
+_OTHERWISE = re.compile("not a gzip|header|frame descriptor|not bz2", re.IGNORECASE)
+
+
+def packed_fault(text: str) -> str:
+    """Return a sentence that says why a compressed file cannot be read, from an error of DuckDB or Arrow.
+
+    >>> packed_fault("Unexpected end of GZIP stream: a.gz"), packed_fault("zlib inflate failed: incorrect data check")
+    ('It ends within its compressed data.', 'Its compressed data is damaged.')
+    """
+    if _CUT.search(text):
+        return "It ends within its compressed data."
+    return "It does not begin as such a file does." if _OTHERWISE.search(text) else "Its compressed data is damaged."
+
+
 # The bytes that DuckDB's JSON reader has room for, with its default maximum_object_size.
 LIMIT = 32 << 20
 

@@ -7,17 +7,19 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from sqlstream.errors import JobError, OutageError, SqlStreamError
 from sqlstream.jobs.restart_strategies import Attempt, RestartStrategy
 from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.engine import Run
-from sqlstream.runtime.job_thread import MOST_WARNINGS
+from sqlstream.runtime.job_thread import ASK_SECONDS, MOST_WARNINGS
 from sqlstream.units import Duration, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.restarts import Restart, add_restart
+from sqlstream.warehouse.restarts import KEPT, Restart, add_restarts
 from sqlstream.warehouse.status import (
     FAILED,
     RESTARTING,
@@ -36,6 +38,8 @@ class RestartingRun:
 
     `attempt` returns a run that continues after the last committed batch. It is called first by the constructor, so an error at
     the start of the job is raised to the caller.
+
+    The store of the warehouse may be what does not answer: a status that cannot be written becomes a warning, and ends nothing.
     """
 
     def __init__(
@@ -55,6 +59,9 @@ class RestartingRun:
         self._began = now()
         # Bounded, because a caller need not take them.
         self._warnings: deque[str] = deque(maxlen=MOST_WARNINGS)
+        # Restarts that are not recorded yet.
+        self._unrecorded: deque[Restart] = deque(maxlen=KEPT)
+        self._asked_at = float("-inf")
         self._stop_requested = threading.Event()
         self._drain_requested = False
         self._waits = False
@@ -165,22 +172,61 @@ class RestartingRun:
 
     def _wait(self, error: SqlStreamError, pause: float) -> None:
         """Record the restart, and wait for the pause, in seconds, or until a stop is requested."""
-        made = Restart(now(), self.totals.version, error.render(), Duration(round(pause * 1e6)), self._strategy.limits)
-        number = add_restart(self._fs, self._paths, made)
-        self._warnings.append(f"{error.message}; restart {number} in {pause:.1f} s, after the last committed batch")
-        self._waits = True
-        self._write_status(RESTARTING, error)
         deadline = time.monotonic() + pause
+        self._waits = True
+        limits = self._strategy.limits
+        self._unrecorded.append(
+            Restart(now(), self.totals.version, error.render(), Duration(round(pause * 1e6)), limits)
+        )
+        number = self._record_restarts()
+        which = "restart" if number is None else f"restart {number}"
+        self._warnings.append(f"{error.message}; {which} in {pause:.1f} s, after the last committed batch")
+        with self._warned():
+            check_held(self._paths)
+            self._write_status(RESTARTING, error)
         while (left := deadline - time.monotonic()) > 0 and not self._is_asked_to_stop():
             time.sleep(min(_POLL_SECONDS, left))
 
+    def _record_restarts(self) -> int | None:
+        """Record the restarts that the warehouse lacks; return the number of restarts so far, None if nothing was recorded."""
+        number = None
+        if self._unrecorded:
+            with self._warned():
+                check_held(self._paths)
+                number = add_restarts(self._fs, self._paths, *self._unrecorded)
+                self._unrecorded.clear()
+        return number
+
+    @contextmanager
+    def _warned(self) -> Iterator[None]:
+        """Turn an error of the warehouse into a warning."""
+        try:
+            yield
+        except (SqlStreamError, OSError) as error:
+            message = error.message if isinstance(error, SqlStreamError) else str(error)
+            self._warnings.append(f'the status of job "{self._paths.name}" was not written: {message}')
+
     def _is_asked_to_stop(self) -> bool:
-        return self._stop_requested.is_set() or requested_stop(self._fs, self._paths) is not None
+        """Whether a stop is requested. A store is asked once a second, as each look is a request."""
+        if self._stop_requested.is_set():
+            return True
+        moment = time.monotonic()
+        if not self._fs.local and moment - self._asked_at < ASK_SECONDS:
+            return False
+        self._asked_at = moment
+        try:
+            if requested_stop(self._fs, self._paths) is not None:
+                self._stop_requested.set()
+        except (SqlStreamError, OSError):
+            # The next attempt says what is wrong.
+            return False
+        return self._stop_requested.is_set()
 
     def _begin_again(self) -> SqlStreamError | None:
         """Start the next attempt. Return a covered error of its start; any other error ends the job."""
         self._warnings.extend(self._run.take_warnings())
         try:
+            check_held(self._paths)
             run = self._new_run()
         except SqlStreamError as error:
             if isinstance(error, self._covered):
@@ -194,13 +240,17 @@ class RestartingRun:
         if self._stop_requested.is_set():
             run.request_stop(drain=self._drain_requested)
         run.start()
+        self._record_restarts()
         return None
 
     def _end(self, state: str, error: SqlStreamError | None) -> None:
         self._ended = state, error
         self._waits = False
-        self._fs.delete(self._paths.stop)
-        self._write_status(state, error)
+        with self._warned():
+            # What another process runs by now says itself how it does.
+            check_held(self._paths)
+            self._fs.delete(self._paths.stop)
+            self._write_status(state, error)
 
     def _write_status(self, state: str, error: SqlStreamError | None) -> None:
         text = error.render() if error else None

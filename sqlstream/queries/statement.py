@@ -17,10 +17,13 @@ from typing import Any
 import duckdb
 
 from sqlstream.duck.errors import translate
+from sqlstream.duck.numbers import GREATEST, TOO_LARGE, is_too_large
 from sqlstream.errors import QueryError, SourceText, Span, missing
 
 ALLOWED = "Write one SELECT, WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN statement."
 
+# How numbers begin.
+_DIGITS = tuple(".0123456789")
 _QUERY_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 
 # Table functions that only read. Functions that run SQL from a string are missing, because the relations and effects of that SQL
@@ -147,6 +150,9 @@ def parse_statement(
     """
     own = frozenset(name.lower() for name in table_functions)
     tokens = tokenize(source.text)
+    for token in tokens:
+        if token.text[:1] in _DIGITS and is_too_large(token.text):
+            raise QueryError(TOO_LARGE, Span(source, token.start, token.end), hint=GREATEST)
     calls = tuple(_calls(source, tokens))
     travels = tuple(_time_travels(source, tokens))
     text = source.text

@@ -321,18 +321,22 @@ class JobThread(threading.Thread, ABC):
             except Exception as e:
                 self.cause = self.cause or e
         try:
+            check_held(self.paths)
             if requested_stop(self.fs, self.paths) is not None:
                 self._stop_requested.set()
             self.fs.delete(self.paths.stop)
-        except SqlStreamError as e:
+        except Exception as e:
             # A store that is away: the job ends all the same.
             self.cause = self.cause or e
         if not isinstance(self.error, self.untold):
             try:
+                # A job that another process has taken over has its status from there.
+                check_held(self.paths)
                 self._write_status(state)
-            except SqlStreamError as e:
-                # A full disk: the first error is the one to tell.
-                state, self.error = FAILED, self.error or e
+            except Exception as e:
+                # A full disk, a store that is away: the first error is the one to tell.
+                explained = e if isinstance(e, SqlStreamError) else JobError(_first_line(e))
+                state, self.error = FAILED, self.error or explained
         # Only now: who sees here that the job has ended sees it in the warehouse, too.
         self.state = state
 

@@ -104,6 +104,12 @@ class _Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self._connections.answered(scope.get("client"))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             self._check_host(headers)

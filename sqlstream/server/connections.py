@@ -9,6 +9,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import uvicorn
@@ -23,6 +24,8 @@ _WANTED_FILES = 65_536
 MOST_STRANGERS = 128
 # The seconds in which a client must show one, including the handshake of TLS and the headers of a request.
 STRANGER_SECONDS = 20.0
+# The seconds in which the headers of each further request must come. uvicorn closes an idle connection sooner.
+HEADER_SECONDS = 20.0
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 Peer: TypeAlias = tuple[str, int]
 
@@ -44,6 +47,15 @@ def most_files() -> int:
     return count
 
 
+@dataclass
+class _Client:
+    """A connection whose client has shown a token. `requests` are being answered; `waits_since` is when the last answer ended."""
+
+    connection: socket.socket
+    requests: int = 0
+    waits_since: float = 0.0
+
+
 class Connections:
     """The open connections of strangers, and of clients that have shown a token. For one thread only."""
 
@@ -51,7 +63,7 @@ class Connections:
         self._most, self._clock = most, clock
         # (socket, time of its start in seconds), the oldest first.
         self._strangers: dict[Peer, tuple[socket.socket, float]] = {}
-        self._clients: dict[Peer, socket.socket] = {}
+        self._clients: dict[Peer, _Client] = {}
 
     @property
     def strangers(self) -> int:
@@ -65,7 +77,7 @@ class Connections:
         if len(self._strangers) >= MOST_STRANGERS:
             self._drop_oldest()
         if len(self._strangers) + len(self._clients) >= self._most:
-            self._clients = {peer: one for peer, one in self._clients.items() if one.fileno() >= 0}
+            self._forget_closed_clients()
             if len(self._strangers) + len(self._clients) >= self._most:
                 if not self._strangers:
                     return False
@@ -74,26 +86,49 @@ class Connections:
         return True
 
     def know(self, address: Any) -> None:
-        """Record that the client at an address has shown a token, or needs none."""
-        if address is not None and (stranger := self._strangers.pop(_peer(address), None)) is not None:
-            self._clients[_peer(address)] = stranger[0]
+        """Record that the client at an address has shown a token, or needs none, in a request that is now answered."""
+        if address is None:
+            return
+        peer = _peer(address)
+        if (stranger := self._strangers.pop(peer, None)) is not None:
+            self._clients[peer] = _Client(stranger[0])
+        if (client := self._clients.get(peer)) is not None:
+            client.requests += 1
+
+    def answered(self, address: Any) -> None:
+        """Record that a request of the client at an address was answered."""
+        if address is not None and (client := self._clients.get(_peer(address))) is not None:
+            client.requests = max(client.requests - 1, 0)
+            client.waits_since = self._clock()
 
     def sweep(self) -> None:
-        """Close the connections of strangers that are too old, and remove those that have ended."""
+        """Close connections on which a token, or the headers of a request, take too long, and remove those that have ended."""
         self._forget_closed_strangers()
-        self._clients = {peer: one for peer, one in self._clients.items() if one.fileno() >= 0}
-        oldest = self._clock() - STRANGER_SECONDS
-        while self._strangers and next(iter(self._strangers.values()))[1] < oldest:
+        self._forget_closed_clients()
+        moment = self._clock()
+        while self._strangers and next(iter(self._strangers.values()))[1] < moment - STRANGER_SECONDS:
             self._drop_oldest()
+        for peer, client in list(self._clients.items()):
+            if not client.requests and client.waits_since < moment - HEADER_SECONDS:
+                del self._clients[peer]
+                # The client may still read its last answer.
+                _end(client.connection, socket.SHUT_RD)
 
     def _forget_closed_strangers(self) -> None:
         self._strangers = {peer: one for peer, one in self._strangers.items() if one[0].fileno() >= 0}
 
+    def _forget_closed_clients(self) -> None:
+        self._clients = {peer: one for peer, one in self._clients.items() if one.connection.fileno() >= 0}
+
     def _drop_oldest(self) -> None:
         connection, _ = self._strangers.pop(next(iter(self._strangers)))
-        # Its reader notices the end, and closes it.
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
+        _end(connection)
+
+
+def _end(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
+    """Shut a connection down: its reader notices the end, and closes it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(how)
 
 
 def _peer(address: Any) -> Peer:

@@ -28,7 +28,7 @@ from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.log_files import delete_log, rotate
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.process_folders import user_folder
-from sqlstream.warehouse.restarts import Restart, add_restart
+from sqlstream.warehouse.restarts import Restart, add_restarts
 from sqlstream.warehouse.status import (
     DRAINED,
     FAILED,
@@ -313,7 +313,7 @@ class Supervisor:
         if status is not None and status.state == LOST:
             version = last_committed(self._warehouse.fs, paths)
             version = -1 if version is None else version
-            add_restart(self._warehouse.fs, paths, Restart(now(), version, message, pause, strategy.limits))
+            add_restarts(self._warehouse.fs, paths, Restart(now(), version, message, pause, strategy.limits))
 
     def _asked_to_end(self, one: Supervised) -> list[str]:
         """Return the jobs that were asked to end while they wait for a restart."""

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator
 
 from sqlglot import Dialect
 from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
+from sqlstream.duck.numbers import GREATEST, TOO_LARGE, is_too_large
 from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError
 from sqlstream.sql.hints import HINT, OPTIONS, is_behind_select
 
@@ -54,6 +55,8 @@ def tokenize(source: SourceText, dialect: Dialect) -> list[Token]:
         if token.text == "!" and text[token.end + 1 : token.end + 2] != "~" and text[token.start] == "!":
             span = Span(source, token.start, token.end + 1)
             raise UnsupportedError("the operator !", span, hint="Write factorial(x) or NOT x.")
+        if token.token_type == TokenType.NUMBER and is_too_large(token.text):
+            raise ParseError(TOO_LARGE, Span(source, token.start, token.end + 1), hint=GREATEST)
     return tokens
 
 

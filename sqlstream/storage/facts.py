@@ -86,7 +86,7 @@ SOURCE_FACTS = (
     _count(
         "bytes",
         "bytes",
-        "bytes read: of files as they are stored, of messages their values",
+        "bytes read: files as they are stored; keys, values and headers of messages",
         "source_bytes",
         "bytes_in",
     ),

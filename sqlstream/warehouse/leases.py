@@ -5,8 +5,9 @@ competing processes gets it. Clocks of two hosts are never compared: a process t
 the lease has been renewed, which means that the job is being run, or has not changed for as long as a lease lasts; then the
 process takes it.
 
-A holder that could not renew its lease in time commits nothing more: its job fails. It may be suspended between this check and
-the commit; so a commit is only written if there is none.
+A holder that could not renew its lease in time commits nothing until it has renewed it, which succeeds if no other process has
+taken the lease; otherwise its job fails. It may be suspended between this check and the commit; so a commit is only written if
+there is none.
 
 The lease of a deleted job is deleted, too. Stores cannot delete on a condition, so the holder first writes that the lease
 `goes`, and other processes leave the lease alone for as long as a lease lasts.
@@ -106,7 +107,9 @@ class Lease(JobLock):
             unchanged_since = moment if tag != before else unchanged_since
             before = tag
             lasts = found.seconds if found is not None else lease._seconds
-            held = _is_held(found, session)
+            # A lease that has changed is another one.
+            is_abandoned = tag is not None and tag == _abandoned.get(job.root)
+            held = False if is_abandoned else _is_held(found, session)
             if tag is None or held is False or (held is None and moment - unchanged_since > lasts):
                 with contextlib.suppress(Changed):
                     lease._write(tag)
@@ -137,6 +140,7 @@ class Lease(JobLock):
         self._valid_until = began + self._seconds - min(_MARGIN, self._seconds / 4)
 
     def _begin(self) -> None:
+        _abandoned.pop(self._job.root, None)
         _held[self._job.root] = self
         threading.Thread(target=self._renew, name=f"lease-{self._job.name}", daemon=True).start()
 
@@ -159,6 +163,21 @@ class Lease(JobLock):
         """Whether another process may have taken the lease."""
         return self._lost or _clock() > self._valid_until
 
+    def renew(self) -> None:
+        """Renew the lease if it may have ended. Raises JobError if another process has taken it."""
+        if not self.is_lost:
+            return
+        with self._changing:
+            if self._ended or not self.is_lost:
+                return
+            try:
+                if not self._lost:
+                    self._write(self._tag)
+            except (Changed, FileNotFoundError):
+                self._lost = True
+            if self._lost:
+                raise taken_over(self._job)
+
     def release(self) -> None:
         """Release the lease, unless it is lost; delete it if the job was deleted."""
         self._wake.set()
@@ -171,16 +190,29 @@ class Lease(JobLock):
             if self._lost:
                 return
             with contextlib.suppress(Changed, FileNotFoundError):
-                if self._store.entries(self._job.root) != ["lock"]:
-                    self._write(self._tag, free=True)
-                    return
-                self._write(self._tag, goes=True)
-                # If this process has been suspended since, it would delete the lease of another one.
-                if _clock() < self._valid_until:
-                    self._store.delete(self._job.lock)
+                self._give_back()
+
+    def _give_back(self) -> None:
+        """Free the lease, or delete it if nothing else of the job is left. Without an answer of the store it ends by itself."""
+        try:
+            if self._store.entries(self._job.root) != ["lock"]:
+                self._write(self._tag, free=True)
+                return
+        except SqlStreamError:
+            # This process need not wait for its end.
+            if self._tag is not None:
+                _abandoned[self._job.root] = self._tag
+            return
+        with contextlib.suppress(SqlStreamError):
+            self._write(self._tag, goes=True)
+            # If this process has been suspended since, it would delete the lease of another one.
+            if _clock() < self._valid_until:
+                self._store.delete(self._job.lock)
 
 
 _held: dict[str, Lease] = {}
+# The leases that this process could not release, by the folder of the job.
+_abandoned: dict[str, Tag] = {}
 
 
 def lock_job(
@@ -198,10 +230,13 @@ def lock_job(
 
 
 def check_held(job: JobPaths) -> None:
-    """Raise JobError when this process runs a job, and another process may have taken the job's lease."""
-    lease = _held.get(job.root)
-    if lease is not None and lease.is_lost:
-        raise taken_over(job)
+    """Raise JobError when this process runs a job, and another process has taken the job's lease.
+
+    A lease that was not renewed in time, and that no other process has taken, is renewed. Raises OutageError if the store does
+    not answer.
+    """
+    if (lease := _held.get(job.root)) is not None:
+        lease.renew()
 
 
 def taken_over(job: JobPaths) -> JobError:

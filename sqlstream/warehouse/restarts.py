@@ -39,9 +39,9 @@ def read_restarts(fs: Filesystem, job: JobPaths) -> Restarts:
         return Restarts()
 
 
-def add_restart(fs: Filesystem, job: JobPaths, restart: Restart) -> int:
-    """Record a restart; return the number of restarts so far, with this one."""
+def add_restarts(fs: Filesystem, job: JobPaths, *restarts: Restart) -> int:
+    """Record restarts, oldest first; return the number of restarts so far, with these."""
     found = read_restarts(fs, job)
-    made = Restarts(found.count + 1, (*found.last, restart)[-KEPT:])
+    made = Restarts(found.count + len(restarts), (*found.last, *restarts)[-KEPT:])
     write_sealed(fs, job.restarts, made.to_json())
     return made.count

@@ -290,7 +290,7 @@ class StoreFilesystem(Filesystem):
     def open_ranges(self, path: str) -> IO[bytes]:
         """Open a file to read small parts of it."""
         with store_errors(path):
-            return BufferedReader(_Ranges(_obstore().open_reader(self._store, self._key(path))), _PIECE)
+            return BufferedReader(_Ranges(path, _obstore().open_reader(self._store, self._key(path))), _PIECE)
 
     def leftovers(self, directory: str) -> list[FileInfo]:
         # A file exists only when its put is complete.
@@ -352,11 +352,12 @@ def _info(found: Mapping[str, Any]) -> FileInfo:
 class _Ranges(RawIOBase):
     """A reader of obstore, as a raw stream of Python."""
 
-    def __init__(self, reader: Any):
-        self._reader = reader
+    def __init__(self, path: str, reader: Any):
+        self._path, self._reader = path, reader
 
     def readinto(self, buffer: Any) -> int:
-        data = bytes(self._reader.read(len(buffer)))
+        with store_errors(self._path):
+            data = bytes(self._reader.read(len(buffer)))
         buffer[: len(data)] = data
         return len(data)
 
@@ -379,9 +380,10 @@ def store_errors(path: str) -> Iterator[None]:
     found = _obstore().exceptions
     try:
         yield
-    except (found.AlreadyExistsError, found.PreconditionError):
+    except (FileNotFoundError, found.AlreadyExistsError, found.PreconditionError):
         raise
-    except found.BaseError as error:
+    except (found.BaseError, OSError) as error:
+        # An answer that breaks off is an OSError.
         raise _explained(path, error) from error
 
 

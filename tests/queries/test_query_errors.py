@@ -27,6 +27,16 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> SmallJob:
 
 CASES = [
     (
+        "SELECT k, -1.5e400 AS x FROM counts",
+        """\
+        error: the number is too large
+          --> query:1:12
+           |
+         1 | SELECT k, -1.5e400 AS x FROM counts
+           |            ^^^^^^^
+        hint: The greatest DOUBLE is about 1.8e308. Infinity is CAST('Infinity' AS DOUBLE).""",
+    ),
+    (
         "DROP TABLE counts",
         """\
         error: DROP is not a query

@@ -110,6 +110,34 @@ def test_of_many_strangers_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> Non
         assert is_over(late)
 
 
+def test_a_client_has_as_much_time_for_each_request() -> None:
+    clock = Clock()
+    with listening() as server, contextlib.ExitStack() as stack:
+        known = server.connections = Connections(4, clock)
+        clients = []
+        for _ in range(3):
+            clients.append(stack.enter_context(socket.create_connection(server.getsockname())))
+            stack.enter_context(server.accept()[0])
+        slow, busy, next_one = clients
+        for client in clients:
+            known.know(client.getsockname())
+        # A request that came while another one was answered.
+        known.know(busy.getsockname())
+        for client in clients:
+            known.answered(client.getsockname())
+        clock.now = connections.HEADER_SECONDS - 1
+        known.know(next_one.getsockname())
+        known.answered(next_one.getsockname())
+        clock.now = connections.HEADER_SECONDS + 1
+        known.sweep()
+        assert {*known._clients} == {busy.getsockname(), next_one.getsockname()}
+        clock.now += connections.HEADER_SECONDS
+        known.sweep()
+        assert {*known._clients} == {busy.getsockname()}
+        assert slow.getsockname() not in known._clients
+        assert known.strangers == 0
+
+
 def test_a_connection_for_which_no_file_can_be_opened_is_closed() -> None:
     # In a process of its own, which has few files.
     program = f"""
@@ -179,6 +207,39 @@ def test_idle_connections_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.Mo
                 said += part
             assert b"connection: close" in said.lower()
         assert httpx.get(f"{url}/v1/jobs", timeout=60).status_code == 401
+
+
+def test_headers_that_dribble_keep_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
+    (tmp_path / "catalog").mkdir()
+    tokens = Tokens(((sha256(TOKEN.encode()).digest(), Role.READ),))
+    with serving(replace(settings_of(tmp_path), tokens=tokens)) as (url, _), contextlib.ExitStack() as stack:
+        address = urlsplit(url)
+
+        def asked(path: str) -> socket.socket:
+            client = stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=60))
+            client.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+            )
+            assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+            return client
+
+        stream = asked("/v1/events")
+        client, ended = asked("/v1/jobs"), threading.Event()
+        client.sendall(b"GET /v1/jobs HTTP/1.1\r\nX: ")
+        dribble = threading.Thread(target=_dribble, args=(client, ended, False))
+        dribble.start()
+        with contextlib.suppress(ConnectionResetError):
+            while client.recv(1000):
+                pass
+        ended.set()
+        dribble.join()
+        # An answer that goes on is no request that does not come.
+        stream.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while stream.recv(1000):
+                pass
+            raise AssertionError("the stream has ended")
 
 
 def test_idle_connections_of_postgresql_keep_nobody_out(tmp_path: Path) -> None:

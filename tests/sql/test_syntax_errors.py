@@ -8,6 +8,15 @@ from sqlstream.errors import ParseError, SourceText, SqlStreamError, Unsupported
 from sqlstream.sql.statements import parse_expression, parse_script
 
 GOLDEN = """
+SELECT a, -1.5e400 FROM t
+----
+syntax error: the number is too large
+  --> q.sql:1:12
+   |
+ 1 | SELECT a, -1.5e400 FROM t
+   |            ^^^^^^^
+hint: The greatest DOUBLE is about 1.8e308. Infinity is CAST('Infinity' AS DOUBLE).
+====
 SELECT a, FORM t b
 ----
 syntax error: unexpected "b"

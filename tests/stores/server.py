@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.request import Request, urlopen
 from uuid import uuid4
@@ -25,6 +26,7 @@ class S3Server:
                 """Say nothing."""
 
         self.requests: Counter[str] = Counter()
+        self._is_away = self._breaks_off = False
         self._app = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._counted, threaded=True, request_handler=Quiet)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -47,6 +49,24 @@ class S3Server:
             assert answer.status == 200
         return f"s3://{name}"
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Answer all requests as S3 does when something behind it does not answer: clients do not ask again."""
+        self._is_away = True
+        try:
+            yield
+        finally:
+            self._is_away = False
+
+    @contextmanager
+    def breaking_off(self) -> Iterator[None]:
+        """Send half of each object that is asked for."""
+        self._breaks_off = True
+        try:
+            yield
+        finally:
+            self._breaks_off = False
+
     def close(self) -> None:
         self._server.shutdown()
 
@@ -54,5 +74,12 @@ class S3Server:
         kind = "LIST" if "list-type" in environ["QUERY_STRING"] else environ["REQUEST_METHOD"]
         path = environ["PATH_INFO"] if kind != "LIST" else environ["QUERY_STRING"]
         self.requests[f"{kind} {re.sub(r'[0-9a-f-]{8,}|[0-9]+', '*', path)}"] += 1
+        if self._is_away:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            respond("400 Bad Request", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>RequestTimeout</Code><Message>Your socket connection timed out.</Message></Error>"]
         answer: Iterable[bytes] = self._app(environ, respond)
+        if self._breaks_off and kind == "GET":
+            body = b"".join(answer)
+            return [body[: len(body) // 2]]
         return answer

@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs as arrow_fs
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import Column, Table
 from sqlstream.connectors.delta.commits import Transactions
 from sqlstream.connectors.delta.location import Location, errors
 from sqlstream.connectors.delta.schema import DELTA, arrow_schema
@@ -23,6 +23,9 @@ from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.lakes.appends import LakeCommitter, LakeWriter
 from sqlstream.connectors.lakes.columns import items, stored
 from sqlstream.connectors.lakes.files import WrittenFile, is_left
+
+if TYPE_CHECKING:
+    import duckdb
 
 _INTEGERS, _FLOATS = ("byte", "short", "integer", "long"), ("float", "double")
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -36,6 +39,13 @@ class AddWriter(LakeWriter):
     def __init__(self, table: Table, context: SinkContext):
         super().__init__(context)
         self._location = Location.of(table, context.project)
+
+    def write(
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+    ) -> tuple[int, list[Any]]:
+        # A partition may be a link.
+        self._location.check_folder()
+        return super().write(con, columns, rows, batch)
 
     def upload(self, folder: str, files: Sequence[WrittenFile]) -> None:
         for file in files:
@@ -110,12 +120,14 @@ class AddCommitter(LakeCommitter):
         opened.create_write_transaction(adds, "append", opened.schema(), self._partitions, commit_properties=properties)
 
     def remove(self, written: Sequence[Any]) -> None:
+        self._location.check_named(one["path"] for one in written)
         with errors(self._table, "cleaning"):
             files = self._location.filesystem()
             for one in written:
                 files.delete_file(one["path"])
 
     def remove_left(self, last: int) -> None:
+        self._location.check_folder()
         with errors(self._table, "cleaning"):
             files = self._location.filesystem()
             for info in files.get_file_info(arrow_fs.FileSelector("", recursive=True)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.confined_files import check_files
+from sqlstream.connectors.delta.confinement import check_all_named, check_log, check_named, check_tree, named_files
 from sqlstream.connectors.lakes.libraries import library
 from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.errors import JobError, UsageError
@@ -63,16 +64,54 @@ class Location:
     def is_local(self) -> bool:
         return not is_remote(self.uri)
 
+    def check_log(self) -> None:
+        """Raise DataError if the log leads outside of the folders in which the table's files may be."""
+        if self.is_local:
+            with errors(self.table, "opening"):
+                check_log(self.table, self.uri)
+
+    def check_folder(self) -> None:
+        """Raise DataError if a link in the table's folder leads outside of the folders in which its files may be."""
+        if self.is_local:
+            with errors(self.table, "opening"):
+                check_tree(self.table, self.uri)
+
+    def check_named(self, paths: Iterable[str]) -> None:
+        """Raise DataError if a file, as the log names it, is outside of the folders in which the table's files may be."""
+        if self.is_local:
+            with errors(self.table, "reading"):
+                check_named(self.table, self.uri, paths)
+
+    def check_data(self, delta: Any) -> None:
+        """Raise DataError if a data file of an open table is outside of the folders in which the table's files may be."""
+        if self.is_local and self.table.within:
+            self.check_named(pa.table(delta.get_add_actions())["path"].to_pylist())
+
+    def check_vectors(self) -> None:
+        """Raise DataError if the log names a deletion vector, or another file, outside of where the table's files may be."""
+        if self.is_local:
+            with errors(self.table, "reading"):
+                check_all_named(self.table, self.uri)
+
+    def check_changes(self, version: int) -> None:
+        """Raise DataError if a version names a file outside of the folders in which the table's files may be."""
+        if self.is_local and self.table.within:
+            with errors(self.table, "reading changes of"):
+                actions = self.actions(self.filesystem(), version)
+            self.check_named(named_files(actions or ()))
+
     def exists(self) -> bool:
-        """Whether there is a Delta table. Raises JobError if the library cannot tell."""
+        """Whether there is a Delta table. Raises JobError if the library cannot tell, DataError as `check_log` does."""
+        self.check_log()
         with errors(self.table, "opening"):
             return bool(deltalake(self.table).DeltaTable.is_deltatable(self.uri, storage_options=dict(self.storage)))
 
     def open(self, version: int | None = None) -> Any:
         """Return a DeltaTable at its newest version, or at `version`.
 
-        Raises UsageError if there is no table, JobError if it cannot be opened.
+        Raises UsageError if there is no table, JobError if it cannot be opened, DataError as `check_log` does.
         """
+        self.check_log()
         library = deltalake(self.table)
         try:
             with errors(self.table, "opening"):

@@ -40,9 +40,12 @@ class MergeWriter(BatchWriter):
         changes = batch.table(f"{rows} UNION ALL BY NAME {gone}")
         if not changes.num_rows:
             return
+        # A merge reads files that the log names, and writes files below the folder.
+        self._location.check_folder()
         names = {quote_name(c.name): f"s.{quote_name(c.name)}" for c in self._columns}
 
         def merge(delta: Any, properties: Any) -> None:
+            self._location.check_data(delta)
             (
                 delta.merge(changes, self._predicate, source_alias="s", target_alias="t", commit_properties=properties)
                 .when_matched_delete(f"s.{_GONE}")

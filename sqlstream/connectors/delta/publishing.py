@@ -28,7 +28,8 @@ class PublishedDelta(PublishedTable):
 
     def __init__(self, table: Table, folder: str, context: SinkContext, storage: Mapping[str, str]):
         options = {"connector": "delta", "path": folder, **{f"{STORAGE}{key}": value for key, value in storage.items()}}
-        self._table, self._context = replace(table, options=options), context
+        # The folder is the warehouse's own, wherever files of the job's tables may be.
+        self._table, self._context = replace(table, options=options, within=()), context
         self._location = Location.of(self._table, context.project)
         create(self._location, self._table, {})
         delta = self._location.open()

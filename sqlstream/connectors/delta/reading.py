@@ -11,7 +11,6 @@ import pyarrow.dataset as ds
 from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.delta.location import Location, errors
 from sqlstream.connectors.delta.schema import DELTA, arrow_schema
 from sqlstream.connectors.formats.changelogs import OPERATION
@@ -57,17 +56,19 @@ def read_versions(
 ) -> ReadPlan:
     """Return the plan that reads splits with the table's physical columns; it registers Arrow datasets with the connection.
 
-    Raises DataError for a file that is gone and for columns that do not fit, JobError if the library fails.
+    Raises DataError for a file that is gone, or outside of where the table's files may be, and for columns that do not fit.
+    Raises JobError if the library fails.
     """
     delta, selects = location.open(), []
     files = [split for split in splits if split.path]
     if files:
-        check_files(table, [f"{location.uri}/{split.path}" for split in files])
+        location.check_named(split.path for split in files)
         rows = _dataset(files, table, location.filesystem(), arrow_schema(delta))
         for version, dataset in rows.items():
             selects.append(_select(con, f"delta_files_{version}", dataset, table, version))
     for split in splits:
         if not split.path:
+            location.check_changes(split.version)
             with errors(table, "reading changes of"):
                 found = pa.table(delta.load_cdf(split.version, split.version))
             selects.append(_select(con, f"delta_changes_{split.version}", found, table, split.version))

@@ -40,8 +40,9 @@ def arrow_schema(delta: Any) -> pa.Schema:
 def create(location: Location, table: Table, properties: Mapping[str, str]) -> None:
     """Create an empty Delta table with the declared columns; a table that exists already stays as it is.
 
-    Raises UnsupportedError for a type that Delta cannot store, JobError if the library fails.
+    Raises UnsupportedError for a type that Delta cannot store, JobError if the library fails, and as `Location.check_log` does.
     """
+    location.check_log()
     from deltalake import DeltaTable
 
     schema = created(table, DELTA)

@@ -51,6 +51,7 @@ class DeltaDiscovery(LakeDiscovery[DeltaSplit]):
         Raises UsageError if there is no version as `scan.version` names, DataError for a version that is no longer in the log
         or, without the change data feed, does more than add rows.
         """
+        self._location.check_log()
         with errors(self._table, "reading"):
             self._delta.update_incremental()
             newest = int(self._delta.version())
@@ -98,6 +99,9 @@ class DeltaDiscovery(LakeDiscovery[DeltaSplit]):
         with errors(self._table, "reading"):
             adds = pa.table(delta.get_add_actions()).to_pylist()
             masked = "deletionVectors" in (delta.protocol().reader_features or ())
+        if masked:
+            self._location.check_vectors()
+        with errors(self._table, "reading"):
             masked = masked and pa.table(delta.deletion_vectors()).num_rows > 0
         if masked:
             raise self._unreadable(version, "deletion vectors")

@@ -16,7 +16,7 @@ from sqlstream.connectors.formats.csv_records import mixed_files
 from sqlstream.connectors.formats.faults import translate
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
-from sqlstream.connectors.formats.reading import read
+from sqlstream.connectors.formats.reading import may_be_infinite, read, read_exactly
 from sqlstream.connectors.interface import LookupFunction, Snapshot
 from sqlstream.connectors.lookup_rows import KEYS, chosen
 from sqlstream.duck import databases
@@ -36,7 +36,9 @@ def files_snapshot(
 ) -> Snapshot:
     """Return the rows of `files_relation` as a Snapshot, with the streams that another connection needs, and `paths`."""
     by_record = mixed_files(splits) if format_of(table) == "csv" else ()
-    plan = read(con, splits, source_table(table), by_record=by_record)
+    source = source_table(table)
+    exactly = bool(splits) and may_be_infinite(con, source)
+    plan = read_exactly(con, splits, source) if exactly else read(con, splits, source, by_record=by_record)
     relation = f"({present(table, plan.relation)})" if table.has_changes else plan.relation
     return Snapshot(relation, paths, plan.streams)
 

@@ -144,6 +144,7 @@ class FileSink(Writer):
         attempt = f"{batch:010d}-{uuid4().hex[:12]}"
         fs, _ = self.place
         if fs.local:
+            check_files(self.table, [f"{self.staging}/{attempt}"])
             return self._copy(con, columns, rows, f"{self.staging}/{attempt}", attempt)
         with tempfile.TemporaryDirectory() as near:
             count, files = self._copy(con, columns, rows, f"{near}/{attempt}", attempt)
@@ -234,6 +235,8 @@ class FileSink(Writer):
             part = name.removeprefix("data_").removesuffix(f".{_STAGED}")
             extension = self.table.options["format"].lower()
             target = f"{folder}/part-{self.tag}-{int(batch):06d}-{unique}-{part}.{extension}"
+            # A partition may be a link.
+            check_files(self.table, [target])
             # It is renamed already if the process died after this.
             with contextlib.suppress(FileNotFoundError):
                 fs.move(f"{self.staging}/{file}", target)

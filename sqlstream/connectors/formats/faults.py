@@ -23,8 +23,8 @@ from sqlstream.connectors.formats.read_errors import (
     reading,
     translate_file,
 )
-from sqlstream.connectors.formats.reading import read
-from sqlstream.connectors.formats.whole_numbers import NOT_WHOLE
+from sqlstream.connectors.formats.reading import read, read_exactly
+from sqlstream.connectors.formats.whole_numbers import INFINITE, NOT_WHOLE
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import PATH, ROW
@@ -47,8 +47,15 @@ def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> Da
     path = path_in(text, splits)
     json = form in ("json", "debezium-json")
     # An error about a value that is cast after reading names no place.
-    unplaced = path is None and (NOT_WHOLE in text or isinstance(error, duckdb.ConversionException))
-    if unplaced or is_no_row(error) or (json and path and "JSON" in text) or is_too_long(error):
+    is_number = NOT_WHOLE in text or INFINITE in text
+    unplaced = path is None and (is_number or isinstance(error, duckdb.ConversionException))
+    if (
+        unplaced
+        or is_no_row(error)
+        or '" is malformed: ' in text
+        or (json and path and "JSON" in text)
+        or is_too_long(error)
+    ):
         suspects = [s for s in splits if path in (None, s.path)]
         if found := next(malformed_rows(suspects, table), None):
             return malformed_row(
@@ -155,12 +162,19 @@ def puzzling_files(error: Exception, splits: Sequence[FileSplit], table: Table) 
     return {s.path for s in splits} if path is None else {path}
 
 
-def read_by_record(
+def read_again(
     con: duckdb.DuckDBPyConnection, error: duckdb.Error, splits: Sequence[FileSplit], table: Table
 ) -> ReadPlan | None:
-    """Return the plan that reads CSV files record by record, after DuckDB's reader failed with `error`; None if it is no help."""
+    """Return a plan that may read what DuckDB's reader failed at with `error`; None if there is none.
+
+    It reads CSV files record by record, and looks at the texts of numbers that are infinite.
+    """
     # If malformed rows are skipped, `take` has tried it.
-    if skips(table) or not puzzling_files(error, splits, table):
+    if skips(table):
+        return None
+    if INFINITE in str(error):
+        return read_exactly(con, splits, table)
+    if not puzzling_files(error, splits, table):
         return None
     return read(con, splits, table, by_record={s.path for s in splits})
 

@@ -35,7 +35,7 @@ class FileRows(TableSource):
     def read_again(
         self, con: duckdb.DuckDBPyConnection, error: duckdb.Error, splits: Sequence[Any], context: ReadContext
     ) -> ReadPlan | None:
-        return faults.read_by_record(con, error, self.files(splits), self.table)
+        return faults.read_again(con, error, self.files(splits), self.table)
 
     def explained(self, error: duckdb.Error, splits: Sequence[Any]) -> DataError | None:
         return faults.translate(error, self.files(splits), self.table) if "format" in self.table.options else None

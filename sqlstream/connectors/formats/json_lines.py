@@ -13,11 +13,14 @@ from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.json_columns import documents
 from sqlstream.connectors.formats.malformed import does_not_hold, skips
 from sqlstream.connectors.formats.whole_numbers import (
+    FLOATS,
     READ_AS_TEXT,
     as_text,
     fraction,
+    infinite,
     is_exact,
     number_type,
+    overflow,
     whole,
     wrong_keys,
 )
@@ -28,6 +31,8 @@ from sqlstream.duck.text_files import NO_OBJECT, duckdb_paths
 
 # The text of an object, and the object as a struct.
 _TEXT, _ROW = internal("text"), internal("object")
+# The path of a row's file, and how much of a value is shown in an error.
+_FILE, _SHOWN = internal("file"), 200
 
 
 def read_json(
@@ -36,22 +41,47 @@ def read_json(
     table: Table,
     columns: Sequence[Column],
     copies: Mapping[str, str],
+    *,
+    exactly: bool = False,
 ) -> ReadPlan:
-    """Return the plan that reads files of JSON lines, see `ReadFiles`."""
+    """Return the plan that reads files of JSON lines, see `ReadFiles`.
+
+    Unless malformed rows are skipped, it fails at infinite numbers, as DuckDB reads 1e400. `exactly` it looks at their texts,
+    which takes longer.
+    """
     paths = duckdb_paths([copies.get(s.path, s.path) for s in splits])
     if skips(table):
         names = ", ".join(quote_name(c.name) for c in columns) or "1"
         lines = f"read_ndjson_objects({paths}, ignore_errors = true, hive_partitioning = false)"
         return ReadPlan.of_marked(f"SELECT {names}, {WRONG} FROM {_marked(con, lines, columns, NO_OBJECT)}", keep=True)
     typed = [(c, con.sqltype(c.type)) for c in columns or table.physical]
-    types = ", ".join(f"{quote_text(c.name)}: {quote_text(as_text(t) or c.type)}" for c, t in typed)
-    items, where = whole(typed if columns else [])
+    floats = "JSON" if exactly else None
+    types = ", ".join(f"{quote_text(c.name)}: {quote_text(as_text(t, floats) or c.type)}" for c, t in typed)
+    items, where = whole(typed if columns else [], floats)
     options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
+    if exactly and columns:
+        options += f", filename = {quote_text(_FILE)}"
+        where = f" WHERE {_fits(typed)}"
     rows = f"SELECT {items} FROM read_json({paths}, {options}){where}"
     items_of = [(quote_name(c.name), documents(quote_name(c.name), t)) for c, t in typed] if columns else []
     if any(sql for _, sql in items_of):
         rows = f"SELECT {', '.join(f'{sql or name} AS {name}' for name, sql in items_of)} FROM ({rows})"
     return ReadPlan(rows, keep=True)
+
+
+def _fits(typed: Sequence[tuple[Column, Any]]) -> str:
+    """Return the condition that values fit, with floating-point numbers read as JSON; it fails where one does not."""
+    cases = []
+    for column, type_ in typed:
+        name = quote_name(column.name)
+        wrong = [*filter(None, [fraction(name, type_)])]
+        if infinite(name, type_):
+            wrong.append(f"({name} IS NOT NULL AND TRY_CAST({name} AS {column.type}) IS NULL)")
+        if wrong:
+            why = quote_text(f'" is malformed: {does_not_hold(column)}: ')
+            text = f"concat('file \"', {_FILE}, {why}, left(CAST({name} AS VARCHAR), {_SHOWN}))"
+            cases.append(f"WHEN {' OR '.join(wrong)} THEN error({text})")
+    return f"CASE {' '.join(cases)} ELSE true END" if cases else "true"
 
 
 def json_values(
@@ -81,7 +111,7 @@ def _marked(
     doubt, are checked for faults; if the text is no object, everything is NULL.
     """
     typed = [(c, con.sqltype(c.type)) for c in columns]
-    shape = quote_text(json.dumps({c.name: number_type(t) or as_text(t) or c.type for c, t in typed}))
+    shape = quote_text(json.dumps({c.name: number_type(t) or as_text(t, None) or c.type for c, t in typed}))
     row = f"TRY(json_transform({whole_text}, {shape}))" if columns else "NULL"
     items, suspicious, cases = [], [], []
     texts: dict[str, str] = {}
@@ -89,14 +119,14 @@ def _marked(
     told = all(_is_told(t) for _, t in typed)
     for column, type_ in typed:
         name, value = f"{_ROW}.{quote_name(column.name)}", f"json_extract({_TEXT}, {_json_key(column.name)})"
-        item, doubted = name if as_text(type_) is None else f"TRY_CAST({name} AS {column.type})", name
+        item, doubted = name if as_text(type_, None) is None else f"TRY_CAST({name} AS {column.type})", name
         if number_type(type_):
             doubted = internal(f"text_{len(texts)}")
             texts[doubted] = _text_in_doubt(name, column.name, is_unsigned=type_.id.startswith("u"))
             item = f"CASE WHEN {doubted} IS NULL THEN {item} ELSE TRY_CAST({doubted} AS {column.type}) END"
         items.append(f"{documents(item, type_) or item} AS {quote_name(column.name)}")
         # A value that does not fit becomes NULL, so most lines need no second look.
-        fault, fractions = _misfit(value, type_), filter(None, [fraction(doubted, type_)])
+        fault, fractions = _misfit(value, type_), filter(None, [fraction(doubted, type_, floats=False)])
         if type_.id == "struct" and told:
             missing = " OR ".join([_missing(quote_name(column.name), type_), *fractions])
             suspicious.append(f"({name} IS NOT NULL AND ({missing}))")
@@ -104,6 +134,7 @@ def _marked(
             suspicious.append("true")
         elif fault != "false" or not told:
             suspicious += [f"{quote_name(column.name)} IS NULL", *fractions]
+            suspicious += [f"isinf({name})"] if type_.id in FLOATS else []
         if fault != "false":
             cases.append(f"WHEN {fault} THEN {quote_text(does_not_hold(column))}")
     if told:
@@ -164,6 +195,11 @@ def _misfit(value: str, declared: Any, depth: int = 0) -> str:
             text = f"json_extract_string({value}, '$')"
             wrong = [f"TRY_CAST({text} AS {declared}) IS NULL", *filter(None, [fraction(text, declared)])]
             return f"(coalesce(json_type({value}), 'NULL') <> 'NULL' AND ({' OR '.join(wrong)}))"
+        case id if id in FLOATS:
+            text, number = f"json_extract_string({value}, '$')", f"TRY_CAST({value} AS {declared})"
+            return (
+                f"(coalesce(json_type({value}), 'NULL') <> 'NULL' AND ({number} IS NULL OR {overflow(text, declared)}))"
+            )
         case "struct":
             fields = [_misfit(f"json_extract({value}, {_json_key(n)})", t, depth) for n, t in declared.children]
             kind, inner = "OBJECT", " OR ".join(fields)

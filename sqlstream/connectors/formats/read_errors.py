@@ -16,17 +16,27 @@ from sqlstream.connectors.formats.copies import shown
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import WRONG_QUOTE, does_not_hold, format_of, skip_hint
 from sqlstream.connectors.formats.raw_lines import UnreadableLines
+from sqlstream.connectors.formats.zstd_frames import frames_fault
 from sqlstream.duck import databases
 from sqlstream.duck.errors import damage
-from sqlstream.duck.text_files import _literal, duckdb_paths, sentence, shorten
+from sqlstream.duck.text_files import (
+    PACKINGS,
+    WHOLE,
+    _literal,
+    duckdb_paths,
+    packed_fault,
+    sentence,
+    shorten,
+)
 from sqlstream.errors import DataError
 
 _TAIL, _CHUNK = 1 << 16, 1 << 20
 COMPRESSED = (".gz", ".zst")
 # In DuckDB's errors about compressed files, which do not always name the file.
 _COMPRESSION = re.compile("gzip|zstd", re.IGNORECASE)
-# The message of UnreadableLines within an error of Arrow or DuckDB.
-_STREAM = re.compile(r'" cannot be read: (?P<why>.+?)(?:\. Detail: Python exception|$)', re.MULTILINE)
+
+# Of a file whose name says that bzip2, lz4 or the like has compressed it.
+_NO_PACKING = "compression type is not supported"
 
 _CSV_ROW = re.compile(
     r"CSV Error on Line: (\d+)\nOriginal Line: (.*?)\n(?=Error when|Expected Number|\n?Value with|Invalid|.*\n)", re.S
@@ -66,6 +76,8 @@ def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) 
     packed = path.endswith(COMPRESSED) and _COMPRESSION.search(text.replace(path, ""))
     if packed or "UnreadableLines" in text or format_of(table) == "raw":
         return _not_whole(path, table, text)
+    if _NO_PACKING in text:
+        return DataError(f"{file} is compressed in a way that cannot be read", hint=PACKINGS)
     if parquet:
         return _parquet_error(text, file)
     if format_of(table) == "avro":
@@ -99,9 +111,18 @@ def reading(splits: Sequence[FileSplit], table: Table) -> Iterator[None]:
 
 
 def _not_whole(path: str, table: Table, text: str) -> DataError:
-    found = _STREAM.search(text)
-    detail = sentence(found["why"] if found else text)
-    return DataError(f"{name_file(path, table)} is incomplete, or not compressed as its name says", detail=detail)
+    message = f"{name_file(path, table)} is incomplete, or not compressed as its name says"
+    return DataError(message, detail=packed_fault(text), hint=WHOLE)
+
+
+def check_frames(splits: Iterable[FileSplit], table: Table) -> None:
+    """Raise DataError for a file of zstd that is cut off: DuckDB would read a part of it, without an error."""
+    for path in {split.path for split in splits if split.path.endswith(".zst")}:
+        try:
+            if (fault := frames_fault(path)) is not None:
+                raise _not_whole(path, table, fault)
+        except FileNotFoundError as error:
+            raise vanished(path, table.name) from error
 
 
 def name_file(path: str, table: Table) -> str:
@@ -144,10 +165,6 @@ def _parquet_error(text: str, file: str) -> DataError:
     if "magic bytes" in text or "too small" in text:
         return DataError(f"{file} is not a Parquet file, or an incomplete one", hint=WHOLE)
     return DataError(f"{file} is damaged", detail=sentence(text))
-
-
-# The hint about incomplete files.
-WHOLE = "Write files under a name that starts with a dot and rename them when they are complete."
 
 
 def malformed_row(path: str, what: str, number: int, reason: str, text: str, table: Table) -> DataError:

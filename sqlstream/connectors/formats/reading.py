@@ -31,12 +31,13 @@ import duckdb
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
 from sqlstream.connectors.formats.changelogs import lacking, malformed
 from sqlstream.connectors.formats.copies import shown
-from sqlstream.connectors.formats.csv_records import read_records
+from sqlstream.connectors.formats.csv_records import misread_files, read_records
 from sqlstream.connectors.formats.file_split import FileSplit
+from sqlstream.connectors.formats.json_lines import read_json
 from sqlstream.connectors.formats.malformed import does_not_hold, format_of, no_value, skips
-from sqlstream.connectors.formats.read_errors import name_file
+from sqlstream.connectors.formats.read_errors import check_frames, name_file
 from sqlstream.connectors.formats.registry import FORMATS
-from sqlstream.connectors.formats.whole_numbers import fraction
+from sqlstream.connectors.formats.whole_numbers import fraction, infinite
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
 from sqlstream.duck.internal_columns import MODIFIED
 from sqlstream.duck.sql import no_rows, quote_name, quote_text
@@ -63,6 +64,7 @@ def read(
         wanted = [c for c in wanted if c.name.lower() in names]
     if not splits:
         return ReadPlan(no_rows(wanted))
+    check_frames(splits, table)
     plan = _read_wanted(con, splits, table, wanted, _Ways(copies or {}, frozenset(by_record)))
     if not skips(table):
         return plan
@@ -70,6 +72,21 @@ def read(
         plan = ReadPlan.of_marked(marked_changes(table, plan), plan.rejects, keep=plan.keep, streams=plan.streams)
     marked = marked_nulls(table, wanted, plan)
     return plan if marked is None else ReadPlan.of_marked(marked, plan.rejects, keep=plan.keep, streams=plan.streams)
+
+
+def read_exactly(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table) -> ReadPlan:
+    """Return the plan that looks at the texts of infinite numbers, where `read` fails at them; it takes longer.
+
+    The table is one of JSON, and does not skip malformed rows.
+    """
+    check_frames(splits, table)
+    return _read_wanted(con, splits, table, table.physical, _Ways({}, frozenset(), exactly=True))
+
+
+def may_be_infinite(con: duckdb.DuckDBPyConnection, table: Table) -> bool:
+    """Whether `read` fails at infinite numbers of a table, which `read_exactly` reads."""
+    is_json = format_of(table) in ("json", DEBEZIUM) and not skips(table)
+    return is_json and any(infinite("x", con.sqltype(c.type)) for c in table.stored)
 
 
 def marked_changes(table: Table, plan: ReadPlan) -> str:
@@ -106,6 +123,8 @@ class _Ways:
 
     copies: Mapping[str, str]
     by_record: frozenset[str]
+    # Whether numbers of JSON are read by their texts.
+    exactly: bool = False
 
 
 def _read_wanted(
@@ -132,13 +151,16 @@ def _together(plans: Sequence[ReadPlan]) -> ReadPlan:
 def _read_stored(
     con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, columns: Sequence[Column], ways: _Ways
 ) -> ReadPlan:
+    if ways.exactly:
+        return read_json(con, splits, table, columns, ways.copies, exactly=True)
     read_files = FORMATS[format_of(table)].read_files
     assert read_files is not None
-    slow = [s for s in splits if s.path in ways.by_record]
+    by_record = ways.by_record | misread_files(splits, table) if format_of(table) == "csv" else ways.by_record
+    slow = [s for s in splits if s.path in by_record]
     if not slow:
         return read_files(con, splits, table, columns, ways.copies)
     plans = [read_records(con, slow, table, columns)]
-    if others := [s for s in splits if s.path not in ways.by_record]:
+    if others := [s for s in splits if s.path not in by_record]:
         plans.append(read_files(con, others, table, columns, ways.copies))
     return _together(plans)
 

@@ -1,7 +1,8 @@
-"""Integers in text: DuckDB rounds 1.5 to 2; here 1.5 is malformed in an integer column.
+"""Numbers in text that DuckDB would change: it rounds 1.5 to 2, and 1e400 to infinity. Here they are malformed in such columns.
 
 So integer columns and the keys of maps are read as text, and checked before they are cast. 12, 12.0 and 1.2e1 are whole, with
-quotes or without; 1.5 and true are not. BOOLEAN columns are read as text, too: DuckDB casts the number 2 to true, but not "2".
+quotes or without; 1.5 and true are not. Floating-point columns of CSV are read as text, too. Those of JSON are read again if a
+number is infinite, by its text: Infinity is. BOOLEAN columns are read as text: DuckDB casts the number 2 to true, but not "2".
 """
 
 from __future__ import annotations
@@ -12,29 +13,35 @@ from typing import Any
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name, quote_text
 
-NOT_WHOLE = "a number is not whole"
+NOT_WHOLE, INFINITE = "a number is not whole, or too large for its column", "a number is infinite"
 _SIGNED = ("tinyint", "smallint", "integer", "bigint", "hugeint")
 INTEGERS = frozenset((*_SIGNED, *(f"u{name}" for name in _SIGNED)))
+FLOATS = frozenset(("float", "double"))
 
 READ_AS_TEXT = INTEGERS | {"boolean"}
 
 
-def as_text(declared: Any) -> str | None:
-    """Return the type in which a column is read: its own with VARCHAR for integers, booleans and keys; None if it has none."""
+def as_text(declared: Any, floats: str | None = "VARCHAR") -> str | None:
+    """Return the type in which a column is read: its own with VARCHAR for integers, booleans and keys; None if it has none.
+
+    `floats` is the type for floating-point numbers, None for their own.
+    """
     match declared.id:
         case id if id in READ_AS_TEXT:
             return "VARCHAR"
+        case id if id in FLOATS:
+            return floats
         case "struct":
-            fields = [(name, type_, as_text(type_)) for name, type_ in declared.children]
+            fields = [(name, type_, as_text(type_, floats)) for name, type_ in declared.children]
             if not any(text for _, _, text in fields):
                 return None
             return f"STRUCT({', '.join(f'{quote_name(name)} {text or type_}' for name, type_, text in fields)})"
         case "list" | "array":
-            inner = as_text(declared.children[0][1])
+            inner = as_text(declared.children[0][1], floats)
             return inner and f"{inner}[]"
         case "map":
             (_, key), (_, value) = declared.children
-            inner = as_text(value)
+            inner = as_text(value, floats)
             # Keys are always read as text.
             return f"MAP(VARCHAR, {inner or value})" if inner or key.id != "varchar" else None
     return None
@@ -58,11 +65,12 @@ def is_exact(number: str) -> str:
     return f"(trunc({number}) = {number} AND abs({number}) < {1 << 52})"
 
 
-def fraction(value: str, declared: Any, depth: int = 0) -> str | None:
+def fraction(value: str, declared: Any, depth: int = 0, *, floats: bool = True) -> str | None:
     """Return the condition that a value, read as `as_text` says, has a number that is not whole where an integer should be.
 
-    Return None if there is nothing to check. A text that is no number is left to the cast. For maps, the condition also holds
-    if two keys are the same, which the cast does not notice.
+    With `floats` it also holds for a number that is too large for its floating-point type. Return None if there is nothing to
+    check. A text that is no number is left to the cast. For maps, the condition also holds if two keys are the same, which the
+    cast does not notice.
     """
     item = f"_x{depth}"
     match declared.id:
@@ -70,21 +78,52 @@ def fraction(value: str, declared: Any, depth: int = 0) -> str | None:
             # Nearly all integers have neither of these characters.
             doubtful = f"(contains({value}, '.') OR contains({value}, '-'))"
             return f"({doubtful} AND coalesce(TRY_CAST({value} AS DOUBLE) % 1 <> 0, true))"
+        case id if id in FLOATS:
+            return overflow(value, declared) if floats else None
         case "struct":
-            fields = (fraction(f"struct_extract({value}, {quote_text(n)})", t, depth) for n, t in declared.children)
+            fields = (
+                fraction(f"struct_extract({value}, {quote_text(n)})", t, depth, floats=floats)
+                for n, t in declared.children
+            )
             found = [condition for condition in fields if condition]
             return f"({' OR '.join(found)})" if found else None
         case "list" | "array":
-            inner = fraction(item, declared.children[0][1], depth + 1)
+            inner = fraction(item, declared.children[0][1], depth + 1, floats=floats)
             return inner and f"(len(list_filter({value}, lambda {item}: {inner})) > 0)"
         case "map":
             (_, key), (_, inside) = declared.children
-            inner = fraction(item, inside, depth + 1)
+            inner = fraction(item, inside, depth + 1, floats=floats)
             conditions = [f"len(list_filter(map_values({value}), lambda {item}: {inner})) > 0"] if inner else []
             if key.id != "varchar":
                 conditions.append(wrong_keys(f"map_keys({value})", key, depth))
             return f"({' OR '.join(conditions)})" if conditions else None
     return None
+
+
+def overflow(value: str, declared: Any) -> str:
+    """Return the condition that a text is a number that is too large for a floating-point type: its cast would be infinite."""
+    # Others are too short, as are all names of infinity.
+    doubtful = f"(contains({value}, 'e') OR contains({value}, 'E') OR strlen({value}) > 38)"
+    return f"({doubtful} AND coalesce(isinf(TRY_CAST({value} AS {declared})), false))"
+
+
+def infinite(value: str, declared: Any, depth: int = 0) -> str | None:
+    """Return the condition that a value of the declared type has an infinite number; None if it can have none."""
+    item = f"_x{depth}"
+    match declared.id:
+        case id if id in FLOATS:
+            return f"isinf({value})"
+        case "struct":
+            fields = (infinite(f"struct_extract({value}, {quote_text(n)})", t, depth) for n, t in declared.children)
+            conditions = [condition for condition in fields if condition]
+            return f"({' OR '.join(conditions)})" if conditions else None
+        case "list" | "array":
+            inner, items = infinite(item, declared.children[0][1], depth + 1), value
+        case "map":
+            inner, items = infinite(item, declared.children[1][1], depth + 1), f"map_values({value})"
+        case _:
+            return None
+    return inner and f"(len(list_filter({items}, lambda {item}: {inner})) > 0)"
 
 
 def wrong_keys(keys: str, declared: Any, depth: int) -> str:
@@ -102,18 +141,18 @@ def wrong_keys(keys: str, declared: Any, depth: int) -> str:
     return f"({fewer} OR len(list_filter({keys}, lambda {item}: {inner})) > 0)" if inner else f"({fewer})"
 
 
-def whole(columns: Sequence[tuple[Column, Any]]) -> tuple[str, str]:
+def whole(columns: Sequence[tuple[Column, Any]], floats: str | None = "VARCHAR") -> tuple[str, str]:
     """Return the select items that cast columns which were read as `as_text` says, and a WHERE clause.
 
-    The clause, "" if there is nothing to check, raises the error NOT_WHOLE for a number that is not whole.
+    The clause, "" if there is nothing to check, raises the error NOT_WHOLE for a number that does not fit, see `fraction`. Where
+    floating-point numbers have not been read as `floats`, it raises INFINITE for one that is infinite, whatever its text is.
     """
-    items, checks = [], []
+    items, checks, doubts = [], list[str](), list[str]()
     for column, type_ in columns:
         name = quote_name(column.name)
-        items.append(name if as_text(type_) is None else f"CAST({name} AS {column.type}) AS {name}")
-        if condition := fraction(name, type_):
-            checks.append(condition)
-    where = (
-        f" WHERE CASE WHEN {' OR '.join(checks)} THEN error({quote_text(NOT_WHOLE)}) ELSE true END" if checks else ""
-    )
-    return ", ".join(items) or "1", where
+        items.append(name if as_text(type_, floats) is None else f"CAST({name} AS {column.type}) AS {name}")
+        checks += filter(None, [fraction(name, type_, floats=floats is not None)])
+        doubts += filter(None, [infinite(name, type_)] if floats is None else [])
+    cases = ((conditions, message) for conditions, message in ((checks, NOT_WHOLE), (doubts, INFINITE)) if conditions)
+    errors = " ".join(f"WHEN {' OR '.join(wrong)} THEN error({quote_text(message)})" for wrong, message in cases)
+    return ", ".join(items) or "1", f" WHERE CASE {errors} ELSE true END" if errors else ""

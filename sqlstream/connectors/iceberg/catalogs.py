@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.confined_files import leads_outside
 from sqlstream.connectors.lakes.libraries import library
 from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.errors import JobError, UsageError
@@ -49,7 +50,12 @@ class Located:
 
     @classmethod
     def of(cls, table: Table, project: str) -> Located:
-        """Return the table that a declaration names; local paths of the catalog are relative to the project."""
+        """Return the table that a declaration names; local paths of the catalog are relative to the project.
+
+        Raises DataError if the table's files must lie in some folders: its metadata may name files anywhere.
+        """
+        if table.within:
+            raise leads_outside(table, table.options["table"])
         given = {k.removeprefix(CATALOG): v for k, v in table.options.items() if k.startswith(CATALOG)}
         uri, warehouse = given.get("uri", ""), given.get("warehouse", "")
         if uri.startswith(_SQLITE):

@@ -33,7 +33,8 @@ class PublishedIceberg(PublishedTable):
     """
 
     def __init__(self, table: Table, folder: str, context: SinkContext):
-        self._table, self._context = replace(table, options=_options(folder)), context
+        # The folder is the warehouse's own, wherever files of the job's tables may be.
+        self._table, self._context = replace(table, options=_options(folder), within=()), context
         self._located = Located.of(self._table, context.project)
         self.folder = f"{folder}/data"
         os.makedirs(self.folder, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ METADATA: Mapping[str, str] = {
 }
 # The keys that a job can also write, as in Flink.
 WRITABLE = frozenset({"timestamp", "headers"})
+# What a part of a range says of its messages: the bytes of their keys and headers.
+_BESIDE = b"beside"
 _TIMESTAMP_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
 
 
@@ -57,6 +59,8 @@ class Messages(ValueRows):
     def __init__(self, table: Any):
         super().__init__(table)
         self._read: dict[OffsetRange, pa.Table] = {}
+        # The bytes of each of these ranges.
+        self._bytes: dict[OffsetRange, int] = {}
         self._lost = 0
         self._has_key = self.key is not None
         self._wanted = {c.metadata for c in table.physical if c.metadata in METADATA}
@@ -92,9 +96,8 @@ class Messages(ValueRows):
         return replace(plan, lost=self._lost)
 
     def bytes_read(self, splits: Sequence[OffsetRange]) -> int | None:
-        """Return the bytes of the values of the messages just read, uncompressed and without keys."""
-        found = [self._read[split].column(VALUE) for split in splits if split in self._read]
-        return sum(pc.sum(pc.binary_length(values)).as_py() or 0 for values in found)
+        """Return the bytes of the messages just read, uncompressed: of their keys, values and headers."""
+        return sum(self._bytes[split] for split in splits if split in self._bytes)
 
     def place(self, split: OffsetRange, number: int) -> str:
         numbers = self.values([split]).select([VALUE, NUMBER]).to_pylist()
@@ -114,19 +117,23 @@ class Messages(ValueRows):
             topics = (self.table.options.get(o.name, "") for o in (options.TOPIC, options.TOPIC_PATTERN))
             opened = reader(settings(self.table), ";".join(topics))
             continues = options.continues(self.table)
-            found = opened.read(new, self.table.name, self._columns, patience=patience, continues=continues)
-            self._lost += sum(f.lost for f in found.values())
-            self._read |= {split: self._whole(split.partition, f.parts) for split, f in found.items()}
+            received = opened.read(new, self.table.name, self._columns, patience=patience, continues=continues)
+            self._lost += sum(f.lost for f in received.values())
+            self._read |= {split: self._whole(split.partition, f.parts) for split, f in received.items()}
+            self._bytes |= {split: _bytes(f.parts) for split, f in received.items()}
         return _joined([self._read[split] for split in splits])
 
     def _columns(self, messages: Sequence[Any]) -> pa.RecordBatch:
         from confluent_kafka import Message
 
+        keys = list(map(Message.key, messages))
+        headers: Iterable[Any] = filter(None, map(Message.headers, messages))
         columns = {VALUE: binary(list(map(Message.value, messages))), NUMBER: pa.array(offsets_of(messages))}
         if self._has_key:
-            columns[KEY] = binary(list(map(Message.key, messages)))
+            columns[KEY] = binary(keys)
         columns |= {name: make(messages) for name, make in _OF_MESSAGES.items() if name in self._wanted}
-        return pa.RecordBatch.from_pydict(columns)
+        beside = sum(map(len, filter(None, keys))) + sum(map(_length, headers))
+        return pa.RecordBatch.from_pydict(columns, metadata={_BESIDE: str(beside)})
 
     def _whole(self, partition: TopicPartition, parts: Sequence[pa.RecordBatch]) -> pa.Table:
         """Return the messages of a range as a table, with the columns that have the same value in all of them."""
@@ -176,6 +183,16 @@ def offsets_of(messages: Sequence[Any]) -> np.ndarray:
     if count and messages[-1].offset() - messages[0].offset() == count - 1:
         return np.arange(messages[0].offset(), messages[0].offset() + count, dtype=np.int64)
     return np.fromiter((m.offset() for m in messages), np.int64, count)
+
+
+def _length(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    return sum(len(name.encode()) + len(value or b"") for name, value in headers)
+
+
+def _bytes(parts: Sequence[pa.RecordBatch]) -> int:
+    """Return the bytes of the messages of a range."""
+    values = sum(pc.sum(pc.binary_length(part.column(VALUE))).as_py() or 0 for part in parts)
+    return int(values + sum(int(part.schema.metadata[_BESIDE]) for part in parts))
 
 
 def _joined(parts: Sequence[pa.Table]) -> pa.Table:

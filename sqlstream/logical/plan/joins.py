@@ -314,14 +314,15 @@ class IntervalJoin(TimedJoin):
 
     @property
     def label(self) -> str:
-        kind = "JOIN" if self.kind == "inner" else f"{self.kind.upper()} JOIN"
-        return f"{'window' if self.windowed else 'interval'} {kind}"
+        return f"{'window' if self.windowed else 'interval'} {super().label}"
+
+    @property
+    def joins_windows(self) -> bool:
+        return self.windowed
 
     @property
     def title(self) -> str:
-        if self.windowed:
-            return f"{self.kind} window join"
-        return f"{self.kind} interval join: {self._interval}"
+        return f"{self.kind} window join" if self.windowed else f"{self.kind} interval join: {self._interval}"
 
     @property
     def _join(self) -> str:

@@ -124,6 +124,16 @@ class Node(ABC):
         return False
 
     @property
+    def has_sessions(self) -> bool:
+        """Whether it makes windows of the rows of its input: those of another input begin and end at other times."""
+        return False
+
+    @property
+    def joins_windows(self) -> bool:
+        """Whether it joins rows of equal windows."""
+        return False
+
+    @property
     def overlap(self) -> Overlap | None:
         """The number of windows to which it assigns each row; None if it does not copy rows into windows."""
         return None

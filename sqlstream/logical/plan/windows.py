@@ -256,6 +256,10 @@ class SessionWindow(AtWindowEnd):
     def makes_windows(self) -> bool:
         return True
 
+    @property
+    def has_sessions(self) -> bool:
+        return True
+
     def windows_setting(self, inlined: Callable[[Expression], str]) -> SessionWindows:
         gap = Sql(inlined(self.gap)) if isinstance(self.gap, Expression) else self.gap
         return SessionWindows(Sql(inlined(time_of(self))), gap)

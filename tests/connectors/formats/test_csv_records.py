@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 from pathlib import Path
+from random import Random
 
 import duckdb
 import pytest
@@ -159,6 +161,35 @@ def test_fields_are_those_of_the_other_reader(tmp_path: Path, text: str, escape:
     with duckdb.connect() as con:
         plan = read_records(con, [split], csv, csv.physical)
         assert con.execute(plan.sql).fetchall() == rows(con, csv, split)
+
+
+@pytest.mark.parametrize("options", [{}, {"csv__errors_to": "bad"}], ids=["strict", "keeping"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_no_line_of_one_field_is_two_rows(tmp_path: Path, options: dict[str, str], name: str) -> None:
+    body = b"x\n4,\r\n5\n\n"
+    (tmp_path / name).write_bytes(gzip.compress(body) if name.endswith(".gz") else body)
+    with copying(declared("s STRING", "csv", **options), "s STRING") as stream:
+        feed(stream, tmp_path / name)
+        # An empty line is a row of one field, a NULL; the end of a line is none.
+        assert sorted(stream.rows("out"), key=str) == [("4",), ("5",), ("x",), (None,)]
+        assert malformed_count(stream) == 0
+        assert stream.verify("out").is_explained
+
+
+@pytest.mark.parametrize("columns", [{"s": "VARCHAR"}, {"s": "VARCHAR", "t": "VARCHAR"}], ids=["one", "two"])
+@pytest.mark.parametrize("header", ["false", "true"])
+def test_both_readers_find_the_same_rows(tmp_path: Path, columns: dict[str, str], header: str) -> None:
+    """What DuckDB's reader takes without an error has the rows that the other one finds."""
+    csv, random = table("csv", columns, header=header), Random(26)
+    compared = 0
+    for _ in range(400):
+        body = "".join(random.choices(["x", "4", ",", "\n", "\r\n", "\r", '""'], k=random.randint(1, 9)))
+        split = write(tmp_path / "a.csv", ("s,t\n" if len(columns) == 2 else "s\n") * (header == "true") + body)
+        with duckdb.connect() as con, contextlib.suppress(duckdb.Error):
+            found = rows(con, csv, split)
+            assert found == con.execute(read_records(con, [split], csv, csv.physical).sql).fetchall(), repr(body)
+            compared += 1
+    assert compared > 50
 
 
 def test_files_that_are_mixed(tmp_path: Path) -> None:

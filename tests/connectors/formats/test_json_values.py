@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sqlstream.catalog import IGNORE, Column
 from sqlstream.connectors.formats.json_lines import _json_key, _misfit, json_values
 from sqlstream.connectors.formats.malformed import does_not_hold
-from sqlstream.connectors.formats.whole_numbers import as_text, fraction
+from sqlstream.connectors.formats.whole_numbers import FLOATS, as_text, fraction
 from sqlstream.connectors.read_plan import VALUE, WRONG
 from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name, quote_text
@@ -112,14 +112,15 @@ def asked_one_by_one(con: Con, columns: list[Column]) -> str:
     """Return the rows of `lines` with WRONG: a text is checked, made JSON, asked what it is, and then transformed."""
     objects = f"SELECT *, CASE WHEN json_valid({VALUE}) THEN CAST({VALUE} AS JSON) END AS _json FROM lines"
     typed = [(c, con.sqltype(c.type)) for c in columns]
-    shape = quote_text(json.dumps({c.name: as_text(t) or c.type for c, t in typed}))
+    shape = quote_text(json.dumps({c.name: as_text(t, None) or c.type for c, t in typed}))
     items, suspicious, cases = ["kept"], [], []
     for c, t in typed:
         name = f"_row.{quote_name(c.name)}"
-        item = name if as_text(t) is None else f"TRY_CAST({name} AS {c.type})"
+        item = name if as_text(t, None) is None else f"TRY_CAST({name} AS {c.type})"
         items.append(f"{item} AS {quote_name(c.name)}")
         nested = t.id in ("struct", "list", "map", "array")
-        suspicious += ["true"] if nested else [f"{item} IS NULL", *filter(None, [fraction(name, t)])]
+        suspicious += ["true"] if nested else [f"{item} IS NULL", *filter(None, [fraction(name, t, floats=False)])]
+        suspicious += [f"isinf({name})"] if t.id in FLOATS else []
         fault = _misfit(f"json_extract(_json, {_json_key(c.name)})", t)
         cases.append(f"WHEN {fault} THEN {quote_text(does_not_hold(c))}")
     wrong = f"CASE WHEN {' OR '.join(suspicious)} THEN CASE {' '.join(cases)} END END"

@@ -59,6 +59,19 @@ def test_formats(kafka: str) -> None:
         rows_of(raw.table("line STRING", format="raw"))
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_bytes_of_messages_are_those_of_keys_values_and_headers(kafka: str, keyed: bool) -> None:
+    topic = Topic(kafka, 2)
+    topic.send("{}", key="k" * 10, headers=[("h", b"x" * 5), ("ü", None)])
+    topic.send('{"n": 1}', None, partition=1, key="key")
+    more = ", 'key.format' = 'raw', 'key.fields' = 'k', 'value.fields-include' = 'EXCEPT_KEY'" if keyed else ""
+    with Stream(topic.table("k STRING, n INT", more) + "SELECT * FROM t;") as stream:
+        stream.finish()
+        [run] = stream.runs.values()
+        [source] = run.totals.sources.values()
+        assert source.bytes == (2 + 10 + 1 + 5 + 2) + (8 + 3) + 3
+
+
 def test_changes_of_debezium_are_netted(kafka: str) -> None:
     topic = Topic(kafka)
     topic.send(

@@ -22,9 +22,13 @@ from tests.connectors.two_jobs import PARALLELISM, batches
 from tests.kinds import jobs_of
 
 
-def run(project: str, script: str) -> None:
-    """Run the jobs of a script batch by batch in turns, first what earlier processes left, until none has a batch."""
+def run(project: str, script: str, within: tuple[str, ...] = ()) -> None:
+    """Run the jobs of a script batch by batch in turns, first what earlier processes left, until none has a batch.
+
+    The files of its tables must lie `within` some folders, if there are any.
+    """
     compiler = Compiler(Options({"parallelism.default": str(PARALLELISM)}), project=project)
+    compiler.table_options.within = within
     try:
         jobs = [batches(project, planned) for planned in jobs_of(compiler.scripts([SourceText("jobs", script)]))]
         while any(list(map(next, jobs))):
