@@ -434,6 +434,14 @@ CALLS: dict[str, tuple[Any, str]] = {
         "a watermark needs an event time",
     ),
     "a duration that is none": (lambda: ProcessHarness(Reminders, keys="x").advance("soon"), "soon"),
+    "a duration below the clock's": (
+        lambda: ProcessHarness(Reminders, keys="x").advance("500 us"),
+        "the clock moves by whole milliseconds, not by 0.5 ms",
+    ),
+    "a clock that goes back": (
+        lambda: ProcessHarness(Reminders, keys="x").advance(timedelta(hours=-1)),
+        "is negative",
+    ),
     "keys of a broadcast table": (
         lambda: ProcessHarness(ApplyLimits, keys={"payments": "account", "rules": "kind"}),
         'table "rules" is broadcast: its rows have no key',

@@ -137,6 +137,14 @@ def test_the_clock_begins_and_moves_as_it_is_told() -> None:
         assert stream.rows("daily") == [(1, datetime(2026, 1, 1))]
         with pytest.raises(UsageError, match="a duration, such as"):
             stream.advance("ten")
+        before = stream.now
+        for part in ("500 us", timedelta(microseconds=1), "1500 us"):
+            with pytest.raises(UsageError, match=r"the clock moves by whole milliseconds, not by [\d.]+ ms"):
+                stream.advance(part)
+        for back in (-1, timedelta(days=-1)):
+            with pytest.raises(UsageError, match="is negative"):
+                stream.advance(back)
+        assert stream.now == before
 
 
 PROJECT = {

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import duckdb
 
-from sqlstream.errors import QueryError, Span
+from sqlstream.errors import QueryError, Span, missing
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.warehouse.paths import Warehouse
 
@@ -40,16 +40,27 @@ class Maker(Protocol):
     ) -> str: ...
 
 
-def placed(given: Sequence[Given], names: Sequence[str], usage: str, span: Span) -> list[Given]:
-    """Return the arguments in the order of their `names`. Raises QueryError with the hint `usage` if one is wrong or missing."""
-    found: dict[str, Given] = {}
+def placed(
+    given: Sequence[Given], names: Sequence[str], usage: str, span: Span, required: int | None = None
+) -> list[Given]:
+    """Return the arguments in the order of their `names`, of which the first `required` (default: all) must be there.
+
+    Raises QueryError with the existing names, or the hint `usage`, if one is wrong or missing.
+    """
+    all_names = f"The arguments are {', '.join(names)}."
+    by_name: dict[str, Given] = {}
     for place, one in enumerate(given):
         name = (one.name or (names[place] if place < len(names) else "")).lower()
-        if name not in names or name in found or one.value is None:
-            raise QueryError(
-                "this argument is one too many" if one.value is not None else "it is NULL", one.span, hint=usage
-            )
-        found[name] = one
-    if len(found) < len(names):
-        raise QueryError("an argument is missing", span, hint=usage)
-    return [found[name] for name in names]
+        if one.name is not None and name not in names:
+            hint = missing("argument", one.name, names)
+            raise QueryError(f'there is no argument "{one.name}"', one.span, detail=all_names, hint=hint)
+        if name not in names:
+            raise QueryError("this argument is one too many", one.span, detail=all_names, hint=usage)
+        if name in by_name:
+            raise QueryError(f'argument "{name}" has two values', one.span, detail=all_names, hint=usage)
+        if one.value is None:
+            raise QueryError(f'argument "{name}" is NULL', one.span, detail=all_names, hint=usage)
+        by_name[name] = one
+    if absent := [name for name in names[:required] if name not in by_name]:
+        raise QueryError(f'argument "{absent[0]}" is missing', span, detail=all_names, hint=usage)
+    return [by_name[name] for name in names if name in by_name]

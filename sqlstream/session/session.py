@@ -17,7 +17,7 @@ from sqlstream.compiler.loading import load_project
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import Project, find_project
 from sqlstream.duck.sql import quote_text
-from sqlstream.errors import SourceText, plainly
+from sqlstream.errors import SourceText, UsageError, plainly
 from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs import ending
 from sqlstream.jobs.job import Job
@@ -243,9 +243,13 @@ class Session:
 
         `fresh`, `restore` and `upgrade` are as in `Starter.start`. A `receiver` gets the rows of a bare SELECT, which are
         printed to `output` without it. Raises UsageError when another process runs the job, or a job of this name has another
-        plan.
+        plan, and for a receiver beside `restore` or `upgrade`.
         """
         if receiver is not None:
+            if restore is not None or upgrade is not None:
+                way = "restored from a savepoint" if restore is not None else "upgraded"
+                hint = "Leave them out: only the job of an INSERT has state from an earlier run."
+                raise UsageError(f"the job of a bare SELECT cannot be {way}: it begins anew each time", hint=hint)
             return self._jobs.start(planned, {0: receiver}, fresh=fresh)
         printing = printers(planned.physical.sinks, self.output, titled=not planned.is_query)
         self._printers += printing.values()

@@ -161,7 +161,7 @@ class MakesDifferences:
         span: Span,
     ) -> str:
         """Create the table, and return its name as SQL. Raises QueryError, UsageError and CannotVerify."""
-        named = placed(given, ("job", "version")[: max(1, len(given))], USAGE, span)
+        named = placed(given, ("job", "version"), USAGE, span, required=1)
         name = str(named[0].value)
         history = jobs.get(name.lower())
         if history is None or history.record is None:

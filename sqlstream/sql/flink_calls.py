@@ -84,6 +84,13 @@ class FlinkCallParser(ProcessCallParser):
             self._replace(first, "NULL")
         return result
 
+    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+        """Read BETWEEN. Its bounds are in order: no tree has the argument `symmetric`."""
+        if self._match_text_seq("SYMMETRIC"):
+            hint = "Write BETWEEN least(a, b) AND greatest(a, b)."
+            raise self._refused("BETWEEN SYMMETRIC", self._token_span(self._prev), hint)
+        return super()._parse_between(this)
+
     def _replace(self, start: Token, text: str) -> None:
         """Let DuckDB's grammar read `text` instead of the text from a token to the one read last."""
         self.beyond[start.start] = self._prev.end + 1, text

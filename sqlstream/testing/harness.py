@@ -27,8 +27,8 @@ from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Receiver
 from sqlstream.testing.harness_tables import Row, harness_tables
-from sqlstream.testing.stream import Stream
-from sqlstream.units import MILLISECOND, ProcessingTime, parse_duration
+from sqlstream.testing.stream import Stream, clock_step
+from sqlstream.units import ProcessingTime
 
 # The names of the operator, which is a view, of the job, and of the table with the function's rows; and the prefix of the tables
 # with the rows of side outputs.
@@ -116,15 +116,12 @@ class ProcessHarness:
         return self._step(lambda: self._stream.ticks({t.name: str(time) for t in self._tables if t.time}))
 
     def advance(self, time: str | timedelta) -> list[Any]:
-        """Move the clock by a duration, such as "10 min", in whole milliseconds; return the emitted rows.
+        """Move the clock by a duration, such as "10 min"; return the emitted rows.
 
-        Processing-time timers that are due fire, and state expires.
+        Processing-time timers that are due fire, and state expires. Raises UsageError for a duration that is negative, or not of
+        whole milliseconds.
         """
-        try:
-            moved = parse_duration(time, unit=None) if isinstance(time, str) else time // timedelta(microseconds=1)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        self._stream.now = ProcessingTime(self._stream.now + moved // MILLISECOND * MILLISECOND)
+        self._stream.now = ProcessingTime(self._stream.now + clock_step(time, unit=None))
         return self._step(self._stream.run_empty) if self._is_started else []
 
     def finish(self) -> list[Any]:

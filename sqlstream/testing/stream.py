@@ -57,8 +57,10 @@ from sqlstream.units import (
     EPOCH,
     MILLISECOND,
     NO_TIME,
+    Duration,
     EventTime,
     ProcessingTime,
+    duration,
     duration_of,
     parse_duration,
 )
@@ -83,8 +85,8 @@ class Stream:
 
     `functions` are Python functions, or what `sqlstream.functions.load` returns. `parallelism` is the number of tasks and of
     buckets. Times are microseconds since 1970, or texts that DuckDB reads as timestamps. The processing time starts at `now`, by
-    default in 1970, and moves by `advance`. With the folder of a `project`, the script sees its catalog and functions: see
-    `Stream.project`.
+    default in 1970, and moves by `advance`, in whole milliseconds. With the folder of a `project`, the script sees its catalog
+    and functions: see `Stream.project`.
     """
 
     def __init__(
@@ -259,9 +261,10 @@ class Stream:
     def advance(self, time: int | str | timedelta) -> None:
         """Move the processing time by a duration such as "1 h"; an int is a number of milliseconds.
 
-        Windows over processing time that have ended close, early results are emitted, and sources become idle.
+        The ints of `now` and `tick` are microseconds. Windows over processing time that have ended close, early results are
+        emitted, and sources become idle. Raises UsageError for a duration that is negative, or not of whole milliseconds.
         """
-        self.now = ProcessingTime(self.now + _moved(time) // MILLISECOND * MILLISECOND)
+        self.now = ProcessingTime(self.now + clock_step(time))
         for run in self.runs.values():
             run.fire_timers()
         self.pull()
@@ -426,14 +429,23 @@ def _feeds(one: SteppedRun, other: SteppedRun) -> bool:
     return one is not other and bool(written & read)
 
 
-def _moved(time: int | str | timedelta) -> int:
-    """Return a duration in microseconds; an int is milliseconds."""
-    if isinstance(time, int):
-        return time * MILLISECOND
+def clock_step(time: int | str | timedelta, *, unit: str | None = "ms") -> Duration:
+    """Return by how much a clock moves; an int is milliseconds, and so is a text without a unit, unless `unit` is None.
+
+    Raises UsageError for a duration that is negative, or not of whole milliseconds.
+    """
+    hint = 'Write advance("10 min").'
     try:
-        return parse_duration(time) if isinstance(time, str) else duration_of(time)
+        if isinstance(time, int):
+            if time < 0:
+                raise ValueError(f"{time} ms is negative")
+            return Duration(time * MILLISECOND)
+        length = parse_duration(time, unit=unit) if isinstance(time, str) else duration_of(time)
     except ValueError as error:
-        raise UsageError(str(error), hint='Write advance("10 min").') from error
+        raise UsageError(str(error), hint=hint) from error
+    if length % MILLISECOND:
+        raise UsageError(f"the clock moves by whole milliseconds, not by {duration(length)}", hint=hint)
+    return length
 
 
 def _event_time(time: int | str) -> EventTime:

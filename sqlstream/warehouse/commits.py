@@ -58,7 +58,7 @@ def write_commit(fs: Filesystem, job: JobPaths, version: int, spark_millis: int 
         fs.put_if(path, text, None)
     except Changed as changed:
         # The put was repeated because its answer was lost, if the file has this very text.
-        if fs.read_text(path) != text:
+        if fs.read_tagged(path)[0] != text.encode():
             raise taken_over(job) from changed
 
 

@@ -111,7 +111,8 @@ class Lease(JobLock):
             is_abandoned = tag is not None and tag == _abandoned.get(job.root)
             held = False if is_abandoned else _is_held(found, session)
             if tag is None or held is False or (held is None and moment - unchanged_since > lasts):
-                with contextlib.suppress(Changed):
+                # Another process has taken it in the meantime; it may even have ended, and deleted it.
+                with contextlib.suppress(Changed, FileNotFoundError):
                     lease._write(tag)
                     lease._begin()
                     return lease
@@ -134,7 +135,7 @@ class Lease(JobLock):
         except Changed:
             # The put was repeated because its answer was lost, if the file has this very text.
             written, tag = self._store.read_tagged(self._job.lock)
-            if written != text:
+            if written != text.encode():
                 raise
             self._tag = tag
         self._valid_until = began + self._seconds - min(_MARGIN, self._seconds / 4)
@@ -251,14 +252,12 @@ def taken_over(job: JobPaths) -> JobError:
 def read_lease(fs: StoreFilesystem, job: JobPaths) -> tuple[LeaseRecord | None, Tag | None]:
     """Return the lease of a job, None if it is missing or damaged, and the tag of its content, None if it is missing."""
     try:
-        text, tag = fs.read_tagged(job.lock)
+        content, tag = fs.read_tagged(job.lock)
     except FileNotFoundError:
         return None, None
-    except UnicodeDecodeError:
-        return None, None
     try:
-        return msgspec.json.decode(opened(job.lock, text), type=LeaseRecord), tag
-    except (DamageError, msgspec.DecodeError):
+        return msgspec.json.decode(opened(job.lock, content.decode()), type=LeaseRecord), tag
+    except (UnicodeDecodeError, DamageError, msgspec.DecodeError):
         return None, tag
 
 

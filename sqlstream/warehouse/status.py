@@ -112,3 +112,6 @@ def requested_stop(fs: Filesystem, job: JobPaths) -> str | None:
         return DRAINED if fs.read_text(job.stop) == _DRAIN else STOPPED
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError:
+        # There is a request, but nobody knows which one.
+        return STOPPED

@@ -185,7 +185,7 @@ class StoreFilesystem(Filesystem):
         except Changed:
             # The put was repeated because its answer was lost, if the file has this very text.
             with contextlib.suppress(FileNotFoundError):
-                return self.read_text(path) == text
+                return self.read_tagged(path)[0] == text.encode()
             return False
         return True
 
@@ -208,13 +208,13 @@ class StoreFilesystem(Filesystem):
         if self._is_kept(path):
             with self.open_bytes(path) as file:
                 return file.read().decode()
-        return self.read_tagged(path)[0]
+        return self.read_tagged(path)[0].decode()
 
-    def read_tagged(self, path: str) -> tuple[str, Tag]:
-        """Return the text of a small file, and the tag of its content."""
+    def read_tagged(self, path: str) -> tuple[bytes, Tag]:
+        """Return the bytes of a small file, and the tag of its content."""
         with store_errors(path):
             found = _obstore().get(self._store, self._key(path))
-            return bytes(found.bytes()).decode(), _tag(found.meta)
+            return bytes(found.bytes()), _tag(found.meta)
 
     def together(self, read: Callable[[str], T], paths: Sequence[str]) -> list[T]:
         if len(paths) < 2:

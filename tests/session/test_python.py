@@ -16,9 +16,12 @@ import pytest
 
 import sqlstream
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.errors import JobError, SourceText, SqlStreamError
+from sqlstream.compiler.planned_job import PlannedJob
+from sqlstream.errors import JobError, SourceText, SqlStreamError, UsageError
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import progress_of
+from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.session.changes import HELD, Change, ChangeReceiver, Changes, Held, RowReceiver
 from sqlstream.storage.zsets import WEIGHT
@@ -52,6 +55,18 @@ def test_only_the_public_names_are_there() -> None:
     modules = {module.name for module in pkgutil.iter_modules(sqlstream.__path__)}
     assert not modules & {*sqlstream.__all__}
     assert {name for name in vars(sqlstream) if not name.startswith("_")} <= {*sqlstream.__all__, *modules}
+
+
+def test_a_query_for_a_receiver_has_no_earlier_state(tmp_path: Path) -> None:
+    with sqlstream.Session(str(tmp_path)) as session:
+        [planned] = session.compile(SourceText("sql", "SELECT * FROM (VALUES (1)) AS t(x)"))
+        assert isinstance(planned, PlannedJob)
+        rows = RowReceiver(planned.physical.sinks[0])
+        with pytest.raises(UsageError, match="cannot be restored from a savepoint: it begins anew each time"):
+            session.start(planned, receiver=rows, restore=Restore("spring"))
+        with pytest.raises(UsageError, match="cannot be upgraded: it begins anew each time"):
+            session.start(planned, receiver=rows, upgrade=Upgrade())
+        assert session.jobs == []
 
 
 def test_dir_shows_what_is_for_users(tmp_path: Path) -> None:

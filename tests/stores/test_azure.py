@@ -47,7 +47,7 @@ def test_files_of_a_container(azurite: AzuriteServer, container: str, monkeypatc
     for tag in (before, None):
         with pytest.raises(Changed):
             fs.put_if(f"{root}/x", "3", tag)
-    assert fs.read_tagged(f"{root}/x") == ("2", after)
+    assert fs.read_tagged(f"{root}/x") == (b"2", after)
     paths = [f"{root}/many/{number}" for number in range(4)]
     for path in paths[1:]:
         fs.write_text_atomic(path, "x")

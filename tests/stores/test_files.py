@@ -65,8 +65,8 @@ def test_of_many_who_put_a_file_first_one_does(bucket: str) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(first, range(8))) == 1
-    text, tag = fs.read_tagged(f"{root}/x")
-    changed = fs.put_if(f"{root}/x", f"{text} again", tag)
+    content, tag = fs.read_tagged(f"{root}/x")
+    changed = fs.put_if(f"{root}/x", f"{content.decode()} again", tag)
     with pytest.raises(Changed):
         fs.put_if(f"{root}/x", "too late", tag)
     fs.put_if(f"{root}/x", "in time", changed)

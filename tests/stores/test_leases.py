@@ -23,7 +23,7 @@ from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import sealed
 from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, write_status
-from sqlstream.warehouse.stores import StoreFilesystem, Tag
+from sqlstream.warehouse.stores import Changed, StoreFilesystem, Tag
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -101,7 +101,7 @@ def test_a_lease_that_is_deleted_is_not_that_of_another_process(
     lease, looks, taken = taking.take(), list[str](), list[Lease]()
     delete, read = StoreFilesystem.delete, StoreFilesystem.read_tagged
 
-    def counted(fs: StoreFilesystem, path: str) -> tuple[str, Tag]:
+    def counted(fs: StoreFilesystem, path: str) -> tuple[bytes, Tag]:
         looks.append(path)
         return read(fs, path)
 
@@ -180,8 +180,48 @@ def test_who_loses_a_lease_commits_nothing_more(taking: Taking) -> None:
     assert taking.fs.read_text(taking.job.lock) == sealed("{}"), "what is another's stays"
 
 
+def damage(taking: Taking, path: str) -> None:
+    with taking.fs.create(path) as file:
+        file.write(b"\xff")
+
+
+def test_a_damaged_lease_is_taken_when_nobody_renews_it(taking: Taking) -> None:
+    damage(taking, taking.job.lock)
+    found, tag = read_lease(taking.fs, taking.job)
+    assert found is None
+    assert tag is not None, "it is not missing: it must be replaced"
+    lease = taking.take(seconds=0.5)
+    found, _ = read_lease(taking.fs, taking.job)
+    assert found is not None
+    assert found.pid == os.getpid()
+    # What is damaged afterwards may be another's.
+    damage(taking, taking.job.lock)
+    lease.release()
+    with taking.fs.open_bytes(taking.job.lock) as file:
+        assert file.read() == b"\xff"
+
+
+def test_a_lease_that_another_process_deletes_meanwhile_is_free(
+    taking: Taking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puts, put = list[str](), StoreFilesystem.put_if
+
+    def overtaken(fs: StoreFilesystem, path: str, text: str, before: Tag | None) -> Tag:
+        """Refuse the first time: there is a lease, which its holder deletes before anybody reads it."""
+        puts.append(path)
+        if len(puts) == 1:
+            raise Changed
+        return put(fs, path, text, before)
+
+    monkeypatch.setattr(StoreFilesystem, "put_if", overtaken)
+    taking.take().release()
+
+
 def test_a_version_is_committed_once(taking: Taking) -> None:
     write_commit(taking.fs, taking.job, 0)
     # This process was suspended between the look at its lease and the commit, and another one has committed meanwhile.
     with pytest.raises(JobError, match="was taken over"):
         write_commit(taking.fs, taking.job, 0)
+    damage(taking, f"{taking.job.commits}/1")
+    with pytest.raises(JobError, match="was taken over"):
+        write_commit(taking.fs, taking.job, 1)

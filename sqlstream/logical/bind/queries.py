@@ -40,7 +40,7 @@ from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, Scan
-from sqlstream.logical.plan.windows import CountWindows
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow
 from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.process_calls import ProcessCall
@@ -150,12 +150,14 @@ class Binder:
                 "a query without FROM", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
             )
         base, node, scope = self._input(select, env)
-        bound = self._block(select, node, scope)
+        base = _called(select.args["from_"].this, base)
+        # A rank of windows that are corrected is another operator, to which the time to live applies.
+        bound = with_window_hints(select, self._block(select, node, scope), base, env.source)
         if not (scope.joined and reads_join(base)):
-            # Count windows and process functions in FROM belong to this block: its STATE_TTL applies to them.
-            below = base.children if isinstance(base, CountWindows | Process) else (base,)
+            # Windows with state and process functions in FROM belong to this block: its STATE_TTL applies to them.
+            below = base.children if isinstance(base, CountWindows | Process | SessionWindow) else (base,)
             bound = self._ttls.remembering(select, bound, below, env.source)
-        return with_uid(select, with_window_hints(select, bound, base, env.source), env.source)
+        return with_uid(select, bound, env.source)
 
     def _input(self, select: exp.Select, env: Environment) -> tuple[Node, Node, Scope]:
         """Return the plan of FROM, the plan with WHERE above it, and the scope of the block."""
@@ -166,7 +168,8 @@ class Binder:
             joins = self._joins(select, env)
             scope = replace(joins.scope, select_aliases=aliases)
             conditions = [c for part in plain for c in joins.conjuncts(part, scope, "WHERE")]
-            subqueries = Subqueries(joins, lambda query: self.query(query, env), lambda query: self._joins(query, env))
+            of_query, of_from = (lambda query: self.query(query, env)), (lambda query: self._joins(query, env))
+            subqueries = Subqueries(joins, of_query, of_from, self._ttls)
             for condition in matched:
                 subqueries.add(condition, scope)
             node = joins.tree(conditions)
@@ -178,10 +181,11 @@ class Binder:
         node = relation.node
         absent = partial(without_rowtime, node)
         scope = Scope(relation.alias, node.schema, env.source, relation.described, aliases, absent=absent)
-        if where is not None:
-            binder = ExpressionBinder(scope, self.catalog, self.checker)
-            node = filtered(Filter(node, self._predicate(binder, where.this, "WHERE")))
-        return relation.node, node, scope
+        if where is None:
+            return node, node, scope
+        binder = ExpressionBinder(scope, self.catalog, self.checker)
+        rows = filtered(Filter(node, self._predicate(binder, where.this, "WHERE")))
+        return rows.input, rows, scope
 
     def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
         """Return a binder with the relations and joins of a block's FROM."""
@@ -351,7 +355,8 @@ class Binder:
         scope = Scope(relation.alias, relation.node.schema, env.source, relation.described)
         of_row = ExpressionBinder(scope, self.catalog, self.checker).bind
         bound = WindowBinder(self.checker, env.source, relation.described, of_row).bind(relation.node, node)
-        return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
+        named = with_alias(bound, node.args.get("alias"), env.source)
+        return Relation(named, node.alias or relation.alias, f"the windows of {relation.described}")
 
     def _process(self, node: ProcessCall, env: Environment) -> Relation:
         if node.name.upper() == LATE_ROWS:
@@ -394,3 +399,13 @@ def _rows_of(table: Table, alias: str, span: Span) -> Node:
     if not (table.has_changes and table.primary_key):
         return Scan(table, alias, span=span)
     return Normalize(Scan(table, table.name, span=span), f"{table.name}_current", table.primary_key, span)
+
+
+def _called(relation: exp.Expr, node: Node) -> Node:
+    """Return the windows, or the process function, that an item of FROM calls: the node below other names of its columns.
+
+    The node itself if the item is no such call.
+    """
+    while isinstance(relation, ProcessCall | WindowTVF) and isinstance(node, Projection):
+        node = node.input
+    return node

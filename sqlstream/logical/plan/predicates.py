@@ -12,12 +12,14 @@ from sqlglot import exp
 class Claims:
     """What holds for columns in all rows for which a condition is true, as far as its operands of AND state it directly.
 
-    `at_most` are upper bounds of columns, integers. `constants` are columns that equal a literal, `never_null` columns with
-    IS NOT NULL. `parts` is the number of operands of AND.
+    `at_most` are upper bounds of columns, integers. `constants` are columns that equal a literal; those of them that equal a
+    number are in `numbers`, too: a text equals 7 if it is '7', and if it is '07'. `never_null` are columns with IS NOT NULL.
+    `parts` is the number of operands of AND.
     """
 
     at_most: Mapping[str, int] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()
+    numbers: frozenset[str] = frozenset()
     never_null: frozenset[str] = frozenset()
     parts: int = 1
 
@@ -25,6 +27,7 @@ class Claims:
         return Claims(
             _least((*self.at_most.items(), *other.at_most.items())),
             self.constants | other.constants,
+            self.numbers | other.numbers,
             self.never_null | other.never_null,
             self.parts + other.parts,
         )
@@ -42,17 +45,19 @@ class Claims:
         >>> from sqlstream.sql.statements import parse_expression
         >>> def parsed(text): return parse_expression(SourceText("condition", text))
         >>> said = Claims.of(parsed('"rn" <= 3 AND ("x" = 7) AND 4 > "a" AND NOT "b" IS NULL AND "y" > 1'))
-        >>> said.at_most, sorted(said.constants), sorted(said.never_null), said.parts
-        ({'rn': 3, 'x': 7, 'a': 3}, ['x'], ['b'], 5)
+        >>> said.at_most, sorted(said.constants), sorted(said.numbers), sorted(said.never_null), said.parts
+        ({'rn': 3, 'x': 7, 'a': 3}, ['x'], ['x'], ['b'], 5)
         >>> Claims.of(parsed('"a" = 1 OR "b" = 2 AND NOT "c" IS NULL')) == Claims()
         True
         >>> Claims.of(parsed('"rn" = 1')).only_bound, Claims.of(parsed('"rn" = 1 AND "x"')).only_bound
         (('rn', 1), None)
         """
         parts = list(_conjuncts(bound))
+        equal = [pair for part in parts if (pair := _constant(part)) is not None]
         return cls(
             _least(found for part in parts if (found := _upper_bound(part)) is not None),
-            frozenset(name for part in parts if (name := _constant(part)) is not None),
+            frozenset(name for name, _ in equal),
+            frozenset(name for name, value in equal if not value.is_string),
             frozenset(name for part in parts if (name := _never_null(part)) is not None),
             len(parts),
         )
@@ -97,13 +102,13 @@ def _upper_bound(part: exp.Expr) -> tuple[str, int] | None:
     return None
 
 
-def _constant(part: exp.Expr) -> str | None:
+def _constant(part: exp.Expr) -> tuple[str, exp.Literal] | None:
     match part:
         case (
-            exp.EQ(this=exp.Column() as column, expression=exp.Literal())
-            | exp.EQ(this=exp.Literal(), expression=exp.Column() as column)
+            exp.EQ(this=exp.Column() as column, expression=exp.Literal() as value)
+            | exp.EQ(this=exp.Literal() as value, expression=exp.Column() as column)
         ):
-            return column.name
+            return column.name, value
         case _:
             return None
 

@@ -68,7 +68,8 @@ class Filter(PassThrough):
         said = self.predicate.claims
         names = frozenset().union(*self.input.unique_keys)
         first = {n for n in names & self.row_numbers if said.at_most.get(n) == 1}
-        alike = first | {n for n in names if n in said.constants}
+        several = said.numbers & {f.name for f in self.schema if f.type == "VARCHAR"}
+        alike = first | (names & said.constants - several)
         return tuple(key - alike for key in self.input.unique_keys if key - alike)
 
     @cached_property

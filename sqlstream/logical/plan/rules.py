@@ -102,7 +102,7 @@ def push_rank_limit(node: Node) -> Node:
 
 
 def merge_overs(node: Node) -> Node:
-    """Merge two adjacent nodes of OVER calls with the same keys and order, so that each row waits once.
+    """Merge two adjacent nodes of OVER calls with the same keys, order and time to live, so that each row waits once.
 
     >>> below = "SELECT *, LAG(k) OVER (ORDER BY ts) AS b FROM t"
     >>> both = f"SELECT *, LAG(x) OVER (ORDER BY ts) AS a FROM ({below})"
@@ -112,7 +112,7 @@ def merge_overs(node: Node) -> Node:
     """
     match node:
         case Over(input=Over() as below) if (
-            (node.keys, node.time, node.order) == (below.keys, below.time, below.order)
+            (node.keys, node.time, node.order, node.ttl) == (below.keys, below.time, below.order, below.ttl)
             # Calls that wait for later rows work on stored rows, never on partial results.
             and not node.waits
             and not below.waits
@@ -142,6 +142,8 @@ def _limited(node: Node, column: str | None, limit: int) -> Node:
 def merge_joins(node: Node) -> Node:
     """Merge two inner joins by the same keys into one, which stores no intermediate result.
 
+    A view that is a join is an input with a time to live, which the inputs of the view must have, too.
+
     >>> three = "SELECT a.x FROM t AS a JOIN t AS b ON a.k = b.k JOIN t AS c ON a.k = c.k"
     >>> rewritten(three, merge_joins, narrow_joins)
     Project "x" AS x
@@ -154,7 +156,9 @@ def merge_joins(node: Node) -> Node:
           Scan t
     """
     match node:
-        case Join(kind="inner", inputs=(Join(kind="inner") as below, more)):
+        case Join(kind="inner", inputs=(Join(kind="inner") as below, more)) if not node.aliases[0] or all(
+            ttl == node.ttls[0] for ttl in below.ttls
+        ):
             wanted = [k.sql for k in node.keys[0]]
             for known in below.keys:
                 if sorted(k.sql for k in known) == sorted(wanted) and len(set(wanted)) == len(wanted):

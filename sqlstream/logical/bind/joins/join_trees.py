@@ -16,7 +16,7 @@ from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.joins.lateral import Made
 from sqlstream.logical.bind.joins.lookup_joins import lookup_join
 from sqlstream.logical.bind.joins.time_bounds import TimeBounds, time_bounds
-from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_versions, versions
+from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_time_to_live, no_versions, versions
 from sqlstream.logical.bind.over.ranking import filtered
 from sqlstream.logical.bind.scope import Visible
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
@@ -307,16 +307,20 @@ class JoinTree:
                 left, right, step.kind, sides, fixed, _all(conditions), described, as_of, step.span, step.on
             )
         check_time(left, as_of)
-        found = versions(right)
-        if found is None:
+        versioned = versions(right)
+        if versioned is None:
             raise no_versions(described, as_of.span)
+        if versioned.ttl:
+            raise no_time_to_live(described, as_of.span)
         types = {f.name: f.type for node in (left, right) for f in node.schema}
-        if types[as_of.column] != types[found.time]:
-            message = f"the times of the rows ({types[as_of.column]}) and of the versions ({types[found.time]}) differ"
+        if types[as_of.column] != types[versioned.time]:
+            message = (
+                f"the times of the rows ({types[as_of.column]}) and of the versions ({types[versioned.time]}) differ"
+            )
             raise BindError(message, as_of.span, hint="Declare both as TIMESTAMP, or both as TIMESTAMP_LTZ.")
         known = [*pairs, *self._constants(conditions, place)]
-        keys = {to_duckdb(pair[1]): (c, pair) for c, pair in reversed(known) if to_duckdb(pair[1]) in found.sqls}
-        if lacking := [sql for sql in found.sqls if sql not in keys]:
+        keys = {to_duckdb(pair[1]): (c, pair) for c, pair in reversed(known) if to_duckdb(pair[1]) in versioned.sqls}
+        if lacking := [sql for sql in versioned.sqls if sql not in keys]:
             own = {quote_name(column): name for name, column in self.visible[place].columns.items()}
             named = ", ".join(own.get(sql, sql) for sql in lacking)
             hint = f"Add {self.visible[place].alias}.{named.split(', ')[0]} = .. to ON."
@@ -325,10 +329,10 @@ class JoinTree:
         equal = tuple(zip(*(self._comparable(c, pair) for c, pair in keys.values()), strict=True))
         others = _all([c for c in conditions if c not in used])
         aliases = (self.visible[0].alias if place == 1 else "", self.visible[place].alias)
-        times = (as_of.column, found.time)
+        times = (as_of.column, versioned.time)
         own_names = self._own_names(place)
         return TemporalJoin(
-            (left, found.node), "", step.kind, equal, others, aliases, step.span, times, own_names=own_names
+            (left, versioned.node), "", step.kind, equal, others, aliases, step.span, times, own_names=own_names
         )
 
     def _by_clock(self, node: Node, time: str) -> Node:

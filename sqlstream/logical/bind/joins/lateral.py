@@ -11,9 +11,11 @@ from sqlglot import exp
 from sqlstream.catalog import Catalog
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
+from sqlstream.logical.bind.clauses import refuse_clauses
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.joins.lists import BoundList, ListBinder, is_list, named
+from sqlstream.logical.bind.ordering import row_count, with_ties
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.relational import Elements
@@ -65,6 +67,7 @@ class LateralBinder:
         """
         inner = item.this if isinstance(item, exp.Lateral) else item
         while isinstance(inner, exp.Subquery):
+            refuse_clauses(inner, self.source)
             inner = inner.this
         match inner:
             case exp.Unnest() | exp.Anonymous():
@@ -90,6 +93,8 @@ class LateralBinder:
                 what = f"{key.strip('_').upper()} in LATERAL"
                 at = clause if isinstance(clause, exp.Expr) else select
                 raise self._unsupported(what, at, None)
+        if (distinct := select.args.get("distinct")) is not None and distinct.args.get("on") is not None:
+            raise self._unsupported("DISTINCT ON in LATERAL", distinct, "Write arg_min(a, b) and GROUP BY.")
         lists = self._lists(select)
         inner = self._inside(lists)
         binder = _RowBinder(inner, self.catalog, self.checker)
@@ -125,7 +130,7 @@ class LateralBinder:
                 raise self._unsupported(what, item, _OVER_TABLES)
             found.append(self.lists.bind(item, self._inside(found), numbered=True))
         for join in joins:
-            if join.side or join.args.get("on") is not None or join.args.get("using"):
+            if any(join.args.get(part) for part in ("side", "method", "on", "using")):
                 raise self._unsupported("a join in LATERAL", join, "Write FROM UNNEST(a) AS x, UNNEST(b) AS y WHERE ..")
         return found
 
@@ -164,9 +169,9 @@ class LateralBinder:
         # Elements that are equal in the order are ordered by their position, or by all columns.
         ties = map(quote_name, numbers if plain else places.values())
         sql += f" ORDER BY {', '.join([*items, *ties])}"
-        if not isinstance(limit.expression, exp.Literal) or not limit.expression.name.isdigit():
-            raise BindError("LIMIT takes a number of rows", span_of(limit, self.source))
-        return f"{sql} LIMIT {limit.expression.name}"
+        if with_ties(select):
+            raise self._unsupported("WITH TIES in LATERAL", limit, "Leave it out, or say more in ORDER BY.")
+        return f"{sql} LIMIT {row_count(limit, self.source)}"
 
     def _types(self, sql: str, select: exp.Select) -> list[str]:
         try:

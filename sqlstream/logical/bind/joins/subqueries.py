@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.logical.bind.clauses import refuse_clauses, without
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
-from sqlstream.logical.bind.hints import with_uid
+from sqlstream.logical.bind.followed_ttls import FollowedTtls
+from sqlstream.logical.bind.hints import check_followed, state_ttls, with_uid
 from sqlstream.logical.bind.joins.join_trees import Conjunct
-from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of
+from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of, reads_join
 from sqlstream.logical.bind.scope import Scope, Visible
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
-from sqlstream.logical.plan.expressions import Expression
+from sqlstream.logical.plan.expressions import Expression, makes_rows
 from sqlstream.logical.plan.joins import Kind
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Filter, Projection
@@ -62,30 +64,29 @@ def split(where: exp.Expr) -> tuple[list[exp.Expr], list[Matched]]:
 class Subqueries:
     """Adds the subqueries of a block's WHERE to its joins."""
 
-    def __init__(self, joins: JoinBinder, query: BindQuery, from_: BindFrom):
-        self.joins, self.query, self.from_ = joins, query, from_
+    def __init__(self, joins: JoinBinder, query: BindQuery, from_: BindFrom, ttls: FollowedTtls):
+        self.joins, self.query, self.from_, self.ttls = joins, query, from_, ttls
 
     def add(self, matched: Matched, scope: Scope) -> None:
         """Add the join with a subquery; `scope` is the scope of the block around it.
 
         Raises BindError if IN and the subquery differ in their numbers of columns, and as binding the subquery does.
         """
-        select = matched.query
-        while isinstance(select, exp.Subquery):
-            select = select.this
+        select = _without_parentheses(matched.query)
         wanted = _several(matched.wanted)
         values: Sequence[exp.Expr] = ()
         conditions: list[exp.Expr] = []
         if isinstance(select, exp.Select) and self._is_plain(select):
+            refuse_clauses(without(select, "joins"), self.joins.source)
             select = _with_correlations_in_where(select, scope)
             inner = self.from_(select)
             own, conditions = self._correlated(select, inner)
             node = inner.tree([c for part in own for c in inner.conjuncts(part, inner.scope, "WHERE")])
+            self._check_ttls(select, node)
             node = with_window_hints(select, node, node, self.joins.source)
             node = with_uid(select, node, self.joins.source)
             visible: tuple[Visible, ...] = inner.scope.relations
-            if wanted:
-                values = select.expressions
+            values = select.expressions
         else:
             node = self.query(select)
             fields = node.schema
@@ -100,6 +101,10 @@ class Subqueries:
         seen = tuple(replace(v, columns={n: names[own] for n, own in v.columns.items()}) for v in visible)
         below = Scope("", self.joins.fields[-1], scope.source, "the subquery", {}, seen, outer=scope)
         found = [c for part in conditions for c in self.joins.conjuncts(part, below, "WHERE")]
+        if not wanted:
+            # Nobody reads the select list of EXISTS, but its names must exist.
+            for value in (v for v in values if not v.is_star):
+                self._binder(below).rewrite(value.unalias())
         found += [self._equal(matched, w, v.unalias(), scope, below) for w, v in zip(wanted, values, strict=False)]
         self.joins.match(matched.kind, found, span)
 
@@ -107,10 +112,24 @@ class Subqueries:
         """Return whether a subquery has only FROM and WHERE, so that it may be correlated."""
         if any(select.args.get(clause) for clause in _CLAUSES) or select.args.get("from_") is None:
             return False
-        names = self.joins.checker.aggregates
-        calls = (c for e in select.expressions for c in e.find_all(exp.Anonymous))
-        windows = any(e.find(exp.Window) is not None for e in select.expressions)
-        return not windows and not any(c.name.lower() in names for c in calls)
+        items = select.expressions
+        block = self._binder(Scope("", (), self.joins.source, "the subquery"))
+        return not any(e.find(exp.Window) is not None or makes_rows(e) or block.has_aggregates(e) for e in items)
+
+    def _binder(self, scope: Scope) -> ExpressionBinder:
+        return ExpressionBinder(scope, self.joins.catalog, self.joins.checker)
+
+    def _check_ttls(self, select: exp.Select, node: Node) -> None:
+        """Raise BindError for a STATE_TTL of a plain subquery that no join in it follows."""
+        ttls = self.ttls.left(state_ttls(select, self.joins.source))
+        if select.args.get("joins") and reads_join(node):
+            check_followed(node, ttls)
+        elif ttls:
+            hint = (
+                "The time to live of its rows is that of the session. For one of their own, write a table of FROM: "
+                "SELECT /*+ STATE_TTL('b' = '1 d') */ .. FROM a SEMI JOIN b ON a.k = b.k."
+            )
+            raise BindError("STATE_TTL in a subquery of IN or EXISTS", ttls[0].span, hint=hint)
 
     def _correlated(self, select: exp.Select, inner: JoinBinder) -> tuple[list[exp.Expr], list[exp.Expr]]:
         """Return the operands of AND in a subquery's WHERE: those over its own columns, and the correlated ones."""
@@ -130,9 +149,7 @@ class Subqueries:
     def _equal(self, matched: Matched, wanted: exp.Expr, value: exp.Expr, scope: Scope, below: Scope) -> Conjunct:
         """Return the join condition of IN; for NOT IN, sides that may be NULL also match if one of them is NULL."""
         joins = self.joins
-        sides = [
-            ExpressionBinder(s, joins.catalog, joins.checker).rewrite(e) for s, e in ((scope, wanted), (below, value))
-        ]
+        sides = [self._binder(s).rewrite(e) for s, e in ((scope, wanted), (below, value))]
         equal: exp.Expr = exp.EQ(this=sides[0], expression=sides[1])
         equal.meta.update(matched.written.meta)
         if matched.kind == "anti" and not all(self._is_certain(side) for side in sides):
@@ -151,6 +168,13 @@ class Subqueries:
             return False
         node = self.joins.nodes[self.joins.places[side.name]]
         return node is not None and _never_null(node, side.name)
+
+
+def _without_parentheses(query: exp.Expr) -> exp.Expr:
+    """Return the query in parentheses that have nothing but it: ((SELECT ..) ORDER BY x LIMIT 1) stays as it is."""
+    while isinstance(query, exp.Subquery) and not any(v for k, v in query.args.items() if k not in ("this", "alias")):
+        query = query.this
+    return query
 
 
 def _with_correlations_in_where(select: exp.Select, outer: Scope) -> exp.Select:

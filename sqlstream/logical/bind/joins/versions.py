@@ -12,6 +12,7 @@ from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Scan
+from sqlstream.units import NO_TIME, Duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,15 @@ class AsOf:
 
 @dataclass(frozen=True, slots=True)
 class VersionedTable:
-    """A plan whose rows, or changes, are versions, with its key columns and its time column."""
+    """A plan whose rows, or changes, are versions, with its key columns and its time column.
+
+    `ttl` is the time to live that a hint gives to the deduplication whose input they are, and that a join with them has not.
+    """
 
     node: Node
     keys: tuple[str, ...]
     time: str
+    ttl: Duration = NO_TIME
 
     @property
     def sqls(self) -> tuple[str, ...]:
@@ -72,7 +77,7 @@ def _newest(node: Node, column: str | None) -> VersionedTable | None:
                 return None
             own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
             first = Item(node.column, Expression.over((), "CAST(1 AS BIGINT)", "BIGINT"))
-            return VersionedTable(Projection(node.input, (*own, first)), keys, time)
+            return VersionedTable(Projection(node.input, (*own, first)), keys, time, node.ttl or NO_TIME)
         case _:
             return None
 
@@ -89,7 +94,7 @@ def _projected(node: Projection, below: VersionedTable | None) -> VersionedTable
     if any(name not in names for name in (*below.keys, below.time)):
         return None
     keys = tuple(names[name] for name in below.keys)
-    return VersionedTable(replace(node, input=below.node), keys, names[below.time])
+    return VersionedTable(replace(node, input=below.node), keys, names[below.time], below.ttl)
 
 
 def check_time(node: Node, as_of: AsOf) -> None:
@@ -113,3 +118,9 @@ def no_versions(described: str, span: Span) -> BindError:
         "a view of all its rows: SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM t) "
         "WHERE n = 1.",
     )
+
+
+def no_time_to_live(described: str, span: Span) -> UnsupportedError:
+    """Return the error for a relation whose rows a hint lets be forgotten, while a join keeps the newest version of each key."""
+    hint = "Leave STATE_TTL out of it: a join with its versions keeps the newest one of each key."
+    return UnsupportedError(f"versions of {described}, whose rows have a time to live", span, hint=hint)

@@ -196,6 +196,10 @@ def _expressions(nodes: Sequence[exp.Expr], block: OverBlock) -> tuple[Expressio
 def _frame_of(item: AggregateItem, ignore_nulls: bool, window: exp.Window, block: OverBlock) -> OverFrame:
     if item.function not in ("lag", "lead"):
         return _frame(window, block)
+    if item.order_by:
+        hint = "Leave it out: the rows before and after a row are those in the order of OVER."
+        place = item.order_by[0].span or item.span
+        raise UnsupportedError(f"ORDER BY inside {item.function.upper()}", place, hint=hint)
     offset = item.arguments[1].sql if len(item.arguments) > 1 else "1"
     if not offset.isdigit():
         raise BindError(f"{item.function.upper()} needs a constant number of rows", item.arguments[1].span)

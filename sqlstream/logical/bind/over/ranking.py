@@ -189,7 +189,8 @@ def _as_ranks(node: Node, column: str | None) -> Node:
             own = call.name == column
             found = node.input if own else _as_ranks(node.input, column)
             if own or found is not node.input:
-                return Rank(found, node.name, call.name, call.function, node.keys, node.order, span=call.span)
+                keys, order = node.keys, node.order
+                return Rank(found, node.name, call.name, call.function, keys, order, ttl=node.ttl, span=call.span)
         case _:
             return node
     return node if found is node.input else replace(node, input=found)

@@ -9,6 +9,7 @@ from typing import Literal
 from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
+from sqlstream.logical.bind.side_outputs import LATE_ROWS, SIDE_OUTPUT
 from sqlstream.logical.plan.aggregates import EarlyByRows, EarlyByTime, EarlyFire, WindowAggregate
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
@@ -40,8 +41,7 @@ def with_window_hints(select: exp.Expr, node: Node, base: Node, source: SourceTe
     calls = [call for call in hint.expressions if call.this in _USAGE] if hint is not None else []
     if not calls:
         return node
-    called = isinstance(select.args["from_"].this, ProcessCall) and not select.args.get("joins")
-    found = _process_below(node) if called else _windowed(node, base)
+    found = _process_below(node) if _calls_process(select) else _windowed(node, base)
     for call in calls:
         span = span_of(call, source)
         if found is None:
@@ -53,6 +53,13 @@ def with_window_hints(select: exp.Expr, node: Node, base: Node, source: SourceTe
     for call in calls:
         new = _with(new, call, source)
     return _replaced(node, found, new)
+
+
+def _calls_process(select: exp.Expr) -> bool:
+    """Return whether a block has a process function in FROM, and nothing else. Further outputs of an operator are no calls."""
+    relation = select.args["from_"].this
+    is_call = isinstance(relation, ProcessCall) and relation.name.upper() not in (LATE_ROWS, SIDE_OUTPUT)
+    return is_call and not select.args.get("joins")
 
 
 def _process_below(node: Node) -> Process:
