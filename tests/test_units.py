@@ -90,7 +90,8 @@ _OTHERS = {
     ("testing/stream.py", "now"),
     ("testing/stream.py", "time"),
     ("testing/stream.py", "times"),
-    # A place in a list, and a version.
+    # A place in a list, by which there is a Duration, and a version.
+    ("logical/plan/state_settings.py", "ttls"),
     ("storage/snapshot.py", "first_gap"),
     ("storage/joblog.py", "since"),
     # Plain data of which a digest is made: a Duration, or the SQL of one.
