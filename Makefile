@@ -33,17 +33,18 @@ demo-shop: $(VENV)/.shop kafka ## Run a shop on Kafka, PostgreSQL and Delta, kil
 	@PYTHONPATH="$(CURDIR)" $(BIN)/python examples/shop/shop.py $(ARGS)
 
 quick: $(VENV)/.test ## Run a sample of the short tests: no Java, a minute on two cores
-	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) 2 --tier quick $(PYTEST)
+	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) 2 --tier=quick $(PYTEST)
 
 # Three workers on two cores: much of the time one of them waits for a JVM, a broker or the end of a process. The first tests
 # on Spark come when its classes have been archived, which other starts make use of.
-# How long the tests of each folder have taken is shown at the end, and written into a file.
+# How long the tests of each folder have taken is shown at the end, and written into a file. Our own options are one word each: until
+# it has read conftest.py pytest takes what follows an option for a path.
 NEEDED := $(VENV)/.test $(VENV)/.demo kafka mariadb azurite chromium
 run_all = $(BIN)/python -m tests.class_data 2>/dev/null & \
-	$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) 3 -o tmp_path_retention_policy=failed --durations-to .durations/$@.json
+	$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) 3 -o tmp_path_retention_policy=failed --durations-to=.durations/$@.json
 
 test: $(NEEDED) ## Run the tests of every change: fifteen minutes on two cores
-	@$(run_all) --tier test --budget $(PYTEST)
+	@$(run_all) --tier=test --budget $(PYTEST)
 
 test-all: export PROPERTY_EXAMPLES ?= 1
 test-all: $(NEEDED) iceberg-rest jdbc ## Run all tests, with all examples of the properties: an hour on two cores
