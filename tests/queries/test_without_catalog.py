@@ -107,7 +107,9 @@ def test_what_is_in_the_warehouse_is_found_without_the_catalog(
 
 
 # Each takes a large part of the time that a query on small state takes in all.
-HEAVY = ("sqlglot", "pyspark", "pandas", "polars", "sqlstream.connectors", "sqlstream.logical", "sqlstream.physical")
+# Of the plan, records of jobs have the plain data of `sqlstream.logical.plan.state_settings`.
+PLANS = ("sqlstream.logical.bind", "sqlstream.logical.plan.node", "sqlstream.physical")
+HEAVY = ("sqlglot", "pyspark", "pandas", "polars", "sqlstream.connectors", *PLANS)
 SHOWN = "print('imported:', *sorted({names!r} & sys.modules.keys()))"
 COMMAND = """
 import sys
@@ -139,4 +141,9 @@ def test_a_query_that_needs_the_catalog_imports_no_spark(project: Project, sql: 
 
 
 def test_the_package_alone_imports_nothing_else(project: Project) -> None:
-    assert imported(project, "import sqlstream", (*HEAVY, "duckdb", "pyarrow", "numpy", "click", "msgspec")) == ""
+    assert (
+        imported(
+            project, "import sqlstream", (*HEAVY, "sqlstream.logical", "duckdb", "pyarrow", "numpy", "click", "msgspec")
+        )
+        == ""
+    )
