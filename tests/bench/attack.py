@@ -23,7 +23,7 @@ from tests.processes import wait_until
 
 SECONDS, ATTACKERS = 30.0, 8
 SQL = """
-CREATE TABLE numbers (k BIGINT, v BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '1000000');
+CREATE TABLE numbers (k BIGINT, v BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '5000000');
 CREATE TABLE sums (k BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFORCED);
 SET 'sqlstream.unbounded-state' = 'allow';
 INSERT INTO sums SELECT k % 1000 AS k, COUNT(*), SUM(v % 1000) FROM numbers GROUP BY k % 1000;

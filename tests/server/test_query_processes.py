@@ -341,10 +341,12 @@ assert not courtesy.gives_way
 with courtesy.working():
     while not courtesy.gives_way:
         sum(range(1000))
+if os.path.exists("/proc/self/autogroup"):
+    assert open("/proc/self/autogroup").read().split()[-1] == "19"
 threads = map(int, os.listdir("/proc/self/task"))
 assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {max(19, os.nice(0))}
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=240)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240, start_new_session=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are Linux's")
@@ -363,4 +365,4 @@ with courtesy.working():
     assert courtesy.gives_way
 assert os.getpriority(os.PRIO_PROCESS, 0) == 19
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=240)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240, start_new_session=True)

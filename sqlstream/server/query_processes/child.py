@@ -29,6 +29,8 @@ _PR_SET_PDEATHSIG = 1
 def run(descriptor: int, parent: int, project: Project, limits: QueryLimits, together: SharedSpending) -> NoReturn:
     """Answer requests from the socket `descriptor` until it is closed, then end this process; also if `parent` ends."""
     try:
+        # A session of its own can have a priority of its own.
+        os.setsid()
         _die_with(parent)
         _Child(Connection(descriptor), project, limits, together).serve()
     except (EOFError, OSError):

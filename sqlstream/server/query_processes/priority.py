@@ -14,9 +14,10 @@ from collections.abc import Iterator
 _SECONDS = 2.0
 _PART = 0.2
 # All processes of a server together keep theirs for so many, however often they are killed and replaced.
-_TOGETHER_SECONDS = 4.0
+_TOGETHER_SECONDS = 3.0
+_TOGETHER_PART = 0.1
 # At most so many are counted, so it takes no longer than half a minute until new processes keep theirs again.
-_MOST_SECONDS = 10.0
+_MOST_SECONDS = 6.0
 # The nice value of its threads then: next to a job on all cores each gets some one and a half percent of one.
 _NICE = 19
 _LOOK_SECONDS = 0.25
@@ -38,7 +39,7 @@ class SharedSpending:
         """Add seconds of processor time; return whether together they have used more than they should."""
         spent, since = map(float, self._VALUES.unpack_from(self._memory))
         now = time.monotonic()
-        spent = min(max(spent - _PART * (now - since), 0.0) + seconds, _MOST_SECONDS)
+        spent = min(max(spent - _TOGETHER_PART * (now - since), 0.0) + seconds, _MOST_SECONDS)
         self._VALUES.pack_into(self._memory, 0, spent, now)
         return spent > _TOGETHER_SECONDS
 
@@ -83,7 +84,12 @@ class Courtesy:
 
 
 def _give_way() -> None:
-    """Lower the priority of all threads of this process; new threads inherit it."""
+    """Lower the priority of all threads of this process, and that of its session; new threads inherit it.
+
+    Linux shares the cores out to sessions first (autogroups), and counts the priority of a thread within its session alone.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:
+        group.write(str(_NICE))
     try:
         threads = list(map(int, os.listdir("/proc/self/task")))
     except OSError:
