@@ -110,6 +110,15 @@ def translate(
     if match := _FORBIDDEN_FILE.search(text):
         hint = "A query reads files of the warehouse and of declared tables only."
         return QueryError(f'"{match[1]}" is outside of what a query may read', span, hint=hint)
+    if (of_file := _of_file(text, span)) is not None:
+        return of_file
+    first, _, rest = sql_types(text).partition("\n")
+    message = first[:1].lower() + first[1:] if not first[:2].isupper() else first
+    return QueryError(message.rstrip(" .!"), span, detail=rest.strip() or None)
+
+
+def _of_file(text: str, span: Span | None) -> QueryError | None:
+    """Return the error to raise for the text of an error about a file; None if it is about no file."""
     if match := _VANISHED_FILE.search(text):
         path = match[1] or match[2]
         if _SEGMENT.search(path):
@@ -139,9 +148,7 @@ def translate(
     if match := _UNFIT_JSON.search(text):
         fault = f"{match[3][:1].upper()}{sql_types(match[3][1:])}."
         return QueryError(f'line {match[2]} of file "{match[1]}" does not fit its table', detail=fault)
-    first, _, rest = sql_types(text).partition("\n")
-    message = first[:1].lower() + first[1:] if not first[:2].isupper() else first
-    return QueryError(message.rstrip(" .!"), span, detail=rest.strip() or None)
+    return None
 
 
 def _not_whole(path: str, why: str) -> QueryError:
