@@ -149,3 +149,9 @@ def test_a_folder_beyond_its_budget_is_named() -> None:
 def test_the_budget_is_shared_out_as_it_was_spent() -> None:
     shares = shared_out({"folders": {"tests/a": 30.0, "tests/b": 10.0}})
     assert shares == {"tests/a": BUDGET * WORKERS * 0.75, "tests/b": BUDGET * WORKERS * 0.25}
+
+
+def test_options_of_our_own_are_one_word_in_the_makefile() -> None:
+    """Until pytest has read conftest.py it takes what follows an option for a path: a file that exists hides the tests."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.findall(r"--(?:tier|durations-to)(.)", makefile) == ["="] * 3

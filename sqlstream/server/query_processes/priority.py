@@ -13,7 +13,7 @@ from collections.abc import Iterator
 # A process keeps its priority for so many seconds of processor time, and regains this part of a core as time passes.
 _SECONDS = 2.0
 _PART = 0.2
-# All processes of a server together keep theirs for so many, however often they are killed and replaced.
+# All query processes of a server together keep their priority for this many seconds of processor time, also if they are replaced.
 _TOGETHER_SECONDS = 3.0
 _TOGETHER_PART = 0.1
 # At most so many are counted, so it takes no longer than half a minute until new processes keep theirs again.
