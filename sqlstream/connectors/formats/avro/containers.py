@@ -104,8 +104,8 @@ def container(path: str, named: str) -> AvroContainer:
     except (OSError, SqlStreamError):
         raise
     except Exception as error:
-        # Whatever the JSON of a schema may be: without a name, with other types where there are texts, without an end.
-        detail = f"Its schema is none of Avro's: {type(error).__name__}: {error}."
+        # Whatever Arrow makes of a schema that is one of Avro's, but of no use: of a name that is no text for it.
+        detail = f"Its schema cannot be read: {error}."
         raise DataError(f"{named} is damaged", detail=detail) from error
 
 

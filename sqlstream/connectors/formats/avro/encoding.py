@@ -118,7 +118,7 @@ def encoded(schema: AvroSchema, rows: pa.Table, table: Table) -> list[bytes]:
     except Exception as error:
         # Whatever values make of the encoder.
         message = f'a row of table "{table.name}" does not fit {schema.name}'
-        raise DataError(message, detail=f"{type(error).__name__}: {error}.") from error
+        raise DataError(message, detail=f"{str(error) or type(error).__name__}.") from error
     return found
 
 

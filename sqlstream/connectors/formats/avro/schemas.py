@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.formats.avro.schema_faults import schema_fault
 from sqlstream.duck import databases
 from sqlstream.errors import DataError, UnsupportedError
 
@@ -51,12 +52,9 @@ class AvroSchema:
     @cached_property
     def record(self) -> Mapping[str, Any]:
         """The record. Raises DataError for what is none."""
-        try:
-            for _, text in self.references:
-                self._note(json.loads(text))
-            found = json.loads(self.text)
-        except ValueError as error:
-            raise DataError(f"{self.name} is no Avro schema", detail=f"It is no JSON: {error}.") from None
+        for _, text in self.references:
+            self._note(self._parsed(text))
+        found = self._parsed(self.text)
         self._note(found)
         if not isinstance(found, dict) or found.get("type") != "record":
             raise DataError(f"{self.name} is no record", detail=f"It is: {self.text}.")
@@ -73,7 +71,7 @@ class AvroSchema:
                 fastavro.parse_schema(json.loads(text), named)
             return fastavro.parse_schema(dict(self.record), named)
         except Exception as error:
-            raise DataError(f"{self.name} is no Avro schema", detail=f"{type(error).__name__}: {error}.") from error
+            raise DataError(f"{self.name} is no Avro schema", detail=f"{error}.") from error
 
     @property
     def full_name(self) -> str:
@@ -88,7 +86,12 @@ class AvroSchema:
         return pa.schema([pa.field(name, type_) for name, type_ in found if type_ is not None])
 
     def columns(self) -> list[Column]:
-        """Return the columns of a table that declares none. Raises UnsupportedError for a field that has no type here."""
+        """Return the columns of a table that declares none.
+
+        Raises UnsupportedError for a field that has no type here, and where there is no field.
+        """
+        if not self.record["fields"]:
+            raise UnsupportedError(f"{self.name}: a record without fields")
         for found in self.record["fields"]:
             if found["name"] not in self.arrow.names:
                 hint = "Declare the columns of the table, without this one."
@@ -105,6 +108,20 @@ class AvroSchema:
         return not self.references and all(self._is_plain(f["type"], outermost=True) for f in self.record["fields"])
 
     # -- inside of a schema
+
+    def _parsed(self, text: str) -> Avro:
+        """Return the JSON of a schema. Raises DataError for what is none of Avro's."""
+        message = f"{self.name} is no Avro schema"
+        try:
+            found = json.loads(text)
+            fault = schema_fault(found)
+        except ValueError as error:
+            raise DataError(message, detail=f"It is no JSON: {error}.") from None
+        except RecursionError:
+            raise DataError(message, detail="Its types are nested too deeply.") from None
+        if fault is not None:
+            raise DataError(message, detail=fault)
+        return found
 
     def _note(self, found: Avro, space: str = "") -> None:
         """Remember the named types of a schema."""

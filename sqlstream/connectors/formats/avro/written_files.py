@@ -61,7 +61,7 @@ def to_avro(path: str, table: Table, columns: Sequence[Column]) -> None:
         except Exception as error:
             # Whatever values make of the encoder.
             message = f'a row of table "{table.name}" does not fit {schema.name}'
-            raise DataError(message, detail=f"{type(error).__name__}: {error}.") from error
+            raise DataError(message, detail=f"{str(error) or type(error).__name__}.") from error
         file.flush()
         os.fsync(file.fileno())
     os.replace(f"{path}.avro", path)
