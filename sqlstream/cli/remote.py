@@ -280,7 +280,9 @@ def stop(names: tuple[str, ...], everything: bool, drain: bool, savepoint: str |
 def savepoint(job: str, name: str | None) -> None:
     """Take a savepoint of the newest version of a job."""
     response = _client().post("jobs", job, "savepoints", body={"name": name})
-    click.echo(f'savepoint "{response["savepoint"]}" of job "{response["job"]}" at version {response["version"]}', err=True)
+    click.echo(
+        f'savepoint "{response["savepoint"]}" of job "{response["job"]}" at version {response["version"]}', err=True
+    )
 
 
 @remote.command(short_help="Delete a job, its state and its rows; or a savepoint.")
