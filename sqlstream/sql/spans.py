@@ -1,7 +1,7 @@
 """The places of syntax tree nodes in the text.
 
 The parser marks nodes with the first and last character that they were read from (`start` and `end` in `meta`, both inclusive, as
-sqlglot marks its tokens). A node's span is the smallest one that covers its marks and those of all nodes below it.
+sqlglot marks its tokens). A node's span is the smallest one that covers its marks and the marks of all nodes below it.
 """
 
 from __future__ import annotations
