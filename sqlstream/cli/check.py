@@ -12,7 +12,7 @@ from sqlstream.storage.savepoint_check import SavepointCheckup, check_savepoints
 
 
 def checked(session: Session, job: str | None, *, repair: bool, write: Callable[[str], None]) -> bool:
-    """Write a line per damaged file of a job and its savepoints, or of all (None); return whether none is damaged at the end."""
+    """Check a job and its savepoints, or all (None); write a line per damaged file. Return whether no damage is left at the end."""
     whole = True
     checkups = session.check(job)
     savepoints = check_savepoints(session.warehouse, job)

@@ -65,7 +65,9 @@ def _names(tokens: Sequence[Token], node: exp.Expr, wrong: Span) -> list[Token]:
 
     It takes most words behind a table or a value for an alias: GROUP in `FROM t GROUP x`.
     """
-    identifiers = [part for part in node.find_all(exp.Identifier) if not isinstance(part.parent, exp.Alias | exp.TableAlias)]
+    identifiers = [
+        part for part in node.find_all(exp.Identifier) if not isinstance(part.parent, exp.Alias | exp.TableAlias)
+    ]
     names = {place[0] for part in identifiers if (place := marks(part))}
     return [token for token in [t for t in tokens if t.end < wrong.end][-2:] if token.start in names]
 

@@ -34,7 +34,7 @@ class _Substitution:
 def with_variables(source: SourceText, environment: Mapping[str, str] | None = None) -> SourceText:
     """Return the source with its variables replaced; positions still refer to the text as written.
 
-    Raises BindError for a variable that is not set and has no default, ParseError for a text that begins like a variable and is none.
+    Raises BindError for a variable that is not set and has no default, ParseError for one that is not well-formed.
     """
     if "${" not in source.text:
         return source
