@@ -118,7 +118,7 @@ class VersionRetention(NamedTuple):
     batches: int
 
 
-# Kept besides what is kept for a time.
+# Batches that stay readable besides those of a time.
 RETAINED_BATCHES = 100
 # A job that a power cut has damaged goes back by some batches.
 FEWEST_BATCHES = 10

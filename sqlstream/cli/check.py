@@ -12,7 +12,7 @@ from sqlstream.storage.savepoint_check import SavepointCheckup, check_savepoints
 
 
 def checked(session: Session, job: str | None, *, repair: bool, write: Callable[[str], None]) -> bool:
-    """Check a job and its savepoints, or all (None); write a line per damaged file. Return whether no damage is left at the end."""
+    """Check a job and its savepoints, or all (None), and write a line per damaged file. Return whether no damage remains."""
     whole = True
     checkups = session.check(job)
     savepoints = check_savepoints(session.warehouse, job)

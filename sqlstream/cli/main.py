@@ -61,8 +61,8 @@ class _Cli(click.Group):
             raise click.exceptions.Exit(_BROKEN_PIPE) from None
 
 
-def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _show_version(context: click.Context, _: click.Parameter, flag: bool) -> None:
+    if flag:
         click.echo(f"sqlstream, version {VERSION}")
         context.exit()
 

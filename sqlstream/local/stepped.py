@@ -43,7 +43,7 @@ class SteppedRun:
         self._feeds: dict[str, Feed] = {}
         self._numbers: dict[str, list[int]] = {}
 
-    # -- what an engine's run is asked
+    # -- the interface of an engine's run
 
     @property
     def totals(self) -> Totals:

@@ -19,7 +19,7 @@ class BackgroundJobs:
         self._output = output
         self._lock = threading.Lock()
         self._running: list[Job] = []
-        # Jobs that were asked to stop, about which nothing is printed.
+        # Jobs that are to stop, about which nothing is printed.
         self._stopping: list[Job] = []
         self._thread: threading.Thread | None = None
         self._over = threading.Event()

@@ -58,7 +58,7 @@ class SparkCheckpoint:
     def check_seen(self) -> None:
         """Raise JobError in a worker that does not see the folder of the checkpoint, which the driver has made.
 
-        It would write to a folder on its own machine, where nobody finds it.
+        Without this check, it would write to a folder of the same path on its own machine.
         """
         if "://" not in self.location and not os.path.isdir(self.location):
             seen = os.path.dirname(os.path.dirname(self.location))

@@ -79,7 +79,7 @@ class JobPaths:
 
     @property
     def begun(self) -> str:
-        """What the newest batch that has begun reads; of jobs on Spark only."""
+        """The file that says what the newest batch reads that has begun; only jobs on Spark have it."""
         return f"{self.root}/begun.json"
 
     @property
