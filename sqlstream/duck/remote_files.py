@@ -37,11 +37,11 @@ def serve(scheme: str, prefix: str, opener: Opener) -> None:
     _openers[scheme] = prefix, opener
 
 
-def register(con: duckdb.DuckDBPyConnection, known: set[str]) -> None:
-    """Register all stores of this process with a database; `known` are the schemes that it has, to which new ones are added."""
-    for scheme in _openers.keys() - known:
+def register(con: duckdb.DuckDBPyConnection, schemes: set[str]) -> None:
+    """Register all stores of this process with a database. `schemes` are the registered ones; new ones are added to the set."""
+    for scheme in _openers.keys() - schemes:
         con.register_filesystem(_reader(scheme))
-        known.add(scheme)
+        schemes.add(scheme)
 
 
 class SharedFile:
