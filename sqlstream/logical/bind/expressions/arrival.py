@@ -43,8 +43,8 @@ class ArrivalColumns:
         sql = to_duckdb(value)
         if sql not in self._items:
             fields = self._below.schema
-            taken = {f.name.lower() for f in fields} | {i.name for i in self._items.values()}
-            name = next(n for i in count(1) if (n := f"_time_{i}") not in taken)
+            names = {f.name.lower() for f in fields} | {i.name for i in self._items.values()}
+            name = next(n for i in count(1) if (n := f"_time_{i}") not in names)
             type = self._checker.type(fields, value, self._source)
             self._items[sql] = Item(name, Expression.of(value, type, span_of(value, self._source)))
         column = column_reference(self._items[sql].name)

@@ -42,7 +42,7 @@ class UntranslatablePattern(Exception):
 
 
 def strftime_pattern(pattern: str) -> str:
-    """Return the pattern of strftime and strptime for a Java pattern. Raises UntranslatablePattern.
+    """Translate a Java pattern to a pattern of strftime and strptime. Raises UntranslatablePattern.
 
     >>> strftime_pattern("yyyy-MM-dd'T'HH:mm:ss.SSS"), strftime_pattern("h 'o''clock' a, 100%")
     ('%Y-%m-%dT%H:%M:%S.%g', "%-I o'clock %p, 100%%")
