@@ -286,7 +286,7 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
 
 
 def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
-    """Return a plan for rows in the order of `time`, a result of `time_of`: by clock for a processing time.
+    """Return a plan whose rows can be ordered by `time`, a result of `time_of`; for a processing time all scans are by clock.
 
     Raises UnsupportedError for a TIMESTAMP_LTZ if the session's time zone is not UTC.
     """
@@ -303,7 +303,7 @@ def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
 
 
 def typed(parts: Sequence[exp.Expr], fields: Schema, block: OverBlock, span: Span | None) -> tuple[Expression, ...]:
-    """Return bound keys, or items of an order with their directions, with types; `span` is the place of parts without one."""
+    """Return bound keys or items of ORDER BY as expressions with types; `span` is the place of parts without one."""
     source = block.scope.source
     types = block.checker.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
     return tuple(

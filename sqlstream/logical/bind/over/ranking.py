@@ -108,7 +108,7 @@ class Ranks:
         return output if output and output.lower() not in names else f"{prefix}_{number}"
 
     def above(self, node: Node, block: OverBlock) -> Node:
-        """Return the node with nodes above it that add the results of all calls; it has the columns over which they were bound.
+        """Return a plan that adds the results of all calls above `node`, which has the columns over which they were bound.
 
         Raises UnsupportedError for a call in the order of time that cannot run there.
         """
