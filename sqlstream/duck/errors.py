@@ -213,7 +213,7 @@ def _span(text: str, source: SourceText) -> Span | None:
     start = _index(match["text"], column)
     marked = match["text"][start : _index(match["text"], column + match["carets"].count("^"))]
     if match["text"].startswith("..."):
-        # The line is cut off at the left: the position of the rest in the whole line tells by how much.
+        # The line is cut off at the left: the position of the rest in the whole line says by how much.
         start += max(line.find(match["text"].strip(".")) - 3, 0)
     places = [m.start() for m in re.finditer(re.escape(marked), line)] if marked else []
     if not places:

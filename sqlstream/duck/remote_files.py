@@ -1,7 +1,7 @@
 """Lets DuckDB read files of object stores through fsspec: DuckDB's own way is an extension that must be downloaded.
 
 Each store that this process has opened has its own scheme, `sqlstream-..://`, so that two stores with buckets of the same name
-are told apart. Paths are literal: nothing in them is a pattern.
+differ. Paths are literal: nothing in them is a pattern.
 """
 
 from __future__ import annotations

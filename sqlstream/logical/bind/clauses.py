@@ -1,4 +1,4 @@
-"""Clauses of queries and tables that are not supported: each is refused, with a hint what to write instead."""
+"""Clauses of queries and tables that are not supported: each is refused, with a hint that says what to write instead."""
 
 from __future__ import annotations
 

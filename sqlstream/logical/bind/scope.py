@@ -51,7 +51,7 @@ class Scope:
 
     @property
     def rows(self) -> Schema:
-        """The columns that bound expressions can read, those of the outer scopes too."""
+        """The columns that bound expressions can read, in this scope and in the outer ones."""
         return (*self.schema, *(self.outer.rows if self.outer is not None else ()))
 
     @property

@@ -218,7 +218,7 @@ def _check_late_rows(late: LateRows, node: Node, span: Span) -> None:
 
 
 def _made_below(node: DropsLateRows, place: int) -> Node:
-    """Return the node whose `on_time` tells whether rows of an input can be late, below sessions that the operator makes."""
+    """Return the node whose `on_time` says whether rows of an input can be late, below sessions that the operator makes."""
     below = node.children[place]
     while isinstance(below, Projection | Filter | Expand) or node.drops_for(below):
         [below] = below.children

@@ -211,7 +211,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 
     @property
     def window_columns(self) -> WindowColumns | None:
-        """None if results are corrected: no watermark tells when a window's last result has left, so bounds are plain columns."""
+        """None if results are corrected: no watermark says that a window's last result has left, so bounds are plain columns."""
         return None if self.corrects else self.window
 
     @cached_property

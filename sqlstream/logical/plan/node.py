@@ -388,7 +388,7 @@ class PassThrough(SingleInput, Stateless):
 
 
 class Unwindowed(Node):
-    """A node whose rows have no window bounds and can be late; a subclass overrides what is otherwise."""
+    """A node whose rows have no window bounds and can be late; a subclass overrides the properties that differ."""
 
     @property
     def batch_times(self) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ class OverItem:
         return function.accumulator
 
     def settings(self, calls: CallForms) -> CallSettings:
-        """Return the values that identify the call among those of its node; `calls` is shared by them."""
+        """Return the values that identify the call within its node; all calls of the node share `calls`."""
         call, frame = calls.call(self.call), self.frame
         return structs.replace(
             call,

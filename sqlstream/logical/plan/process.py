@@ -325,7 +325,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
         return self.function.changelog_mode == "upsert"
 
     def ttl_of(self, state: StateDeclaration) -> Duration:
-        """Return the time to live of a state (0: for ever): its own, else that of the node."""
+        """Return the time to live of a state (0: for ever): its own, else the time to live of the node."""
         return state.ttl if state.ttl is not None else self.ttl or NO_TIME
 
     @property

@@ -206,7 +206,7 @@ def _read_by(expressions: Iterable[Expression]) -> frozenset[str]:
 
 
 def _narrowed(node: Node, columns: frozenset[str]) -> Node:
-    """Return a plan with at least the columns `wanted`, in which joins read no columns that nobody needs."""
+    """Return a plan with at least the columns `columns`, in which joins read no column that no node needs."""
     match node:
         case Filter():
             below = _narrowed(node.input, columns | node.predicate.reads.columns)
@@ -227,7 +227,7 @@ def _narrowed(node: Node, columns: frozenset[str]) -> Node:
 
 
 def _only(node: Node, columns: frozenset[str]) -> Node:
-    """Return a plan with only the columns `wanted`; with the first column if there are none."""
+    """Return a plan with only the columns `columns` of a node; with the first column if it has none of them."""
     fields = node.schema
     remaining = tuple(f for f in fields if f.name in columns) or fields[:1]
     below = _narrowed(node, frozenset(f.name for f in remaining))

@@ -1,6 +1,6 @@
 """The settings of an operator that determine its state, as typed plain data in the record of a job.
 
-Upgrades compare the operators of a changed query with those of a job by these values. A new field needs a default that is true of
+Upgrades compare the operators of a changed query and of a job by these values. A new field needs a default that is true of
 all records before it. Expressions are SQL over the columns that the tables and operators below emit, durations are microseconds.
 
 The values of `settings` are other ones: the record has only their digest, and they leave out what may change while a job lives.

@@ -198,7 +198,7 @@ class DropsLateRows(StatefulNode):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names of its inputs, by which LATE_ROWS tells them apart; empty with a single input."""
+        """The names of its inputs, by which LATE_ROWS names one; empty with a single input."""
         return ()
 
     def late_columns(self, place: int) -> Schema:

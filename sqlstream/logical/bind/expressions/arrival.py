@@ -33,7 +33,7 @@ class ArrivalColumns:
         return Projection(self._below, (*own, *self._items.values()))
 
     def of(self, parts: Sequence[exp.Expr]) -> tuple[exp.Expr, ...]:
-        """Return bound expressions, or items of ORDER BY, in which those that read the clock are replaced by their column."""
+        """Return bound expressions, or items of ORDER BY; a column replaces each expression that reads the clock."""
         return tuple(map(self._of, parts))
 
     def _of(self, part: exp.Expr) -> exp.Expr:

@@ -1,4 +1,4 @@
-"""Translates Java's patterns for dates and times (DateTimeFormatter), as in DATE_FORMAT, to those of DuckDB's strftime."""
+"""Translates Java's patterns for dates and times (DateTimeFormatter), as in DATE_FORMAT, to patterns of DuckDB's strftime."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Matched:
 
 
 def split(where: exp.Expr) -> tuple[list[exp.Expr], list[Matched]]:
-    """Return the operands of AND in a condition: those without a subquery, and those that are IN or EXISTS with one."""
+    """Return the operands of AND in a condition without a subquery, and the operands that are IN or EXISTS with a subquery."""
     plain: list[exp.Expr] = []
     subqueries: list[Matched] = []
     for part in parts_of(where):
@@ -214,7 +214,7 @@ def _names(outer: Scope, own: Collection[str], condition: exp.Expr) -> Iterator[
 
 
 def _several(operand: exp.Expr | None) -> Sequence[exp.Expr]:
-    """Return the left operands of IN: one value, those of (a, b), or none for EXISTS."""
+    """Return the left operands of IN: one value, the values of (a, b), or none for EXISTS."""
     if operand is None:
         return ()
     inner = operand.unnest()

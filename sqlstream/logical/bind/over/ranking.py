@@ -142,7 +142,7 @@ def _arrived(partition: Partition, arrival: ArrivalColumns) -> Partition:
 def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: OverBlock, *, waiting: bool) -> Node:
     """Return a node with an Over node above it for every partition, with the calls that wait for later rows, or the others.
 
-    The waiting calls include those of the same partition whose frame begins a number of rows before the current one.
+    The waiting calls include calls of the same partition whose frame begins a number of rows before the current one.
     """
     groups: dict[object, tuple[Partition, list[OverItem]]] = {}
     frames = [(partition.sql, item.frame) for partition, item in overs]
