@@ -26,7 +26,7 @@ class Turns(Generic[Q, A]):
     A lookup releases the interpreter lock for each of its statements. If several threads ran lookups, each would wait up to 5 ms
     (`sys.getswitchinterval`) to get the lock back, every time: all together would take several times as long.
 
-    `together` sets the answers that it can. A question that it leaves open is answered by `alone`, in its own thread.
+    `together` sets the answers to as many questions as it can. `alone` answers each of the others, in the thread that asks it.
     """
 
     def __init__(self, together: Callable[[Sequence[Waiting[Q, A]]], None], alone: Callable[[Q], A], most: int) -> None:
