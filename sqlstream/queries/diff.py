@@ -100,7 +100,7 @@ class _Difference:
 
     @property
     def is_one_life(self) -> bool:
-        """Whether both are versions of one life of a job, without a fresh start or a return to a savepoint in between."""
+        """Whether the job ran on from one version to the other, without a fresh start or a return to a savepoint in between."""
         older, newer = (side.relation.job.record for side in self.sides)
         return older is newer or (older is not None and newer is not None and older.created_at == newer.created_at)
 
@@ -356,7 +356,7 @@ class _Difference:
         return f"SELECT {listed}, {kind} AS {_KIND}, {count} AS {_COUNT} FROM {self.schemas[place]}.{quote_name(view)}"
 
     def _differing(self, view: str, columns: Sequence[str], kind: int) -> str:
-        """Return the SELECT of the distinct rows of which two views of a name have different numbers, with the difference."""
+        """Return the SELECT of the rows that a view has more or less often in the newer version, with the difference."""
         both = " UNION ALL ".join(self._select(place, view, columns, kind) for place in (0, 1))
         return f"SELECT * EXCLUDE ({_COUNT}), sum({_COUNT}) AS {_COUNT} FROM ({both}) GROUP BY ALL HAVING sum({_COUNT}) <> 0"
 

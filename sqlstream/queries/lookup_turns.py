@@ -1,4 +1,4 @@
-"""Turns of threads: one question is answered at a time, or several questions that wait at the same time together."""
+"""Turns of threads: one thread at a time answers its question, together with others that wait at the same time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ A = TypeVar("A")
 
 
 class Waiting(Generic[Q, A]):
-    """A question that a thread waits for an answer to. With `is_single` that thread answers it, alone."""
+    """A question whose answer a thread waits for. With `is_single`, that thread answers it, alone."""
 
     def __init__(self, question: Q):
         self.question = question

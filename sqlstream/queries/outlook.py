@@ -52,7 +52,7 @@ def event_time(time: EventTime) -> str:
 def due_times(
     operator: OperatorRecord, rows: Sequence[Mapping[str, Any]], watermark: EventTime | None
 ) -> Iterator[Finding]:
-    """Yield when each window closes that rows of the operator's main view belong to."""
+    """Yield, for each window of the rows of the operator's main view, when it closes."""
     window = operator.window
     if window is None or window.end is None:
         return

@@ -33,7 +33,7 @@ Pick = Callable[[JobHistory], JobVersion | None]
 
 @dataclass(frozen=True, slots=True)
 class WarehouseTable:
-    """A table of the warehouse, with the jobs that have written it or will write it; or as a savepoint has it."""
+    """A warehouse table, with the jobs that have written it or will write it; with `savepoint`, as that savepoint has it."""
 
     name: str
     writers: tuple[JobHistory, ...]
@@ -60,9 +60,9 @@ Relation = StateRelation | WarehouseTable | DeclaredTable | SystemTable
 
 
 class Relations:
-    """The meaning of the names in one query.
+    """The relations that the names in one query stand for.
 
-    Each job is read once: all views show the same version of it, unless AT names another. With `only` there is no other job.
+    Each job is read once: all views show the same version of it, unless AT names another. With `only`, a query sees no other job.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ _OR_SAVEPOINT = "Write a number, such as 10, a time, such as '2026-03-01 10:05:0
 
 @dataclass(frozen=True, slots=True)
 class StateRelation:
-    """`state.<job>.<operator>`, or a further view of the operator in its place; or `savepoint.<name>.<operator>`."""
+    """`state.<job>.<name>`, or `savepoint.<savepoint>.<name>`: `name` is an operator, or a further view of one."""
 
     job: JobHistory
     operator: OperatorRecord

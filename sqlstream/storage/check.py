@@ -98,7 +98,7 @@ def _log_faults(versions: Versions, newest: int) -> Iterator[DamageError]:
 
 
 def repair_job(warehouse: Warehouse, name: str) -> list[str]:
-    """Return a job to its newest intact version, and delete other damaged files; return sentences that say what was done.
+    """Take a job back to its newest intact version, delete other damaged files, and return sentences that say what was done.
 
     The caller holds the job's lock. Returns nothing for an intact job. Raises JobError when no version is intact.
     """

@@ -49,7 +49,7 @@ Measure = Callable[[Bucket, Sequence[TableDeclaration]], BucketMetrics]
 
 @dataclass(frozen=True, slots=True)
 class OperatorSource:
-    """An operator whose state is made from that of the savepoint's operator `was`, which is empty if there is no single one.
+    """An operator whose state is made from the savepoint's operator `was`, which is empty if there is no single one.
 
     `tables` has the SELECT of each new table that is computed: all of its columns, over the names of the old tables. The other
     tables are linked. `hashed` are the columns whose hash picks the bucket. `timers` are the table and the column of the

@@ -96,7 +96,7 @@ def _take(warehouse: Warehouse, job: str, name: str, folder: Warehouse, *, is_ou
 
 
 def _beside(folder: Warehouse) -> Warehouse:
-    """Return a new folder beside that of a savepoint, which has no name yet, or no longer."""
+    """Return a new folder beside the folder of a savepoint, for a savepoint that has no name yet, or no longer."""
     place = copy(folder)
     place.root = f"{folder.root.rpartition('/')[0]}/{_UNNAMED}{uuid4().hex}"
     return place
@@ -191,7 +191,7 @@ class _Taking:
         self._rows = self._bytes = 0
 
     def run(self) -> SavepointRecord:
-        """Raises FileNotFoundError or DamageError when the version was deleted meanwhile."""
+        """Put the version into the folder. Raises FileNotFoundError or DamageError when the version was deleted meanwhile."""
         fs, paths, target, version = self._warehouse.fs, self._paths, self._target, self._version
         record = read_record(fs, paths)
         if record is None:

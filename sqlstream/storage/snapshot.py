@@ -25,7 +25,7 @@ _LOOKS = 3
 
 
 class VersionGone(Exception):
-    """A version is older than all that the state still answers; `oldest` is the oldest readable version."""
+    """A version is older than all versions that can still be read; `oldest` is the oldest of them."""
 
     def __init__(self, oldest: int):
         super().__init__(f"version {oldest} is the oldest")
