@@ -254,10 +254,10 @@ class Generator:
         digits = " || ".join(
             f"md5({quote_text(f'{self._seed}/{value.path}{value.place}/{i}/')} || n)" for i in range(chunks)
         )
-        wanted = str(length)
+        length_sql = str(length)
         if parse_boolean(self._option(value, "var-len", "false") or "false"):
-            wanted = f"CAST(1 + {self._hash(value, '#')} % {length} AS BIGINT)"
-        text = f"substr({digits}, 1, {wanted})"
+            length_sql = f"CAST(1 + {self._hash(value, '#')} % {length} AS BIGINT)"
+        text = f"substr({digits}, 1, {length_sql})"
         return f"encode({text})" if value.id == "blob" else text
 
     def _list(self, value: _Value, time: ProcessingTime) -> str:

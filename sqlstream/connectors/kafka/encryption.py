@@ -117,7 +117,7 @@ def is_distrust(text: str) -> bool:
 def distrust(table: Table, text: str, settings: Mapping[str, str]) -> UsageError | None:
     """Return the error about a certificate that one side does not trust; None if librdkafka's error is about something else.
 
-    `text` is librdkafka's error, and `settings` are its settings. It may connect to the broker, for some seconds, to find the reason.
+    `text` is librdkafka's error, `settings` are its settings. It may connect to the broker for some seconds to find the reason.
     """
     if _CLIENT_REFUSED.search(text):
         message = f'table "{table.name}": the broker refuses the certificate of the client, or wants one'

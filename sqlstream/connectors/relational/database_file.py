@@ -20,8 +20,8 @@ class FileTransaction(Transaction):
     """A transaction in a database file, which it locks against other writers."""
 
     def last_batch(self) -> int | None:
-        found = self.con.execute(last_batch(), [self.identity]).fetchall()
-        return int(found[0][0]) if found else None
+        rows = self.con.execute(last_batch(), [self.identity]).fetchall()
+        return int(rows[0][0]) if rows else None
 
     def set_last_batch(self, number: int) -> None:
         self.con.execute(set_last_batch(), [self.identity, number])
