@@ -84,4 +84,4 @@ def by_slot(text: str, slots: Sequence[int]) -> list[str]:
     for line in text.splitlines():
         slot = json.loads(line)["slot"]
         lines[slot if slot in lines else slots[slot % len(slots)]].append(line)
-    return ["\n".join(found) for found in lines.values()]
+    return ["\n".join(slot_lines) for slot_lines in lines.values()]
