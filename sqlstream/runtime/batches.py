@@ -20,7 +20,7 @@ from sqlstream.units import EventTime, ProcessingTime, from_millis, to_millis
 class Descriptor:
     """What one micro-batch reads: splits and ticks (watermarks) of scans, by the place of the scan in the plan.
 
-    `time` is when it was composed: the NOW() of everything before the first exchange. The `last` one ends the input. With
+    `time` is when the driver composed it, and what NOW() returns before the first exchange. The `last` one ends the input. With
     `fires_timers` the batch calls the operators that have processing-time timers. With `opens`, in the first batch only, it runs
     the opening fragments of operators, which emit rows before any input.
     """

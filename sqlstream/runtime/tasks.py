@@ -165,7 +165,7 @@ class SplitReading:
         )
 
     def end(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Count what was skipped and lost, and forget the rows."""
+        """Count the skipped and lost rows and the bytes, and drop the rows."""
         assert self._plan is not None
         self.skipped, self.lost = self._plan.skipped(con) + self.stats.astray, self._plan.lost
         self.size = self._source.bytes_read(self.splits)

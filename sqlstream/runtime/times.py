@@ -1,4 +1,4 @@
-"""One time scale inside, another in Spark: microseconds since 1970 here, milliseconds since the year 1 there.
+"""Converts event times, microseconds since 1970, to times of Spark, milliseconds since the year 1, and back.
 
 Spark's watermark starts at 0 and only grows. Shifted so that 0 is the first instant that we know, "no watermark yet" and times
 before 1970 need no special case in Spark.

@@ -116,8 +116,8 @@ class Generator:
 
     def field_options(self) -> list[str]:
         """Return the names of the options `fields.*` that columns can have, and of the ones that are set for unknown columns."""
-        given = (name for name in self._options if name.startswith("fields.") and name.endswith(_ENDS))
-        return list(dict.fromkeys([*(f"fields.{v.path}.{k}" for v in self._values() for k in FIELD_OPTIONS), *given]))
+        names = (name for name in self._options if name.startswith("fields.") and name.endswith(_ENDS))
+        return list(dict.fromkeys([*(f"fields.{v.path}.{k}" for v in self._values() for k in FIELD_OPTIONS), *names]))
 
     def validate(self) -> None:
         """Raise BindError or UnsupportedError for options that do not fit the columns."""

@@ -186,8 +186,8 @@ class BulkProducer:
 
     def _invalid(self, text: Any) -> Exception:
         error = self._error(self._kafka.KafkaError._INVALID_ARG, text.value.decode(errors="replace"))
-        found: Exception = self._kafka.KafkaException(error)
-        return found
+        exception: Exception = self._kafka.KafkaException(error)
+        return exception
 
     def produce(self, rows: MessageBlock) -> MessageBlock:
         """Put messages into the client's queue; return the ones that it did not accept, with their error codes."""

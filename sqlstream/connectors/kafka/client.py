@@ -149,6 +149,6 @@ def _rejected(client_settings: tuple[tuple[str, str], ...]) -> None:
 
 def reason(error: Any) -> str:
     """Return the text of a KafkaError, or of a KafkaException, without the name of librdkafka's thread and without secrets."""
-    found = error.args[0] if isinstance(error, Exception) and error.args else error
-    text = found.str() if hasattr(found, "str") else str(found)
+    cause = error.args[0] if isinstance(error, Exception) and error.args else error
+    text = cause.str() if hasattr(cause, "str") else str(cause)
     return masked(re.sub(r"^(?:\[thrd:[^\]]*\]: )?", "", text)).strip()

@@ -115,9 +115,9 @@ class Cluster:
 
     def from_millis_on(self, partitions: Sequence[TopicPartition], millis: int) -> dict[TopicPartition, int]:
         """Return the first offset in each partition at or after a time, in ms since 1970; the end, if there is none."""
-        found = self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.for_timestamp(millis)))
-        later = [p for p, offset in found.items() if offset == _NONE]
-        return found | self.latest(later)
+        offsets = self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.for_timestamp(millis)))
+        later = [p for p, offset in offsets.items() if offset == _NONE]
+        return offsets | self.latest(later)
 
     def ask_latest(self, partitions: Iterable[TopicPartition]) -> Answers:
         """Request the offsets of `latest`, without waiting for the answers."""

@@ -210,6 +210,6 @@ def binary(values: Sequence[bytes | None]) -> pa.Array:
     >>> binary([b"a", None, b""]).to_pylist()
     [b'a', None, b'']
     """
-    found = pa.array(values, pa.binary())
+    array = pa.array(values, pa.binary())
     # Values that do not fit into one array become a chunked one.
-    return pa.array(values, pa.large_binary()) if isinstance(found, pa.ChunkedArray) else found
+    return pa.array(values, pa.large_binary()) if isinstance(array, pa.ChunkedArray) else array

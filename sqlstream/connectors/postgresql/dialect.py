@@ -90,8 +90,8 @@ class PostgreSQL(Dialect):
 
     def create(self, target: str, columns: Iterable[Column], key: Sequence[str]) -> str:
         """Return the CREATE TABLE, with a fill factor for a table with a key."""
-        made = super().create(target, columns, key)
-        return f"{made} WITH (fillfactor = {_FILLED})" if key else made
+        statement = super().create(target, columns, key)
+        return f"{statement} WITH (fillfactor = {_FILLED})" if key else statement
 
     def value(self, kind: str, sql: str) -> str:
         if is_nested(kind):

@@ -100,14 +100,14 @@ def _named(table: Table, option: str) -> object:
 def kind(table: Table) -> type[Source] | type[AnySink]:
     """Return the class of a table that has the option `class`."""
     assert table.implementation is not None
-    found: type[Source] | type[AnySink] = carry.unpack_class(table.options["class"], table.implementation)
-    return found
+    user_class: type[Source] | type[AnySink] = carry.unpack_class(table.options["class"], table.implementation)
+    return user_class
 
 
 def source(table: Table) -> Source:
     """Return the instance of a table's Source; a process creates it once."""
-    found: Source = _instance(table, "class")
-    return found
+    instance: Source = _instance(table, "class")
+    return instance
 
 
 def sink(table: Table, identity: str) -> Any:

@@ -255,8 +255,8 @@ class TransactionCommitter(Committer):
         return [int(name.partition(".")[0]) for name in self._fs.list(self._folder)]
 
     def _tokens(self, batch: int) -> list[Any]:
-        found: list[Any] = json.loads(read_sealed(self._fs, self._path(batch)))
-        return found
+        tokens: list[Any] = json.loads(read_sealed(self._fs, self._path(batch)))
+        return tokens
 
     def _path(self, batch: int) -> str:
         return f"{self._folder}/{batch:010d}.json"

@@ -44,7 +44,7 @@ class FileWriter(DatabaseWriter):
         """Open the file for a block, as a connection. Its end rolls back an open transaction."""
 
     def prepare(self) -> None:
-        """Create the file and tables that are missing, if asked, and check the table.
+        """Create the table of batch numbers and, with `sink.create-table`, a missing file and table; check the table.
 
         Raises UsageError if there is no file and none is to be created, BindError if the table is not as declared.
         """

@@ -88,7 +88,10 @@ class DatabaseWriter(BatchWriter):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Create missing tables, if asked, and check the table. Raises BindError or UsageError if it cannot be written."""
+        """Create the table of batch numbers and, with `sink.create-table`, a missing table; check the table.
+
+        Raises BindError or UsageError if the table cannot be written.
+        """
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:

@@ -56,7 +56,7 @@ class SQLiteFile(LookupFunction):
         return self._typed(rows, keys)
 
     def _rows(self, con: sqlite3.Connection, keys: pa.Table) -> Sequence[Sequence[Any]]:
-        """Return rows among which are all that have the keys: SQLite filters by the columns that it compares as declared."""
+        """Return a superset of the rows with the keys: SQLite filters by the columns that `_is_compared` accepts."""
         name = self._table.options["table"]
         database_table = file_table(con, name)
         if database_table is None:
