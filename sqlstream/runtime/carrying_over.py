@@ -28,7 +28,7 @@ def carry_over(
     old_places: Sequence[int | None],
     project: str,
 ) -> dict[str, str]:
-    """Return the files with the read positions of a new plan's scans: path below the folder of positions to content.
+    """Return the files with the read positions of a new plan's scans: contents by path below the folder of positions.
 
     `directory` is the folder of positions of the old plan, whose job is not running. Its descriptors up to `sequence` are folded
     into one file. `old_places` has the place of each new scan in the old plan, None for a scan that starts as its options say.
@@ -48,7 +48,7 @@ def carry_over(
 
 
 def carry_over_begun(fs: Filesystem, directory: str, sequence: int, old_places: Sequence[int | None]) -> dict[str, str]:
-    """Return the descriptors after `sequence`, rewritten for the scans of a new plan: path as in `carry_over` to content."""
+    """Rewrite the descriptors after `sequence` for the scans of a new plan; map paths, as in `carry_over`, to contents."""
     places = {old: place for place, old in enumerate(old_places) if old is not None}
     descriptors = Descriptors(fs, directory)
     files: dict[str, str] = {}

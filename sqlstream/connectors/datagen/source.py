@@ -115,7 +115,7 @@ class Generator:
         return f"SELECT {items or '1'} FROM range({first}, {end}) _rows(n)"
 
     def field_options(self) -> list[str]:
-        """Return the names of the options `fields.*` that columns can have, and of the ones that are set for unknown columns."""
+        """Return the names of the options `fields.*` of the columns, and of those that are set for unknown columns."""
         names = (name for name in self._options if name.startswith("fields.") and name.endswith(_ENDS))
         return list(dict.fromkeys([*(f"fields.{v.path}.{k}" for v in self._values() for k in FIELD_OPTIONS), *names]))
 

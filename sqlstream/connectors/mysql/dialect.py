@@ -126,7 +126,7 @@ class MySQL(Dialect):
         return f"'''' || replace({text}, '''', '''''') || ''''"
 
     def literals(self, columns: Iterable[Column], rows: str, types: dict[str, str]) -> str:
-        """Return a SELECT that makes a text for INSERT, `(1, 'a'),`, of each row of the SELECT `rows`.
+        """Return a SELECT that turns each row of the SELECT `rows` into a text for INSERT, such as `(1, 'a'),`.
 
         `types` maps columns to their types in the database. The SELECT fails if a column would round a time.
         """
