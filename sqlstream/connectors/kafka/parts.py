@@ -135,8 +135,8 @@ def _place(part: TopicPart) -> tuple[int, str]:
 def divided(batch: Batch, part: TopicPart) -> Batch:
     """Return the part of a batch that belongs to one writer.
 
-    The hash of the message key decides. Without a key it is the row's number in its file, or the hash of the whole row if a column
-    has the name of that number.
+    The hash of the message key decides. Without a key it is the row's number in its file, or the hash of the whole row
+    if a column has the name of that number.
     """
     keys = [column for _, column in MessageLayout(part.table, part.upserts).key]
     if not keys and all(c.name.lower() != ROW_NUMBER for c in batch.columns):

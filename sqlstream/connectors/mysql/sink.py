@@ -116,7 +116,7 @@ class MySQLWriter(ServerWriter):
         client.run(con, statement)
 
     def check_table(self, con: Any) -> None:
-        """Create and check the table. Also raises BindError for unsafe collations of the key, and an engine without transactions."""
+        """Create and check the table. Also raises BindError for unsafe key collations or an engine without transactions."""
         super().check_table(con)
         self._check_collations(self._there)
         self._check_transactions(self._there, self.table.options["table"])
