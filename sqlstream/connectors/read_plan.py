@@ -39,8 +39,8 @@ class ReadPlan:
     be malformed). Rows that DuckDB's CSV reader cannot even parse are in neither; once a connection has run `sql` or `marked`,
     they are in its tables `rejects`, pairs of names (rejects table, scans table).
 
-    With `keep`, the rows should be stored if they are needed twice: reading text again costs more, a column of Parquet less.
-    `lost` counts rows that the source no longer has, where the table's options allow to go on without them. `streams` are the
+    With `keep`, rows that are needed twice should be stored, as it costs more to parse text again; Parquet is read again. `lost`
+    counts rows that the source no longer has, if the table's options allow the job to continue without them. `streams` are the
     relations that the plan has registered in the connection, by name; another connection must register them, too.
     """
 
@@ -72,16 +72,16 @@ class ReadPlan:
     def rejected(self, con: duckdb.DuckDBPyConnection) -> list[Rejected]:
         """Return the rows that DuckDB's CSV reader has rejected, in the order of files and lines."""
         # One malformed row may be rejected for several reasons, and several times when the SQL is run again.
-        said = ("error_type", "column_name", "error_message")
-        items = ", ".join(f"arg_min(coalesce({name}::VARCHAR, ''), column_idx)" for name in said)
-        found = []
+        error_columns = ("error_type", "column_name", "error_message")
+        items = ", ".join(f"arg_min(coalesce({name}::VARCHAR, ''), column_idx)" for name in error_columns)
+        rejected_rows = []
         for rejects, scans in self.rejects:
             rows = con.execute(
                 f"SELECT file_path, line, coalesce(any_value(csv_line), ''), {items}"
                 f" FROM {rejects} JOIN {scans} USING (scan_id, file_id) GROUP BY file_path, line"
             ).fetchall()
-            found += [Rejected(*row) for row in rows]
-        return sorted(found)
+            rejected_rows += [Rejected(*row) for row in rows]
+        return sorted(rejected_rows)
 
     def take(self, con: duckdb.DuckDBPyConnection) -> None:
         """Store the rows of `marked` in a temporary table of the connection, if there is `marked`.
