@@ -133,12 +133,12 @@ class Operator(ABC):
 
     @property
     def viewed(self) -> tuple[Column, ...] | None:
-        """All columns of `current`; None if they are those of the result, `accumulators` and `key_times`."""
+        """All columns of `current`; None: the result's columns, `accumulators`, then `key_times`."""
         return None
 
     @property
     def accumulators(self) -> tuple[Column, ...]:
-        """The columns that `current` adds to those of the result: the accumulators of users' aggregate functions."""
+        """The columns that `current` adds to the result's: the accumulators of users' aggregate functions."""
         return ()
 
     @property
@@ -148,7 +148,7 @@ class Operator(ABC):
 
     @property
     def key_times(self) -> tuple[Column, ...]:
-        """The columns that `current` adds to those of the result: when a key was updated, and when it expires."""
+        """The columns that `current` adds to the result's: when a key was updated, and when it expires."""
         return ()
 
     @property

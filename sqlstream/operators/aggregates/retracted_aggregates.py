@@ -59,7 +59,7 @@ class RetractedAggregates(ChangingResult, KeptState):
     calls: tuple[tuple[str, AggregateCall], ...]
 
     @property
-    def kept(self) -> KeptState:
+    def state(self) -> KeptState:
         return self
 
     @property
@@ -115,11 +115,11 @@ class RetractedAggregates(ChangingResult, KeptState):
     def parts(self) -> dict[str, str]:
         keys = self.keys.items
         sums = [f"CAST(sum({WEIGHT}) AS BIGINT) AS {_ROWS.name}"]
-        sums += [f"CAST({made} AS {type}) AS {c.name}" for (type, made), c in self._sums.items()]
+        sums += [f"CAST({sql} AS {type}) AS {c.name}" for (type, sql), c in self._sums.items()]
         by = ", ".join(str(i + 1) for i in range(len(keys) + 1))
         items = ", ".join([*keys, f"{WEIGHT} > 0 AS {_ADDED.name}", *sums])
-        found = {SUMS: encoded(self.deltas[SUMS], f"(SELECT {items} FROM _rows GROUP BY {by})")}
-        return {**found, **{part: one.arriving for part, one in self._by_part.items()}}
+        selects = {SUMS: encoded(self.deltas[SUMS], f"(SELECT {items} FROM _rows GROUP BY {by})")}
+        return {**selects, **{part: one.arriving for part, one in self._by_part.items()}}
 
     def advance(self, part: str, old: str, delta: str) -> str:
         return self._by_part[part].advance(old, delta) if part in self._by_part else self._summed(old, delta)

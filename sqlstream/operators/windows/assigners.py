@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.types import time_literal
-from sqlstream.operators.groups import Grouping, Made
+from sqlstream.operators.groups import ComputedColumns, Grouping
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import NO_TIME, Duration, EventTime
@@ -176,12 +176,12 @@ class AssignedWindows:
     start_column: str | None = None
 
     @property
-    def columns(self) -> Made:
+    def columns(self) -> ComputedColumns:
         start = () if self.size is not None else ((Column(START, "TIMESTAMP"), str(self.start_column)),)
         return (*start, (Column(END, "TIMESTAMP"), self.end))
 
     @property
-    def value_columns(self) -> Made:
+    def value_columns(self) -> ComputedColumns:
         return self.columns
 
     @property

@@ -15,7 +15,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck import clock
 from sqlstream.duck.sql import Rows, quote_name, quote_text, typed
 from sqlstream.duck.types import encoded, time_literal
-from sqlstream.operators.groups import Groups, Made, stored_columns
+from sqlstream.operators.groups import ComputedColumns, Groups, stored_columns
 from sqlstream.operators.late_rows import MARK, TIME
 from sqlstream.operators.windows.assigners import WindowAssigner
 from sqlstream.operators.windows.window_batch import WindowBatch
@@ -43,7 +43,7 @@ class LateRowsPart:
     emitted: bool = False
 
     @property
-    def stored(self) -> Made:
+    def stored(self) -> ComputedColumns:
         """The stored columns, each with its SQL over input rows: c0, c1, .., then the event time."""
         return (*stored_columns(self.columns), (TIME, self.time))
 
@@ -54,7 +54,7 @@ class LateRowsPart:
 
     def part(self, groups: Groups[WindowAssigner]) -> str:
         """Return the SELECT that the upstream fragment runs: rows that may be late, as `arriving`, encoded for storage."""
-        items = [*groups.made_keys, *(f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns)]
+        items = [*groups.key_items, *(f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns)]
         items += [f"{sql} AS {c.name}" for c, sql in self.stored]
         rows = f"SELECT {', '.join(items)} FROM {groups.source} WHERE {self.where}"
         late = f"{groups.windows.may_be_late} <= {clock.WATERMARK} - to_microseconds({self.lateness})"

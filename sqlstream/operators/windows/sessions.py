@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.duck.types import time_literal
-from sqlstream.operators.groups import Made
+from sqlstream.operators.groups import ComputedColumns
 from sqlstream.operators.windows.assigners import (
     END,
     PARTIALS,
@@ -46,11 +46,11 @@ class Sessions:
     pieces: SessionPieces
 
     @property
-    def columns(self) -> Made:
+    def columns(self) -> ComputedColumns:
         return self.pieces.columns
 
     @property
-    def value_columns(self) -> Made:
+    def value_columns(self) -> ComputedColumns:
         return tuple((column, column.name) for column, _ in self.columns)
 
     @property

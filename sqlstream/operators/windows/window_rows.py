@@ -9,7 +9,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
-from sqlstream.operators.groups import Groups, Made, stored_columns
+from sqlstream.operators.groups import ComputedColumns, Groups, stored_columns
 from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import END, PARTIALS, Relations, WindowAssigner, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
@@ -72,7 +72,7 @@ class WindowRows:
     ranking: Ranking | None = None
 
     @cached_property
-    def _stored(self) -> Made:
+    def _stored(self) -> ComputedColumns:
         """The stored columns of the rows, each with its SQL over input rows."""
         return stored_columns(self.columns)
 
@@ -106,7 +106,7 @@ class WindowRows:
     def computed(self) -> dict[str, str]:
         groups, ranking = self.groups, self.ranking
         bounds = [f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns]
-        items = ", ".join([*groups.made_keys, *bounds, *(f"{sql} AS {c.name}" for c, sql in self._stored)])
+        items = ", ".join([*groups.key_items, *bounds, *(f"{sql} AS {c.name}" for c, sql in self._stored)])
         if ranking is None or ranking.limit is None:
             return {PARTIALS: f"SELECT {items} FROM {groups.source}"}
         partition = [*(sql for _, sql in groups.keys), *(sql for _, sql in groups.windows.value_columns)]

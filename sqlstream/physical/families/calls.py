@@ -12,11 +12,11 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
 from sqlstream.logical.plan.over import OverItem
-from sqlstream.operators.groups import Made
+from sqlstream.operators.groups import ComputedColumns
 from sqlstream.operators.over.calls import OverCall
 
 
-def named_keys(keys: tuple[Expression, ...], names: list[str]) -> Made:
+def named_keys(keys: tuple[Expression, ...], names: list[str]) -> ComputedColumns:
     """Return the key columns of an operator: each a column with the SQL of its expression."""
     return tuple((Column(name, key.type), key.sql) for key, name in zip(keys, names, strict=True))
 
