@@ -23,7 +23,7 @@ _NOW = "_now"
 
 @dataclass(frozen=True)
 class ChangedSessions:
-    """SESSION. An emitted result belongs to the session in which its stored start now lies."""
+    """Changed results of SESSION windows. An emitted result belongs to the session in which its stored start now lies."""
 
     emitted: EmittedResults
     early: EarlyResults | None = None

@@ -112,7 +112,7 @@ class AggregatesOfRows:
     def of_rows(self, rows: str) -> str:
         own = (f"{c.name} AS {sql}" for c, sql in stored_columns(self.columns))
         named = ", ".join([*self.groups.windows.bounds, *own])
-        # The partial results of rows that are all there are whole.
+        # All rows of a window are there, so their partial results are the whole result.
         computed = {
             part: f"(WITH _rows AS (SELECT {named} FROM {rows}) {sql})" for part, sql in self._grouped.computed.items()
         }

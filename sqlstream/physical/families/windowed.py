@@ -82,11 +82,11 @@ class WindowedPlan(OperatorPlan[W]):
                     hint="It adds one of that name: rename yours in a subquery.",
                 )
         columns = tuple(Column(f.name, f.type) for f in self.node.late_columns(0))
-        part = self._kept_late_rows(columns)
-        return replace(part, kept=self.node.late_rows is not None, emitted=self.node.late_reads is not None)
+        part = self._stored_late_rows(columns)
+        return replace(part, in_table=self.node.late_rows is not None, emitted=self.node.late_reads is not None)
 
     @abstractmethod
-    def _kept_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
+    def _stored_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
         """Return the part for late rows with these columns, without its flags `kept` and `emitted`."""
 
     def late_views(self, name: str) -> Iterator[tuple[str, Rows]]:
@@ -117,7 +117,7 @@ class OverWindowsPlan(WindowedPlan[G]):
             feeds.append(FeedingPath(branch, tuple(part for part in parts if part != LATE or can_be_late)))
         return feeds
 
-    def _kept_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
+    def _stored_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
         below, where = self.node.input, "true"
         if isinstance(below, Expand):
             where = f"{quote_name(below.column)} = {below.numbers[0]}"
