@@ -45,10 +45,10 @@ UNTIL = "_until"
 class OverOperator(Operator):
     """Emits the rows of each partition in the order of time, with the results of calls over the rows around them.
 
-    `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` the SQL of the items of
-    ORDER BY behind it. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With `sorts`
-    the rows of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has become
-    final for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
+    `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` of items behind it
+    in ORDER BY. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With `sorts` the rows
+    of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has become final
+    for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
     """
 
     keys: tuple[tuple[Column, str], ...]
