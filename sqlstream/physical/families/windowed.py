@@ -57,8 +57,8 @@ class WindowedPlan(OperatorPlan[W]):
     @property
     def is_changing(self) -> bool:
         """Whether rows of its windows can be retracted."""
-        made = self.windows_made_here
-        return (made.input if made is not None else self.node.input).is_changelog
+        windows = self.windows_made_here
+        return (windows.input if windows is not None else self.node.input).is_changelog
 
     @property
     def _has_hints(self) -> bool:
@@ -87,7 +87,7 @@ class WindowedPlan(OperatorPlan[W]):
 
     @abstractmethod
     def _stored_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
-        """Return the part for late rows with these columns, without its flags `kept` and `emitted`."""
+        """Return the part for late rows with these columns, without its flags `in_table` and `emitted`."""
 
     def late_views(self, name: str) -> Iterator[tuple[str, Rows]]:
         view = self.operator.late_view(name)
