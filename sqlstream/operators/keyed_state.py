@@ -127,9 +127,9 @@ class KeyedState:
 
         Both are instants. A time column is left out if the view already has a column of its name.
         """
-        taken = {c.name.lower() for c in columns}
-        found = (UPDATED_AT, EXPIRES_AT) if self.ttl else (UPDATED_AT,)
-        return tuple(Column(name, "TIMESTAMP WITH TIME ZONE") for name in found if name not in taken)
+        view_names = {c.name.lower() for c in columns}
+        time_names = (UPDATED_AT, EXPIRES_AT) if self.ttl else (UPDATED_AT,)
+        return tuple(Column(name, "TIMESTAMP WITH TIME ZONE") for name in time_names if name not in view_names)
 
     def timed(
         self, rows: str, keys: Sequence[str], columns: Sequence[Column], current: Mapping[str, str], *, all: bool

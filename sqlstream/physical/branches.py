@@ -38,7 +38,7 @@ _MANY = 16
 class Branch:
     """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`.
 
-    With `lookups`, it is a SELECT over the tables of the last lookup. Rows have further columns after those of the schema: with
+    With `lookups`, it is a SELECT over the tables of the last lookup. Rows have further columns after the schema's: with
     `weighted` their weight (WEIGHT), with `timed` the event time that put them into windows (EVENT_TIME), with `placed` the kind
     of change and the place in the source (CHANGE and PLACE).
     """

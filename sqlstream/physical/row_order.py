@@ -50,7 +50,7 @@ def needs_order(sink: ResultSink) -> bool:
 
 
 def one_row_a_key(sink: ResultSink) -> bool:
-    """Return whether no two rows of a result are known to share the PRIMARY KEY of the sink's table."""
+    """Return whether it is known that no two rows of a result share the PRIMARY KEY of the sink's table."""
     return any(_among_key(sink, names) for names in sink.input.unique_keys)
 
 

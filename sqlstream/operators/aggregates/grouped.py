@@ -36,8 +36,8 @@ class Grouped:
     @cached_property
     def partial_calls(self) -> tuple[tuple[str, Partial], ...]:
         """The mergeable calls, as (output name, partial). COUNT(*) is not among them: each partial row counts its rows anyway."""
-        found = [(n, c) for n, c in self.calls if strategy(c) is not Strategy.VALUES and not self._counts_rows(c)]
-        return tuple(zip([n for n, _ in found], partials([c for _, c in found], "p"), strict=True))
+        calls = [(n, c) for n, c in self.calls if strategy(c) is not Strategy.VALUES and not self._counts_rows(c)]
+        return tuple(zip([n for n, _ in calls], partials([c for _, c in calls], "p"), strict=True))
 
     @cached_property
     def partial_columns(self) -> dict[str, tuple[str, str, str]]:
@@ -129,8 +129,8 @@ class Grouped:
     def accumulators(self) -> tuple[tuple[Column, str], ...]:
         """The accumulators of mergeable user-defined aggregates, as (column to show, name of the stored column)."""
         calls = dict(self.calls)
-        found = ((name, *p.columns) for name, p in self.partial_calls if calls[name].python is not None)
-        return tuple((Column(f"{name}_accumulator", type), stored) for name, (stored, type) in found)
+        columns = ((name, *p.columns) for name, p in self.partial_calls if calls[name].python is not None)
+        return tuple((Column(f"{name}_accumulator", type), stored) for name, (stored, type) in columns)
 
     def result(self, relations: Mapping[str, str], *, accumulators: bool = False) -> str:
         """Return the SELECT of the result over rows that are assigned to windows; `accumulators` adds the columns of that name.

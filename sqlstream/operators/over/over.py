@@ -131,8 +131,8 @@ class OverOperator(Operator):
     @property
     def holds(self) -> Holds:
         tables = [t for t in (ROWS, LAST) if t in {declared.name for declared in self.tables}]
-        found = {c.name: dict.fromkeys(tables, (f"c{i}",)) for i, c in enumerate(self.columns)}
-        return {**found, **{name: {TOTALS: columns} for name, columns in self._running.held.items()}}
+        state_columns = {c.name: dict.fromkeys(tables, (f"c{i}",)) for i, c in enumerate(self.columns)}
+        return {**state_columns, **{name: {TOTALS: columns} for name, columns in self._running.held.items()}}
 
     @cached_property
     def parts(self) -> dict[str, str]:

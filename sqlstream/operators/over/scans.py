@@ -29,8 +29,8 @@ class Scans:
     @cached_property
     def _numbers(self) -> Mapping[str, int]:
         """The number of each call's accumulator, by the call's name."""
-        found: dict[object, int] = {}
-        return {c.name: found.setdefault(c.call, len(found)) for c in self.calls}
+        numbers: dict[object, int] = {}
+        return {c.name: numbers.setdefault(c.call, len(numbers)) for c in self.calls}
 
     @cached_property
     def _distinct(self) -> dict[int, OverCall]:

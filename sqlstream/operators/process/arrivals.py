@@ -125,7 +125,7 @@ class Arrivals:
     def by_key(self, number: int) -> tuple[pa.Table, pa.Table] | None:
         """Return two tables: an input's rows, encoded as stored, by key and order of arrival, and the distinct keys, sorted.
 
-        None: only SQL can sort them. Here there is one key column, of integers (see `sorted_by`), and files give the order.
+        None: only SQL can sort them. NumPy needs one key column, of integers (see `sorted_by`), and an order by files.
         """
         rows = self._stored.get(number)
         if rows is None or len(self.keys) != 1 or not self._has_files(self.inputs[number]):

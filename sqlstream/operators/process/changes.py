@@ -38,7 +38,10 @@ class EmittedChanges(Outputs):
         self.deleted: dict[int, int] = {}
 
     def retract(self, row: Any) -> None:
-        """Retract a row or, in the mode `upsert`, where `row` must be None, the row of the current key. Else raises TypeError."""
+        """Retract `row` or, in the mode `upsert`, the row of the current key.
+
+        Raises TypeError if `row` is None or, in the mode `upsert`, not None.
+        """
         if self.function.changelog_mode == "upsert":
             if row is not None:
                 raise TypeError(
@@ -90,7 +93,7 @@ class EmittedChanges(Outputs):
 
     @cached_property
     def _results(self) -> str | None:
-        """The relation of the rows that keys had before the batch, None without any. A key changes at most once in a batch."""
+        """The relation of the rows that keys had before the batch; it stays valid, since a key changes once in a batch."""
         return self.batch.state.rows_of(self.batch.con, RESULT, self.tables.key_names, TOUCHED)
 
 

@@ -30,7 +30,7 @@ _SHOWN = 200
 
 
 class EmittedRows:
-    """The emitted rows of an output, in stretches: the rows of a stretch share a key's number, an event time and their lateness.
+    """The emitted rows of an output, in stretches, whose rows share a key's number, an event time, and whether they are late.
 
     Without `timed` rows have no event times. `where` names the output in errors. Rows that are `is_keyless` belong to no key:
     they can have key columns of their own, which are NULL otherwise.

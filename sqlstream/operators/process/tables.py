@@ -68,8 +68,8 @@ class StateTable:
     def holds(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the columns that store the state, by table."""
         in_row = tuple(c.name for c in (self.column, self.written) if c is not None)
-        found = {KEYS: in_row} if in_row else {}
-        return {**found, **({self.table: tuple(c.name for c in self.item_columns)} if self.table else {})}
+        columns = {KEYS: in_row} if in_row else {}
+        return {**columns, **({self.table: tuple(c.name for c in self.item_columns)} if self.table else {})}
 
     @property
     def place(self) -> Column:

@@ -30,7 +30,7 @@ class ChangedSessions:
 
     @property
     def moving(self) -> tuple[str, ...]:
-        # What was emitted of a session, and what is to be, is kept as long as its rows.
+        # The emitted and the pending results of a session are stored as long as its rows.
         return (EMITTED,) if self.early is None else (EMITTED, PENDING)
 
     def closing(self, batch: WindowBatch, relations: Relations, condition: str) -> str:

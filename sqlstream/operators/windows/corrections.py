@@ -127,7 +127,7 @@ class Corrections:
         """Forget rows, and set the timers to when the next window ends, is forgotten, or is due early."""
         state, watermark = batch.state, batch.clock.watermark
         held = batch.forget(NEVER if watermark is None else watermark)
-        # What has not ended yet is kept longer than the lateness from now on.
+        # Rows of windows that have not ended stay longer than the lateness from now on.
         rows = f"{batch.relation(PARTIALS)} WHERE {between(batch.retention.kept(watermark), None, KEPT.name)}"
         earliest = batch.least(f"epoch_us({KEPT.name})", rows)
         first = None if earliest is None else batch.retention.closed(EventTime(earliest))

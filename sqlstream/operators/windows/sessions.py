@@ -71,7 +71,7 @@ class Sessions:
 
     @property
     def mergeable(self) -> bool:
-        # A piece that was stored again and the one that it replaces are told apart by their ends.
+        # A piece that was stored again and the piece that it replaces differ in their ends.
         return False
 
     @property
@@ -81,7 +81,7 @@ class Sessions:
 
     @property
     def admits_late(self) -> bool:
-        # Which sessions have closed is known when rows are put into them.
+        # Only when `admit` has put rows into sessions is it known which sessions have closed.
         return True
 
     def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:

@@ -212,7 +212,7 @@ class WindowOperator(Operator):
             received.added.append(stored[PARTIALS])
 
     def _count_late(self, batch: WindowBatch, rows: int) -> None:
-        # Rows that are kept are counted one by one.
+        # With `late`, `_take_late` counts the rows.
         if self.late is None:
             batch.state.count(LATE, rows)
 
