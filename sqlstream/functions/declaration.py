@@ -66,15 +66,15 @@ class Declaration(ABC):
         name = self.options.name or (self.function if self.method else self.inner).__name__
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise BindError(f'"{name}" is not a function name', self.definition(), hint="Use letters, digits and _.")
-        if (taken := self.taken().get(name.lower())) is not None:
+        if (kind := self.reserved_names().get(name.lower())) is not None:
             raise BindError(
-                f'function "{name}" has the name of {taken} of SQL',
+                f'function "{name}" has the name of {kind} of SQL',
                 self.definition(),
                 hint=f"Give it another name: @{self.decorator}(name='my_{name.lower()}').",
             )
         return name
 
-    def taken(self) -> dict[str, str]:
+    def reserved_names(self) -> dict[str, str]:
         """Return the reserved names, in lower case, each with its kind, such as "a keyword"."""
         return builtin_names()
 

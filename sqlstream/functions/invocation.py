@@ -90,18 +90,18 @@ class Invocation:
             return decoded(parameter.codec, chunk)
         # One by one, to name the value that cannot be converted.
         values: list[Any] = []
-        found: list[Any] = []
+        arguments: list[Any] = []
         try:
             values.extend(objects(parameter.codec, chunk))
             if parameter.codec.plain:
                 return values
-            found.extend(map(parameter.codec.decode, values))
+            arguments.extend(map(parameter.codec.decode, values))
         except Exception as error:
             # Infinite and far-off dates, a dataclass that refuses its fields, a value that is no member of an Enum.
-            what = f"cannot take {shown(values[len(found)], SHOWN)} as" if values else "cannot take a value of"
+            what = f"cannot take {shown(values[len(arguments)], SHOWN)} as" if values else "cannot take a value of"
             place = raised_at(error.__traceback__, self.root)
             raise self.failed(f'{what} parameter "{parameter.name}": {named(error)}', place) from error
-        return found
+        return arguments
 
     def raised(self, error: BaseException, row: tuple[Any, ...], when: str = "") -> JobError:
         """Return the error for an exception of the user's code, with the arguments `row`; `when` precedes "raised" in it."""

@@ -40,9 +40,9 @@ def declare_any(value: Any, *, name: str | None = None, root: str | None = None,
     if is_process(value) or (not is_marked(value) and _processes(value)):
         return declare_process(value, name=name, root=root)
     if is_aggregate(value) or (mark_of(value) is None and _aggregates(value)):
-        if given := [option for option, told in options.items() if told is not None]:
+        if overrides := [option for option, setting in options.items() if setting is not None]:
             raise BindError(
-                f"{given[0]} of an aggregate function is said by its class", hint=f"Write @udaf({given[0]}=..)."
+                f"{overrides[0]} of an aggregate function is said by its class", hint=f"Write @udaf({overrides[0]}=..)."
             )
         return declare_aggregate(value, name=name, root=root)
     return declare(value, name=name, root=root, **options)

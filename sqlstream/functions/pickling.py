@@ -51,11 +51,11 @@ def unpack(name: str, pickled: bytes) -> Any:
         raise JobError(f'function "{name}" cannot be loaded in this process: {reason}') from error
 
 
-def pack_class(found: object) -> bytes:
+def pack_class(value: object) -> bytes:
     """Return a pickled class, or an object that holds one, with everything of the user's that it needs. Raises Uncarriable."""
     with _by_value():
         try:
-            return _dumps(found)
+            return _dumps(value)
         except Exception as error:
             raise Uncarriable(None, str(error)) from error
 
@@ -88,8 +88,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0] in _MAKE_CLASS:
             # With its id, a class that is unpickled in this process would replace the user's own.
-            made, (*arguments, _, extra), *rest = reduced
-            return made, (*arguments, None, extra), *rest
+            factory, (*arguments, _, extra), *rest = reduced
+            return factory, (*arguments, None, extra), *rest
         return reduced
 
 

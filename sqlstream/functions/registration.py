@@ -105,10 +105,10 @@ def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Itera
     return Registered(calls)
 
 
-def _create_macro(connection: duckdb.DuckDBPyConnection, function: DuckFunction, made: str) -> None:
-    given = zip(map(quote_name, function.names), function.defaults, strict=True)
-    parameters = ", ".join(name if default is None else f"{name} := {default}" for name, default in given)
-    connection.execute(f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {made}")
+def _create_macro(connection: duckdb.DuckDBPyConnection, function: DuckFunction, body: str) -> None:
+    parameter_defaults = zip(map(quote_name, function.names), function.defaults, strict=True)
+    parameters = ", ".join(name if default is None else f"{name} := {default}" for name, default in parameter_defaults)
+    connection.execute(f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {body}")
 
 
 def _rows(function: Function, call: str) -> str:
@@ -122,10 +122,10 @@ def _rows(function: Function, call: str) -> str:
 def recover(error: duckdb.Error) -> JobError | None:
     """Return the error of a user's function from the text that DuckDB passes on; None for another error."""
     text = str(error)
-    if (found := _START.search(text)) is None:
+    if (match := _START.search(text)) is None:
         return None
-    message, _, detail = text[found.end() :].partition("\n")
-    return (OutageError if found[1] == OUTAGE else UserCodeError)(message, detail=detail or None)
+    message, _, detail = text[match.end() :].partition("\n")
+    return (OutageError if match[1] == OUTAGE else UserCodeError)(message, detail=detail or None)
 
 
 class _Lazy:
@@ -189,17 +189,20 @@ def _create_stand_in(connection: duckdb.DuckDBPyConnection, function: AggregateF
 
 
 def _create_steps(connection: duckdb.DuckDBPyConnection, function: AggregateFunction, lazy: _Lazy) -> None:
-    kept, rows = function.accumulator, f"{function.row}[]"
+    accumulator, rows = function.accumulator, f"{function.row}[]"
     types_of = {
-        "accumulate": ((rows,), kept),
-        "merge": ((f"{kept}[]",), kept),
-        "change": ((kept, rows, rows), kept),
-        "scan": ((kept, f"STRUCT(r {function.row})[]"), f"STRUCT(results {function.returns}[], accumulator {kept})"),
-        "finish": ((kept,), function.returns),
+        "accumulate": ((rows,), accumulator),
+        "merge": ((f"{accumulator}[]",), accumulator),
+        "change": ((accumulator, rows, rows), accumulator),
+        "scan": (
+            (accumulator, f"STRUCT(r {function.row})[]"),
+            f"STRUCT(results {function.returns}[], accumulator {accumulator})",
+        ),
+        "finish": ((accumulator,), function.returns),
     }
     for step in STEPS:
-        taken, returned = types_of[step]
-        _create_arrow(connection, function.step(step), _step(step, lazy), taken, returned)
+        parameters, returned = types_of[step]
+        _create_arrow(connection, function.step(step), _step(step, lazy), parameters, returned)
 
 
 def _step(step: str, lazy: _Lazy) -> Callable[..., pa.Array]:

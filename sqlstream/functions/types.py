@@ -265,12 +265,12 @@ def _codec(duck: DuckDBPyType, hint: Any) -> Codec:
 def _struct(duck: DuckDBPyType, hint: Any) -> StructOf:
     hints = _fields(hint) or {}
     members = {name: _codec(child, hints.get(name)) for name, child in duck.children if isinstance(child, DuckDBPyType)}
-    made: type | None = None
+    record_class: type | None = None
     if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or is_named_tuple(hint)):
-        made = hint
-    if made is not None and members.keys() != hints.keys():
+        record_class = hint
+    if record_class is not None and members.keys() != hints.keys():
         raise UnusableType(f"{duck} does not have the fields of {describe(hint)}: {', '.join(hints)}")
-    return StructOf(tuple(members.items()), made)
+    return StructOf(tuple(members.items()), record_class)
 
 
 def _tuple(duck: DuckDBPyType, hint: Any) -> TupleOf:

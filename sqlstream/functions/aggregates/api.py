@@ -12,7 +12,7 @@ _MARK = "__sqlstream_udaf__"
 
 
 @overload
-def udaf(made: C, /) -> C: ...
+def udaf(aggregate: C, /) -> C: ...
 @overload
 def udaf(
     *,
@@ -24,7 +24,7 @@ def udaf(
     vectorized: bool = False,
 ) -> Callable[[C], C]: ...
 def udaf(
-    made: C | None = None,
+    aggregate: C | None = None,
     /,
     *,
     name: str | None = None,
@@ -57,19 +57,19 @@ def udaf(
     """
     options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
 
-    def marked(made: C) -> C:
-        setattr(made, _MARK, (options, accumulator))
-        return made
+    def marked(aggregate: C) -> C:
+        setattr(aggregate, _MARK, (options, accumulator))
+        return aggregate
 
-    return marked if made is None else marked(made)
+    return marked if aggregate is None else marked(aggregate)
 
 
 def mark_of(value: object) -> tuple[FunctionOptions, str | type | None] | None:
     """Return the options of `@udaf` on a class itself, and the accumulator's type if it names one; None without `@udaf`."""
-    found: tuple[FunctionOptions, Any] | None = (
+    mark: tuple[FunctionOptions, Any] | None = (
         getattr(value, "__dict__", {}).get(_MARK) if isinstance(value, type) else None
     )
-    return found
+    return mark
 
 
 def is_aggregate(value: object) -> bool:

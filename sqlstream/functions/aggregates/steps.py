@@ -41,9 +41,9 @@ class AggregateSteps(Invocation):
         """Return one accumulator per group. A group is a list of rows: arguments, or structs of several arguments."""
         return self._with_rows("accumulate", None, rows)
 
-    def change(self, accumulators: pa.Array, added: pa.ListArray, taken: pa.ListArray) -> pa.Array:
+    def change(self, accumulators: pa.Array, added: pa.ListArray, retracted: pa.ListArray) -> pa.Array:
         """Return the accumulators of the groups with the rows `added`, and then without the rows `taken`."""
-        return self._with_rows("retract", self._extended(accumulators, added), taken)
+        return self._with_rows("retract", self._extended(accumulators, added), retracted)
 
     def merge(self, lists: pa.ListArray) -> pa.Array:
         """Return one accumulator per group, merged from a list of accumulators; NULLs are skipped."""
@@ -82,10 +82,10 @@ class AggregateSteps(Invocation):
         Each row is inside of a struct. A NULL instead of the struct adds no row, and has a result, too.
         """
         flat, owners = _flat(rows)
-        taken = flat.is_valid().to_numpy(zero_copy_only=False)
+        valid = flat.is_valid().to_numpy(zero_copy_only=False)
         [own] = flat.flatten()
         results, after = (self._scanned if not self.vectorized else self._scanned_arrays)(
-            accumulators, own, owners, taken
+            accumulators, own, owners, valid
         )
         offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(rows)))])
         lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), results)
@@ -103,25 +103,25 @@ class AggregateSteps(Invocation):
     # -- row by row
 
     def _scanned(
-        self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, taken: Indexes
+        self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, valid: Indexes
     ) -> tuple[pa.Array, pa.Array]:
         columns = self._columns(rows)
         called = self.called(columns)
         # A row that is not added may hold any values.
-        decoded = self.decoded(tuple(c.filter(pa.array(taken)) for c in columns))
+        decoded = self.decoded(tuple(c.filter(pa.array(valid)) for c in columns))
         values = zip(*decoded, strict=True)
-        found, results = self._objects(accumulators), []
+        objects, results = self._objects(accumulators), []
         step, finish, returns = self._method("accumulate"), self._method("finish"), "accumulate" in self.returning
-        for place, (owner, is_taken) in enumerate(zip(owners.tolist(), taken.tolist(), strict=True)):
-            row = next(values) if is_taken else ()
+        for place, (owner, is_valid) in enumerate(zip(owners.tolist(), valid.tolist(), strict=True)):
+            row = next(values) if is_valid else ()
             try:
-                if (value := found[owner]) is None:
+                if (value := objects[owner]) is None:
                     value = self._new()
-                if is_taken and (called is None or called[place]):
+                if is_valid and (called is None or called[place]):
                     result = step(value, *row)
                     if not returns and result is not None:
                         raise self._unhinted("accumulate", result)
-                    value = found[owner] = result if returns else value
+                    value = objects[owner] = result if returns else value
             except JobError:
                 raise
             except (Exception, SystemExit) as error:
@@ -130,7 +130,7 @@ class AggregateSteps(Invocation):
                 results.append(finish(value))
             except (Exception, SystemExit) as error:
                 raise self.raised(error, (), "finish ") from error
-        return self._results(results), self._encoded(found)
+        return self._results(results), self._encoded(objects)
 
     def _results(self, results: list[Any]) -> pa.Array:
         try:
@@ -154,25 +154,25 @@ class AggregateSteps(Invocation):
         columns = self._columns(flat)
         if self.vectorized:
             return self._with_arrays(method, accumulators, owners, len(rows), columns)
-        given = self.decoded(columns)
+        arguments = self.decoded(columns)
         if (called := self.called(columns)) is not None:
-            given, owners = [list(compress(values, called)) for values in given], owners[called]
-        found = [None] * len(rows) if accumulators is None else self._objects(accumulators)
-        self._fold(method, found, owners.tolist(), given, True)
-        return self._encoded(found)
+            arguments, owners = [list(compress(values, called)) for values in arguments], owners[called]
+        objects = [None] * len(rows) if accumulators is None else self._objects(accumulators)
+        self._fold(method, objects, owners.tolist(), arguments, True)
+        return self._encoded(objects)
 
     def _fold(
-        self, method: str, found: list[Any], owners: list[int], columns: list[list[Any]], shows_row: bool
+        self, method: str, objects: list[Any], owners: list[int], columns: list[list[Any]], shows_row: bool
     ) -> None:
         """Call a method per row with the accumulator of its owner, or with a new one if that is None."""
         step, returns, folded = self._method(method), method in self.returning, 0
         rows = zip(*columns, strict=True) if columns else (() for _ in owners)
         try:
             for owner, row in zip(owners, rows, strict=True):
-                if (value := found[owner]) is None:
-                    value = found[owner] = self._new()
+                if (value := objects[owner]) is None:
+                    value = objects[owner] = self._new()
                 if returns:
-                    found[owner] = step(value, *row)
+                    objects[owner] = step(value, *row)
                 elif (result := step(value, *row)) is not None:
                     raise self._unhinted(method, result)
                 folded += 1
@@ -222,16 +222,16 @@ class AggregateSteps(Invocation):
     # -- many groups at a time
 
     def _scanned_arrays(
-        self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, taken: Indexes
+        self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, valid: Indexes
     ) -> tuple[pa.Array, pa.Array]:
         """Scan by doubling: after each round an accumulator has the rows of twice as many places before it.
 
         The first place of a group is the accumulator that it has before the rows.
         """
         number, places = len(accumulators), np.arange(len(owners))
-        alone = np.repeat(places, taken.astype(int))
+        alone = np.repeat(places, valid.astype(int))
         lists = pa.ListArray.from_arrays(
-            pa.array(np.concatenate([[0], np.cumsum(taken)]), pa.int32()), rows.take(pa.array(alone))
+            pa.array(np.concatenate([[0], np.cumsum(valid)]), pa.int32()), rows.take(pa.array(alone))
         )
         sizes = np.bincount(owners, minlength=number) + 1
         starts = np.cumsum(sizes) - sizes
@@ -239,17 +239,17 @@ class AggregateSteps(Invocation):
         order[starts] = np.arange(number)
         own_places = places + owners + 1
         order[own_places] = number + places
-        found = pa.concat_arrays([accumulators, self.accumulate(lists)]).take(pa.array(order))
+        prefixes = pa.concat_arrays([accumulators, self.accumulate(lists)]).take(pa.array(order))
         begins = np.repeat(starts, sizes)
-        every, span = np.arange(len(found)), 1
+        every, span = np.arange(len(prefixes)), 1
         while len(later := every[every - span >= begins]):
             pairs = np.stack([later - span, later], axis=1).ravel()
             offsets = pa.array(np.arange(0, len(pairs) + 1, 2), pa.int32())
-            merged = self.merge(pa.ListArray.from_arrays(offsets, found.take(pa.array(pairs))))
+            merged = self.merge(pa.ListArray.from_arrays(offsets, prefixes.take(pa.array(pairs))))
             chosen = every.copy()
-            chosen[later] = len(found) + np.arange(len(later))
-            found, span = pa.concat_arrays([found, merged]).take(pa.array(chosen)), 2 * span
-        return self.finish(found.take(pa.array(own_places))), found.take(pa.array(starts + sizes - 1))
+            chosen[later] = len(prefixes) + np.arange(len(later))
+            prefixes, span = pa.concat_arrays([prefixes, merged]).take(pa.array(chosen)), 2 * span
+        return self.finish(prefixes.take(pa.array(own_places))), prefixes.take(pa.array(starts + sizes - 1))
 
     def _with_arrays(
         self,
@@ -284,16 +284,16 @@ class AggregateSteps(Invocation):
         if result.num_rows != len(present):
             raise self._wrong(f"returned {result.num_rows} accumulators for {len(present)} groups")
         try:
-            found = self.accumulator.arrow(self.accumulator.table_arrays(result))
+            accumulators = self.accumulator.arrow(self.accumulator.table_arrays(result))
         except WrongTable as error:
             raise self._wrong(f"returned a table {error}") from error
         if len(present) == number:
-            return found
+            return accumulators
         places = np.zeros(number, np.int64)
         places[present] = np.arange(len(present))
         missing = np.ones(number, bool)
         missing[present] = False
-        return found.take(pa.array(places, mask=missing))
+        return accumulators.take(pa.array(places, mask=missing))
 
     def _finished(self, accumulators: pa.Array) -> pa.Array:
         present = accumulators.is_valid()

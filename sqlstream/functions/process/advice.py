@@ -98,22 +98,22 @@ def advice(error: BaseException, states: Mapping[str, Any], row: Any = None) -> 
     return None
 
 
-def _instead(found: Any, name: str, states: Mapping[str, Any], row: Any) -> str | None:
+def _instead(owner: Any, name: str, states: Mapping[str, Any], row: Any) -> str | None:
     """Return the hint for an object without an attribute of a name."""
-    plain, kinds = name.replace("_", "").lower(), type(found).__mro__
+    plain, kinds = name.replace("_", "").lower(), type(owner).__mro__
     for kind, names in _STATES.items():
         if kind in kinds:
-            own = next((f"self.{state}" for state, handle in states.items() if handle is found), "state")
+            own = next((f"self.{state}" for state, handle in states.items() if handle is owner), "state")
             if kind is MapState and plain in _CONTAINS:
                 return f"Write key in {own}."
             return f"Write {own}.{names[plain].removesuffix('.')}." if plain in names else _existing(kind, name)
     for kind, names in _OFFERED.items():
         if kind in kinds:
             return f"Write {names[plain]}." if plain in names else _existing(kind, name)
-    if found is row or (isinstance(found, tuple) and type(found).__name__ == "Row"):
-        fields = getattr(found, "_fields", None)
-        if fields is None and dataclasses.is_dataclass(found):
-            fields = [f.name for f in dataclasses.fields(found)]
+    if owner is row or (isinstance(owner, tuple) and type(owner).__name__ == "Row"):
+        fields = getattr(owner, "_fields", None)
+        if fields is None and dataclasses.is_dataclass(owner):
+            fields = [f.name for f in dataclasses.fields(owner)]
         return missing("column", name, fields) if fields else None
     return None
 

@@ -205,11 +205,11 @@ def is_process(value: object) -> bool:
 
 def process_options(function: type) -> ProcessOptions:
     """Return the options of `@process` on a class itself; the default options without it."""
-    found: ProcessOptions = vars(function).get(_PROCESS, ProcessOptions())
-    return found
+    options: ProcessOptions = vars(function).get(_PROCESS, ProcessOptions())
+    return options
 
 
 def table_options(method: object) -> TableMethodOptions | None:
     """Return the options of `@table` on a method; None without it."""
-    found: TableMethodOptions | None = getattr(method, _TABLE, None)
-    return found
+    options: TableMethodOptions | None = getattr(method, _TABLE, None)
+    return options

@@ -39,7 +39,7 @@ class Implementation:
         hints = dict(self.hints)
         for state in function.states:
             if any(map(is_row, hints[state.name])):
-                made = named_row(types.struct_fields(state.type) or ())
-                hints[state.name] = tuple(made if is_row(hint) else hint for hint in hints[state.name])
+                row_class = named_row(types.struct_fields(state.type) or ())
+                hints[state.name] = tuple(row_class if is_row(hint) else hint for hint in hints[state.name])
         sides = {side.name: self.sides[side.name].over(side.columns) for side in function.side_outputs}
         return replace(self, result=self.result.over(function.outputs), sides=sides, hints=hints)

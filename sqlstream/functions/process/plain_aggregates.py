@@ -46,7 +46,7 @@ def plain_aggregate(function: str, parameters: tuple[str, ...], own: str, return
         return PlainAggregate(_mean_with, lambda acc: cast(_mean(acc)) if acc and acc["part_1"] else None)
     if function in _MOMENTS and type == "DOUBLE":
         return PlainAggregate(
-            _moments_with, lambda acc: None if (found := _spread(function, acc)) is None else cast(found)
+            _moments_with, lambda acc: None if (spread := _spread(function, acc)) is None else cast(spread)
         )
     return None
 

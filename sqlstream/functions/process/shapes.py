@@ -36,9 +36,9 @@ _MANY = (
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """The rows that a method receives: instances of a dataclass with hints of its fields; named tuples if `made` is None."""
+    """The rows that a method receives: instances of a dataclass with hints of its fields; named tuples if `row_class` is None."""
 
-    made: type | None = None
+    row_class: type | None = None
     hints: tuple[tuple[str, Any], ...] = ()
 
     def reader(self, columns: Sequence[tuple[str, str]]) -> Callable[[pa.Table], Iterable[Any]]:
@@ -46,10 +46,10 @@ class RowShape:
         hints = dict(self.hints)
         codecs = [types.codec(type, hints.get(name)) for name, type in columns]
         names = [name for name, _ in columns]
-        made: Any = self.made or named_row(names)
+        row_class: Any = self.row_class or named_row(names)
 
         def read(table: pa.Table) -> Iterable[Any]:
-            return instances(made, [decoded(c, values) for c, values in zip(codecs, table.columns, strict=True)])
+            return instances(row_class, [decoded(c, values) for c, values in zip(codecs, table.columns, strict=True)])
 
         return read
 
@@ -63,18 +63,20 @@ def named_row(names: Iterable[str]) -> Any:
 def _row_class(fields: tuple[str, ...]) -> Any:
     # One class for all rows of these columns: rows that a state has kept, or of another table, are instances of it, too.
     named: Any = namedtuple
-    made = named("Row", fields, rename=True)
-    made.__annotations__ = dict.fromkeys(fields, Any)
+    row_class = named("Row", fields, rename=True)
+    row_class.__annotations__ = dict.fromkeys(fields, Any)
 
     def by_place(self: tuple[Any, ...], place: Any) -> Any:
         if isinstance(place, str):
             error = TypeError("the columns of a row are its attributes")
-            error.add_note(f"Write row.{place}." if place in made._fields else missing("column", place, made._fields))
+            error.add_note(
+                f"Write row.{place}." if place in row_class._fields else missing("column", place, row_class._fields)
+            )
             raise error
         return tuple.__getitem__(self, place)
 
-    made.__getitem__ = by_place
-    return made
+    row_class.__getitem__ = by_place
+    return row_class
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,8 @@ class TableShape:
                 raise Misfit(
                     0, f'{what} a table {"with two columns" if name in names else "without the column"} "{name}"'
                 )
-        wanted = {c.name for c in self._all}
-        if extra := [name for name in names if name not in wanted]:
+        expected = {c.name for c in self._all}
+        if extra := [name for name in names if name not in expected]:
             raise Misfit(place, f'{what} a table with an unexpected column "{extra[0]}"')
         arrays = [
             _cast(table.column(c.name), c, what, place) if c.name in names else pa.nulls(table.num_rows, _arrow(c))

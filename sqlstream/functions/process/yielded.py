@@ -14,8 +14,8 @@ from sqlstream.functions.process.shapes import ResultShape
 
 def classes_of(sides: Mapping[str, ResultShape]) -> dict[Any, str]:
     """Return the side outputs by the class of their rows, without plain values and classes of several outputs."""
-    found = [shape.made for shape in sides.values() if shape.made is not None]
-    return {shape.made: name for name, shape in sides.items() if found.count(shape.made) == 1}
+    row_classes = [shape.made for shape in sides.values() if shape.made is not None]
+    return {shape.made: name for name, shape in sides.items() if row_classes.count(shape.made) == 1}
 
 
 def without_sides(hint: Any, classes: Collection[Any]) -> Any:
