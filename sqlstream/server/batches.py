@@ -23,17 +23,17 @@ def batches(warehouse: Warehouse, name: str, last: str | None) -> Batches:
 
     Raises UsageError for a job that does not exist, and if `last` is no number from 1 to 1,000.
     """
-    wanted = _DEFAULT if last is None else int(last) if last.isascii() and last.isdigit() and len(last) < 9 else 0
-    if not 1 <= wanted <= _MOST:
+    count = _DEFAULT if last is None else int(last) if last.isascii() and last.isdigit() and len(last) < 9 else 0
+    if not 1 <= count <= _MOST:
         raise UsageError(f'the parameter "last" is a number from 1 to {_MOST:,}, not "{last}"')
     paths = ending.existing(warehouse, name)
     newest = last_committed(warehouse.fs, paths)
     if newest is None:
         return Batches(name, [])
     # The batch before the first is needed for the first one's duration.
-    entries = JobLog(warehouse.fs, paths.log).entries(newest, max(newest - wanted, 0), faults=[])
-    found = with_before(entries)
-    return Batches(name, [batch_data(entry, before) for entry, before in found][-wanted:])
+    entries = JobLog(warehouse.fs, paths.log).entries(newest, max(newest - count, 0), faults=[])
+    pairs = with_before(entries)
+    return Batches(name, [batch_data(entry, before) for entry, before in pairs][-count:])
 
 
 def with_before(entries: list[LogEntry]) -> list[tuple[LogEntry, LogEntry | None]]:
@@ -47,7 +47,7 @@ def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
 
     Times and durations are microseconds. Without the entry before, the duration is unknown, except for version 0.
     """
-    known = before is not None or entry.version == 0
+    has_duration = before is not None or entry.version == 0
     earlier = before.spent if before is not None else {}
     return {
         "version": entry.version,
@@ -55,7 +55,7 @@ def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
         "watermark": time_data(entry.watermark),
         "rows_in": entry.rows_in,
         "rows_out": entry.rows_out,
-        "took": _took(entry.spent, earlier) if known else None,
+        "took": _took(entry.spent, earlier) if has_duration else None,
         "sources": {
             name: {
                 **count_values(SOURCE_FACTS, source),

@@ -54,16 +54,16 @@ def submission_of(call: HttpCall) -> Computation:
     """Return the computation that compiles a script, and stores it for the supervisor."""
 
     def stored(script: CheckedScript) -> messages.Submitted:
-        found = keep(call.service.warehouse, script)
+        answer = keep(call.service.warehouse, script)
         call.service.supervisor.look()
-        return found
+        return answer
 
     return Computation(call.service.compilations, ComputationCall(_COMPILATION, prepare, _arguments(call)), stored)
 
 
 def _planned(call: HttpCall, job: str | None, *, of_job: bool = False) -> Computation:
-    asked = ComputationCall(_COMPILATION, planned, (*_arguments(call), job, of_job))
-    return Computation(call.service.compilations, asked, messages.Plan)
+    computation_call = ComputationCall(_COMPILATION, planned, (*_arguments(call), job, of_job))
+    return Computation(call.service.compilations, computation_call, messages.Plan)
 
 
 def plan_of(call: HttpCall) -> Computation:
@@ -92,5 +92,5 @@ def verification_of(call: HttpCall) -> Computation:
     """Return the computation that verifies a job."""
     # It reads all input of the job again.
     more = (_VERIFY_MEMORY - 1) * (call.service.settings.limits.query.memory or 0)
-    asked = ComputationCall(_VERIFICATION, verified, (*_arguments(call), call.path["job"]), more)
-    return Computation(call.service.verifications, asked, lambda found: found)
+    computation_call = ComputationCall(_VERIFICATION, verified, (*_arguments(call), call.path["job"]), more)
+    return Computation(call.service.verifications, computation_call, lambda answer: answer)

@@ -33,10 +33,10 @@ Peer: TypeAlias = tuple[str, int]
 def most_files() -> int:
     """Raise this process's limit of open files as far as possible; return it. Raises UsageError if it is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, _WANTED_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, _WANTED_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = _WANTED_FILES if soft == resource.RLIM_INFINITY else soft
     if count < _NEEDED_FILES:

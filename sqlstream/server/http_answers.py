@@ -111,8 +111,8 @@ class _Parts:
         return len(self._parts[-1])
 
     def take(self) -> bytes:
-        taken, self._parts = b"".join(self._parts), []
-        return taken
+        content, self._parts = b"".join(self._parts), []
+        return content
 
     def flush(self) -> None:
         """Does nothing."""
@@ -145,8 +145,8 @@ def _as_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     items = []
     # By position: names may repeat.
     for place, kind in enumerate(relation.types, 1):
-        wanted = "VARCHAR"
+        sql_type = "VARCHAR"
         if kind.id == "struct":
-            wanted = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
-        items.append(f"CAST(#{place} AS {wanted})")
+            sql_type = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
+        items.append(f"CAST(#{place} AS {sql_type})")
     return relation.project(", ".join(items))

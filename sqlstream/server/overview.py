@@ -66,12 +66,12 @@ class Overview:
         return RelationList([QueryableRelation(name, described.get(name, ""), list(path)) for name, path in paths])
 
     def _summary(self, row: dict[str, Any]) -> JobSummary:
-        known = {name: row[name] for name in JobSummary.__struct_fields__ if name in row}
+        fields = {name: row[name] for name in JobSummary.__struct_fields__ if name in row}
         supervised = self._supervised(row["job"])
-        if supervised is not None and known["status"] == LOST:
+        if supervised is not None and fields["status"] == LOST:
             # Its process has died, and the server starts another one.
-            known["status"] = RESTARTING
-        return msgspec.convert({**known, "supervised": supervised}, JobSummary)
+            fields["status"] = RESTARTING
+        return msgspec.convert({**fields, "supervised": supervised}, JobSummary)
 
     def _rows(self, sql: str, only: str | None = None) -> list[dict[str, Any]]:
         """Return rows by column, of all jobs or of one; times are texts."""

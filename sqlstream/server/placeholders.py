@@ -41,10 +41,10 @@ def parameter_count(sql: str) -> int:
 
     Raises QueryError for a number that is too high.
     """
-    found = max((number for number, _, _ in _parameters(sql)), default=0)
-    if found > _MOST:
-        raise _no_parameter(found)
-    return found
+    highest = max((number for number, _, _ in _parameters(sql)), default=0)
+    if highest > _MOST:
+        raise _no_parameter(highest)
+    return highest
 
 
 def filled(sql: str, literals: Sequence[str]) -> SourceText:
@@ -86,15 +86,15 @@ def _parameters(sql: str) -> list[tuple[int, int, int]]:
     """Return (number, start, end) of each parameter in a statement; each `?` has the next number."""
     if "$" not in sql and "?" not in sql:
         return []
-    found, count = [], 0
+    parameters, count = [], 0
     for start, end in _tokens(sql):
         number = re.compile(r"\d+").match(sql, start, end)
         if number and start > 0 and sql[start - 1] == "$":
-            found.append((int(number[0]), start - 1, number.end()))
+            parameters.append((int(number[0]), start - 1, number.end()))
         elif sql[start:end].strip() == "?":
             count += 1
-            found.append((count, start, start + 1))
-    return found
+            parameters.append((count, start, start + 1))
+    return parameters
 
 
 def _tokens(sql: str) -> list[tuple[int, int]]:

@@ -79,17 +79,17 @@ class JobProcess:
         make_folder(os.path.dirname(output))
         try:
             # If this process died, a pipe would give the command half a script, or none.
-            with open(output, "ab") as file, tempfile.TemporaryFile() as given:
+            with open(output, "ab") as file, tempfile.TemporaryFile() as script_file:
                 # The last output of the process before may be half a line.
                 file.write(b"\n" if file.tell() else b"")
                 file.write(f"{_BEGINS}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n".encode())
                 file.flush()
-                given.write(script.encode())
-                given.seek(0)
+                script_file.write(script.encode())
+                script_file.seek(0)
                 started = subprocess.Popen(
                     words,
                     cwd=folder,
-                    stdin=given,
+                    stdin=script_file,
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -99,7 +99,7 @@ class JobProcess:
         return cls(started.pid, birth_of_process(started.pid), started)
 
     @classmethod
-    def left(cls, state: SubmissionState) -> JobProcess | None:
+    def of_state(cls, state: SubmissionState) -> JobProcess | None:
         """Return the process of a submission's state, if it lives on this host; otherwise None."""
         if not state.pid or state.host != socket.gethostname() or not process_is_alive(state.pid):
             return None

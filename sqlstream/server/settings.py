@@ -117,8 +117,8 @@ class ServerSettings:
         """
         if not self.is_loopback and not self.names:
             return None
-        given = {name.lower() for name in (self.host, *self.names)}
-        return frozenset(given | ({"localhost", "127.0.0.1", "::1"} if self.is_loopback else set()))
+        names = {name.lower() for name in (self.host, *self.names)}
+        return frozenset(names | ({"localhost", "127.0.0.1", "::1"} if self.is_loopback else set()))
 
     def check(self) -> None:
         """Raise UsageError if everybody would be let in, and for invalid ports, limits or certificates."""

@@ -77,7 +77,7 @@ class RunningAnswer:
         running.check()
         try:
             self._process = processes.lend(running.begin)
-            self.head = self._asked(request)
+            self.head = self._ask(request)
         except BaseException:
             self.close()
             # The error follows from the kill of its process, so it is not the reason.
@@ -93,13 +93,13 @@ class RunningAnswer:
         """Return the next part. Raises SqlStreamError, and QueryStopped."""
         self._running.check()
         try:
-            return self._asked(NextPart(arguments))
+            return self._ask(NextPart(arguments))
         except BaseException:
             self.close()
             self._running.check()
             raise
 
-    def _asked(self, request: ProcessRequest | NextPart) -> Any:
+    def _ask(self, request: ProcessRequest | NextPart) -> Any:
         assert self._process is not None
         try:
             reply = self._process.ask(request)

@@ -56,8 +56,8 @@ def versions_of(warehouse: Warehouse, job: str, state: str | None, first: int) -
             first = max(first, oldest_readable(warehouse, history.name, operator, history.newest))
     elif history.newest is not None:
         first = max(first, oldest_queryable(warehouse, history))
-    asked = operator.name if operator is not None else None
-    return VersionList(name, [_summary(entry, asked) for entry in history.entries_since(first)])
+    operator_name = operator.name if operator is not None else None
+    return VersionList(name, [_summary(entry, operator_name) for entry in history.entries_since(first)])
 
 
 def _summary(entry: LogEntry, operator: str | None) -> VersionSummary:

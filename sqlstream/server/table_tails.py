@@ -54,19 +54,19 @@ class TableWatcher:
     def writers(self) -> list[tuple[JobRecord, SinkRecord]]:
         """Return the jobs that write the table, also those that have not written yet. Raises HttpError if there is none."""
         names = self.warehouse.writers(self.table) or self.warehouse.jobs()
-        found, tables = [], set[str]()
+        writers, tables = [], set[str]()
         for name in names:
             record = readable_record(self.warehouse.fs, self.warehouse.job(name))
             if record is None:
                 continue
             tables |= {sink.table for sink in record.sinks if record.sink(sink.table) is not None}
             if (sink := record.sink(self.table)) is not None:
-                found.append((record, sink))
-        if not found:
+                writers.append((record, sink))
+        if not writers:
             hint = missing("table", self.table, sorted(tables))
             raise HttpError(404, f'no job writes a table "{self.table}" of the warehouse', hint=hint)
-        self._writers = found
-        return found
+        self._writers = writers
+        return writers
 
     def described(self) -> Event:
         """Return an event with the table's columns at the last look, its key, and the jobs that write it. Raises HttpError."""
@@ -96,8 +96,8 @@ class TableWatcher:
         count = self._failed[record.job] = self._failed.get(record.job, 0) + 1
         if count != _LOOKS_THAT_FAIL:
             return []
-        said = error.message if isinstance(error, SqlStreamError) else masked(str(error)).partition("\n")[0]
-        return [Event("unreadable", record.job, {"table": sink.table, "error": said or type(error).__name__})]
+        message = error.message if isinstance(error, SqlStreamError) else masked(str(error)).partition("\n")[0]
+        return [Event("unreadable", record.job, {"table": sink.table, "error": message or type(error).__name__})]
 
     def _changes(self, record: JobRecord, sink: SinkRecord) -> list[Event]:
         job = record.job.lower()
@@ -163,9 +163,9 @@ class TableTails:
         self._places.take()
         loop = asyncio.get_running_loop()
         try:
-            watcher, told = TableWatcher(self._warehouse, table), time.monotonic()
-            known = await loop.run_in_executor(self._threads, watcher.described)
-            yield RETRY + known.text()
+            watcher, last_sent = TableWatcher(self._warehouse, table), time.monotonic()
+            description = await loop.run_in_executor(self._threads, watcher.described)
+            yield RETRY + description.text()
             while True:
                 looking = loop.run_in_executor(self._threads, watcher.look)
                 try:
@@ -174,15 +174,15 @@ class TableTails:
                 finally:
                     looking.cancel()
                 events = looking.result()
-                if (described := watcher.described()) != known:
+                if (described := watcher.described()) != description:
                     # A job that continues with another query may change the table's columns.
-                    known = described
+                    description = described
                     events.insert(0, described)
                 for event in events:
-                    told = time.monotonic()
+                    last_sent = time.monotonic()
                     yield event.text()
-                if time.monotonic() - told >= COMMENT_SECONDS:
-                    told = time.monotonic()
+                if time.monotonic() - last_sent >= COMMENT_SECONDS:
+                    last_sent = time.monotonic()
                     yield COMMENT
                 await asyncio.sleep(self._seconds)
         finally:

@@ -23,7 +23,7 @@ _WIDTH = 120
 _log = logging.getLogger(__name__)
 
 
-def told(error: Exception) -> Exception:
+def flight_exception(error: Exception) -> Exception:
     """Return the exception of pyarrow for an error: it has a status, while other exceptions would show our frames.
 
     Errors in SQL get the status FlightServerError, which means that a request failed.
@@ -39,8 +39,8 @@ def told(error: Exception) -> Exception:
     if isinstance(error, SqlStreamError):
         return _raised(_KINDS.get(sqlstate(error), fl.FlightServerError), error.render(_WIDTH))
     if isinstance(error, fl.FlightError):
-        known: Exception = error
-        return known
+        flight_error: Exception = error
+        return flight_error
     _log.error("a request of a Flight client failed", exc_info=error)
     return _raised(fl.FlightInternalError, f"internal error: {type(error).__name__}")
 

@@ -63,11 +63,11 @@ def _count(value: Any) -> int:
     """
     if not _is_list(value.type):
         return 1
-    found, level = 1, value.values if value.is_valid else None
+    count, level = 1, value.values if value.is_valid else None
     while level is not None:
-        found += len(level)
+        count += len(level)
         level = level.flatten() if _is_list(level.type) else None
-    return found
+    return count
 
 
 def _is_list(kind: pa.DataType) -> bool:

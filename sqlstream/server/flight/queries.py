@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from sqlstream.errors import SourceText, SqlStreamError
-from sqlstream.server.flight.errors import placed, told
+from sqlstream.server.flight.errors import flight_exception, placed
 from sqlstream.server.flight.held import HeldMemory
 from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.record_answers import RecordRequest
@@ -110,7 +110,7 @@ class ClientQueries:
             if key not in self._kept:
                 opened.answer.close()
 
-    def taken(self, key: bytes) -> OpenedQuery | None:
+    def take(self, key: bytes) -> OpenedQuery | None:
         """Remove and return the open query of a key; None if it is no longer kept."""
         with self._changing:
             opened = self._kept.pop(key, None)
@@ -123,15 +123,15 @@ class ClientQueries:
     def close(self) -> None:
         """Close all open queries that wait for their fetch."""
         with self._changing:
-            kept, self._kept = self._kept, {}
-        for opened in kept.values():
+            waiting, self._kept = self._kept, {}
+        for opened in waiting.values():
             opened.answer.close()
 
     def cancel(self, key: bytes) -> bool:
         """Stop the query of a key; return whether there was one."""
         with self._changing:
-            kept, running = self._kept.get(key), self._sent.get(key)
-        running = kept.running if kept is not None else running
+            waiting, running = self._kept.get(key), self._sent.get(key)
+        running = waiting.running if waiting is not None else running
         if running is None:
             return False
         running.stop("the query was cancelled")
@@ -143,7 +143,7 @@ class ClientQueries:
             with self._sending(opened, key):
                 yield from self._batches(opened, key, context)
         except Exception as error:
-            raise told(error) from None
+            raise flight_exception(error) from None
         finally:
             opened.answer.close()
 

@@ -12,7 +12,7 @@ import pyarrow.flight as fl
 
 from sqlstream.errors import QueryError, SqlStreamError
 from sqlstream.server.flight.access import owner_of
-from sqlstream.server.flight.errors import told
+from sqlstream.server.flight.errors import flight_exception
 from sqlstream.server.flight.messages import NoMessage, message, packed, parsed, unpacked
 from sqlstream.server.flight.metadata import Metadata, schema_of
 from sqlstream.server.flight.parameters import MOST_BYTES, check_rows
@@ -41,7 +41,7 @@ def _answering(method: _Method) -> _Method:
             requests.strangers.know(context.peer())
             return method(requests, context, *arguments)
         except Exception as error:
-            raise told(error) from None
+            raise flight_exception(error) from None
 
     return answered  # type: ignore[return-value]
 
@@ -104,7 +104,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
         if name != "TicketStatementQuery":
             raise NoMessage(f"{name} is no ticket")
         statement = self._tickets.of(owner_of(context), command.statement_handle)
-        opened = self._queries.taken(statement.key) or self._queries.open(statement.source(), context)
+        opened = self._queries.take(statement.key) or self._queries.open(statement.source(), context)
         return fl.GeneratorStream(opened.schema, self._queries.rows(opened, statement.key, context))
 
     @_answering
@@ -179,8 +179,8 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
             endpoints = fl.FlightInfo.deserialize(info).endpoints
         except pa.ArrowException as error:
             raise NoMessage("this is no information of Flight") from error
-        found = [unpacked(endpoint.ticket.ticket) for endpoint in endpoints]
-        handles = [t.statement_handle for name, t in found if name == "TicketStatementQuery"]
+        tickets = [unpacked(endpoint.ticket.ticket) for endpoint in endpoints]
+        handles = [t.statement_handle for name, t in tickets if name == "TicketStatementQuery"]
         statements = [self._tickets.of(owner_of(context), handle) for handle in handles]
         cancelled = [self._queries.cancel(statement.key) for statement in statements]
         return any(cancelled)

@@ -39,7 +39,7 @@ class CallWatcher:
         self._cut = cut
         self._calls: set[WatchedCall] = set()
         self._changing = threading.Lock()
-        self._wanted = threading.Event()
+        self._wake = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._watch, name="flight-watcher", daemon=True)
         self._thread.start()
@@ -52,7 +52,7 @@ class CallWatcher:
             self._calls.add(call)
             if self._ended:
                 running.stop(ENDS)
-        self._wanted.set()
+        self._wake.set()
         try:
             running.check()
             yield call
@@ -63,12 +63,12 @@ class CallWatcher:
 
     def _watch(self) -> None:
         while True:
-            self._wanted.wait()
+            self._wake.wait()
             with self._changing:
                 if self._ended and not self._calls:
                     return
                 if not self._calls:
-                    self._wanted.clear()
+                    self._wake.clear()
                 late = [call.context.peer() for call in self._calls if self._look(call)]
             for peer in late:
                 try:
@@ -99,4 +99,4 @@ class CallWatcher:
             self._ended = True
             for call in self._calls:
                 call.running.stop(ENDS)
-        self._wanted.set()
+        self._wake.set()

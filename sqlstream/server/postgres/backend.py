@@ -26,24 +26,27 @@ class Prepared:
 
     def typed(self) -> tuple[int, ...]:
         """Return the types of all parameters; unspecified ones are text, or arrays of text."""
-        return tuple(oid or TEXT.oid for oid in self._known())
+        return tuple(oid or TEXT.oid for oid in self._parameter_types())
 
-    def _known(self) -> tuple[int, ...]:
+    def _parameter_types(self) -> tuple[int, ...]:
         """Return the known types of all parameters; 0: a text, which takes the type of what it is compared with."""
         sql = self.written.sql if self.written else ""
         lists = arrays(sql)
-        given = dict(enumerate(self.types, 1))
+        types_by_number = dict(enumerate(self.types, 1))
         numbers = range(1, parameter_count(sql) + 1)
-        return tuple(given.get(n) or (TEXT.array if n in lists else 0) for n in numbers)
+        return tuple(types_by_number.get(n) or (TEXT.array if n in lists else 0) for n in numbers)
 
     def literals(self, values: Sequence[bytes | None], formats: Sequence[int]) -> list[str]:
         """Return the values of parameters as SQL. Raises ProtocolError for a value that is not of its type."""
-        wanted = formats if len(formats) == len(values) else [*formats, 0][:1] * len(values)
-        return [literal(t, v, binary=bool(f)) for t, v, f in zip(self._known(), values, wanted, strict=False)]
+        value_formats = formats if len(formats) == len(values) else [*formats, 0][:1] * len(values)
+        return [
+            literal(t, v, binary=bool(f))
+            for t, v, f in zip(self._parameter_types(), values, value_formats, strict=False)
+        ]
 
     def nulls(self) -> list[str]:
         """Return NULL as SQL for each parameter."""
-        return [null(oid) for oid in self._known()]
+        return [null(oid) for oid in self._parameter_types()]
 
 
 @dataclass(frozen=True, slots=True)

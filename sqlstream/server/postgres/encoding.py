@@ -119,12 +119,12 @@ def _bytes(values: pa.Array) -> list[bytes | None]:
 
 def _lists(of: WireType, values: pa.ListArray) -> list[list[bytes | None] | None]:
     elements = _packed(of, values.flatten())
-    found: list[list[bytes | None] | None] = []
+    lists: list[list[bytes | None] | None] = []
     at = 0
     for length in values.value_lengths().to_pylist():
-        found.append(None if length is None else list(elements[at : at + length]))
+        lists.append(None if length is None else list(elements[at : at + length]))
         at += length or 0
-    return found
+    return lists
 
 
 def _packed(of: WireType, values: pa.Array) -> Sequence[bytes | None]:

@@ -32,8 +32,8 @@ class TextRows:
         self._rows = list(rows)
 
     def take(self, count: int | None) -> tuple[bytes, int, bool]:
-        taken, self._rows = (self._rows, []) if count is None else (self._rows[:count], self._rows[count:])
-        return text_rows(taken, len(self.columns)), len(taken), bool(self._rows)
+        part, self._rows = (self._rows, []) if count is None else (self._rows[:count], self._rows[count:])
+        return text_rows(part, len(self.columns)), len(part), bool(self._rows)
 
     def close(self) -> None:
         self._rows = []

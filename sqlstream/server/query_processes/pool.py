@@ -45,7 +45,7 @@ class QueryProcesses:
         self._seed: SeedProcess | None = None
         self._idle: list[_Idle] = []
         self._lent: set[QueryProcess] = set()
-        self._wanted = threading.Event()
+        self._wake = threading.Event()
         self._warmer: threading.Thread | None = None
         self._is_closed = False
 
@@ -55,7 +55,7 @@ class QueryProcesses:
             if self._warmer is None and not self._is_closed:
                 self._warmer = threading.Thread(target=self._keep_warm, name="query-processes", daemon=True)
                 self._warmer.start()
-        self._wanted.set()
+        self._wake.set()
 
     @property
     def idle(self) -> int:
@@ -95,7 +95,7 @@ class QueryProcesses:
         for idle in old:
             idle.process.close()
         if old:
-            self._wanted.set()
+            self._wake.set()
 
     def give_back(self, process: QueryProcess, condition: Condition) -> None:
         """Take back a process; end it if it cannot be used again."""
@@ -106,7 +106,7 @@ class QueryProcesses:
                 self._idle.append(_Idle(process, condition, time.monotonic()))
         if not is_kept:
             process.close()
-            self._wanted.set()
+            self._wake.set()
 
     def _started(self, files: object, begun: Callable[[QueryProcess], object] = lambda process: None) -> QueryProcess:
         """Return a new process that has read the project. Raises OutageError."""
@@ -144,8 +144,8 @@ class QueryProcesses:
     def _keep_warm(self) -> None:
         """Start processes while fewer than _WARM wait for queries."""
         while not self._is_closed:
-            self._wanted.wait()
-            self._wanted.clear()
+            self._wake.wait()
+            self._wake.clear()
             files = project_files(self._project)
             with contextlib.suppress(SqlStreamError, OSError):
                 while not self._is_closed and len(self._idle) < _WARM:
@@ -159,7 +159,7 @@ class QueryProcesses:
             processes = [*self._lent, *(idle.process for idle in self._idle)]
             self._idle = []
             seed, self._seed = self._seed, None
-        self._wanted.set()
+        self._wake.set()
         for process in processes:
             process.kill()
         if seed is not None:

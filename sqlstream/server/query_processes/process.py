@@ -52,8 +52,8 @@ class SeedProcess:
                 start_new_session=True,
             )
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError), self._process.stdin as given:
-            given.write(pickle.dumps((project, limits)))
+        with contextlib.suppress(OSError), self._process.stdin as stdin:
+            stdin.write(pickle.dumps((project, limits)))
 
     @property
     def is_alive(self) -> bool:
