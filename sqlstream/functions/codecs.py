@@ -1,4 +1,4 @@
-"""Conversion of values between Arrow and Python, per DuckDB type: the arguments of functions, and a strict check of results.
+"""Converts values between Arrow and Python by DuckDB type: arguments of functions, and results, whose types are checked.
 
 A codec is plain data, because it travels with its function to worker processes.
 """
@@ -35,7 +35,7 @@ class Codec(Protocol):
         """Whether the user's function takes Arrow's Python objects as they are, without `decode`."""
 
     def exact(self, values: list[Any]) -> bool:
-        """Return True if none of these values needs `encode`."""
+        """Return whether `pa.array` takes all of these values as they are, without `encode`."""
 
     def decode(self, value: Any) -> Any:
         """Return the object for the user's function from Arrow's Python object; None stays None."""
@@ -193,7 +193,7 @@ class StructOf:
 
     @property
     def positional(self) -> tuple[str, ...] | None:
-        """The fields in the order of the class's constructor; None if it takes others, or there is no class."""
+        """The fields in the order of the class's constructor; None without a class, or if it does not take them by position."""
         names = [name for name, _ in self.fields]
         if isinstance(self.record_class, type) and dataclasses.is_dataclass(self.record_class):
             init_fields = [f for f in dataclasses.fields(self.record_class) if f.init]
@@ -204,7 +204,7 @@ class StructOf:
         return None
 
     def takes(self, values: list[Any]) -> bool:
-        """Return whether all values are instances of the class itself, or None."""
+        """Return whether each value is None, or an instance of exactly this class, not of a subclass."""
         return isinstance(self.record_class, type) and {self.record_class, type(None)}.issuperset(map(type, values))
 
     def exact(self, values: list[Any]) -> bool:
@@ -229,7 +229,7 @@ class StructOf:
 
 
 def decoded(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python objects for the user's function. Raises what `objects` and `decode` raise."""
+    """Return the values of a column as objects for the user's function. Raises what `objects` and `decode` raise."""
     if isinstance(codec, StructOf) and (names := codec.positional) is not None:
         return [value for chunk in column.chunks for value in _instances(codec, names, chunk)]
     values = objects(codec, column)
@@ -256,7 +256,7 @@ def instances(record_class: Any, fields: Sequence[list[Any]]) -> Iterable[Any]:
 
 
 def objects(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as Arrow's Python objects. Raises OverflowError for times beyond Python's."""
+    """Return the values of a column as Arrow's Python objects. Raises OverflowError for times beyond Python's range."""
     # NumPy makes dates and times thirty times as fast as Arrow, but turns those beyond the year 9999 into integers.
     if not (isinstance(codec, Leaf) and codec.kind in ("date", "timestamp", "instant")):
         values: list[Any] = column.to_pylist()
@@ -269,7 +269,7 @@ def objects(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
 
 
 def column(codec: Codec, values: list[Any]) -> pa.Array:
-    """Return Python values as an Arrow array. Raises what `encode` raises, or ArrowInvalid."""
+    """Return values of the user's code as an Arrow array of the codec's type. Raises what `encode` raises, or ArrowInvalid."""
     if isinstance(codec, StructOf) and codec.takes(values):
         return _fields(codec, values)
     if not codec.exact(values):

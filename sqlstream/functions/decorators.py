@@ -16,7 +16,7 @@ _MARK = "__sqlstream_udf__"
 
 @dataclass(frozen=True, slots=True)
 class FunctionOptions:
-    """The arguments of a decorator. None stands for the name, or the type, that the function itself has."""
+    """The arguments of a decorator. Without `name` or `returns`, the function's own name or type hint counts."""
 
     name: str | None = None
     returns: Any = None

@@ -1,4 +1,4 @@
-"""Loads the functions of a project: every `udfs/**/*.py`, and what CREATE FUNCTION names."""
+"""Loads the functions of a project: all in `udfs/**/*.py`, and functions that CREATE FUNCTION names."""
 
 from __future__ import annotations
 

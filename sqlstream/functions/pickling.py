@@ -27,7 +27,7 @@ class Uncarriable(Exception):
 
 
 def pack(call: Invocation) -> bytes:
-    """Return the pickled call, with everything of the user's that it needs: helpers, globals, classes, sibling modules.
+    """Pickle a call by value, with all of the user's code that it needs: helpers, globals, classes, sibling modules.
 
     Installed packages are pickled by name. Raises Uncarriable.
     """
@@ -40,7 +40,7 @@ def pack(call: Invocation) -> bytes:
 
 @functools.lru_cache(maxsize=512)
 def unpack(name: str, pickled: bytes) -> Any:
-    """Return the call that `pack` pickled. A process unpickles it once.
+    """Return the call that `pack` pickled. The result is cached: a process unpickles a call once.
 
     Raises JobError, which names the function, for example if an installed package is missing in this process.
     """
@@ -52,7 +52,7 @@ def unpack(name: str, pickled: bytes) -> Any:
 
 
 def pack_class(value: object) -> bytes:
-    """Return a pickled class, or an object that holds one, with everything of the user's that it needs. Raises Uncarriable."""
+    """Pickle a class, or an object that holds one, by value, with all of the user's code that it needs. Raises Uncarriable."""
     with _by_value():
         try:
             return _dumps(value)
@@ -62,7 +62,7 @@ def pack_class(value: object) -> bytes:
 
 @functools.lru_cache(maxsize=64)
 def unpack_class(name: str, pickled: bytes) -> Any:
-    """Return what `pack_class` pickled. A process unpickles it once. Raises JobError as `unpack` does."""
+    """Return the object that `pack_class` pickled; cached like the result of `unpack`. Raises JobError as `unpack` does."""
     try:
         return cloudpickle.loads(pickled)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Registers user functions in DuckDB connections: of the binder, of a worker process, of a state query."""
+"""Registers user functions in DuckDB connections: the binder's, a worker process's and a state query's."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ STEPS = ("accumulate", "merge", "change", "scan", "finish")
 
 
 class Registered:
-    """The functions that one call has registered. `close` closes the resources that they have opened."""
+    """The functions that one call of `register` has registered. `close` closes the resources that they have opened."""
 
     def __init__(self, calls: Iterable[_Lazy]):
         self._calls = tuple(calls)
 
     def close(self) -> None:
-        """Close the instances of all functions. Raises the first JobError after all of them are closed."""
+        """Close the resources of all functions. Raises the first JobError after all of them are closed."""
         failed: list[JobError] = []
         for call in self._calls:
             try:
@@ -79,10 +79,10 @@ def unregister(connection: duckdb.DuckDBPyConnection, function: DuckFunction) ->
 
 
 def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Iterable[DuckFunction]) -> Registered:
-    """Register functions for SQL that our binder does not see: DuckDB resolves default values and named arguments.
+    """Register functions for SQL that our binder does not see, so that DuckDB resolves default values and named arguments.
 
-    A macro with the function's name has the defaults, and calls the function under another name. For a table function it is a
-    table macro, for an aggregate function a macro over its steps.
+    A macro with the function's name declares the defaults, and calls the function, which is registered under another name. For a
+    table function it is a table macro, for an aggregate function a macro that calls its steps.
     """
     calls = []
     for function in functions:
@@ -120,7 +120,7 @@ def _rows(function: Function, call: str) -> str:
 
 
 def recover(error: duckdb.Error) -> JobError | None:
-    """Return the error of a user's function from the text that DuckDB passes on; None for another error."""
+    """Return the error that a user's function raised, from the text of DuckDB's error; None if the error is another one."""
     text = str(error)
     if (match := _START.search(text)) is None:
         return None

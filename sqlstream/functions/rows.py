@@ -1,4 +1,4 @@
-"""Rows that functions return: their columns from a type hint, and from Python objects to Arrow column by column."""
+"""Rows that functions return: columns from a type hint, and the conversion of Python objects to Arrow, column by column."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RowType:
         return [self._array(c, values) for c, values in zip(self.columns, self._split(rows), strict=True)]
 
     def table_arrays(self, table: pa.Table | pa.RecordBatch) -> list[pa.Array]:
-        """Return the columns of an Arrow table of rows, in our order and cast to our types. Raises WrongTable."""
+        """Return the columns of an Arrow table of rows, in the order of `columns` and cast to their types. Raises WrongTable."""
         names = [c.name for c in self.columns]
         if missing := [name for name in names if name not in table.column_names]:
             raise WrongTable(f'without the column "{missing[0]}"')
@@ -140,7 +140,7 @@ class RowType:
 
 
 def row_type(hint: Any, explicit: str | None, name: str) -> RowType:
-    """Return the type of rows with a type hint, or with the DuckDB type `explicit`. A column of plain values is called `name`.
+    """Return the type of rows, from a type hint or from the DuckDB type `explicit`. The column of plain values is called `name`.
 
     Raises UnusableType.
 

@@ -36,7 +36,7 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def display(path: str, root: str) -> str:
-    """Return a path, relative to the root if it is below the root."""
+    """Return a path for people: relative to the root, if it is below the root."""
     below = os.path.join(root, "")
     return path[len(below) :] if path.startswith(below) else path
 
@@ -70,7 +70,7 @@ def definition(function: FunctionType, root: str) -> Span | None:
 
 
 def parameter(function: FunctionType, name: str, root: str) -> Span | None:
-    """Return the place of a parameter with its hint; the place of the function if that is unknown."""
+    """Return the place of a parameter with its hint; the place of the function if the parameter's place is unknown."""
     if (parsed := _parsed(function, root)) is not None:
         source, node = parsed
         for argument in _arguments(node):

@@ -1,7 +1,7 @@
 """Table functions, which `@udtf` marks: any number of rows per input row.
 
-DuckDB sees a scalar function that returns the list of its rows. The lists of a chunk are one array of all rows, and the offset at
-which the rows of each input row begin.
+For DuckDB it is a scalar function that returns the list of its rows. The lists of a chunk are one Arrow array of all rows, and
+the offsets at which the rows of each input row begin.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TableFunctionDeclaration(FunctionDeclaration):
         )
 
     def reserved_names(self) -> dict[str, str]:
-        """Return the reserved names, to which the names of DuckDB's table functions belong."""
+        """Return the reserved names, including the names of DuckDB's table functions."""
         # A state query would call DuckDB's function.
         return {**table_function_names(), **builtin_names()}
 
@@ -97,7 +97,7 @@ class TableFunctionDeclaration(FunctionDeclaration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCall(Call):
-    """Calls a function per row, or once per chunk if it is vectorized, and returns a list of rows per input row.
+    """A table function: it is called per row, or once per chunk if it is vectorized, and returns a list of rows per input row.
 
     `generates` is True for a generator function, whose results need no check.
     """

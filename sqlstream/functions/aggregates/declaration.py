@@ -46,7 +46,10 @@ def declare_aggregate(aggregate_class: type, *, name: str | None = None, root: s
 
 
 def aggregate_steps(aggregate_class: type, root: str) -> tuple[AggregateSteps, Any]:
-    """Return the steps of a class for calls from Python, and the hint of its accumulator. Raises as `declare_aggregate`."""
+    """Return the steps of a class, for calls from Python, and the type hint of its accumulator.
+
+    Raises what `declare_aggregate` raises.
+    """
     declaration = _declaration(aggregate_class, None, root)
     return declaration.steps(), declaration.accumulator_hint
 
@@ -73,7 +76,7 @@ def _check_names(aggregate_class: type, root: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AggregateDeclaration(Declaration):
-    """A Python class that aggregates rows; `accumulator` is the accumulator's type if the decorator names it."""
+    """A Python class that aggregates rows; `accumulator` is the accumulator's type from the decorator, None without one."""
 
     accumulator: str | type | None
     null_rule: ClassVar[str] = "rows with NULL are left out"
@@ -111,7 +114,7 @@ class AggregateDeclaration(Declaration):
 
     @property
     def accumulator_hint(self) -> Any:
-        """The hint of the accumulator; None if only its SQL type is known."""
+        """The type hint of the accumulator; None if it has only a SQL type."""
         return self._accumulator_hint(self.hints())
 
     def steps(self) -> AggregateSteps:

@@ -1,6 +1,6 @@
-"""The steps of an aggregate function over Arrow: from lists of rows to accumulators, which are merged, and to results.
+"""The steps of an aggregate function over Arrow: they accumulate lists of rows, merge accumulators, and finish results.
 
-A step decodes the rows of all groups of a chunk at once; a group is a range of them. A NULL accumulator has no rows.
+A step decodes the rows of all groups of a chunk at once; a group is a range of these rows. A NULL accumulator has no rows.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ Indexes = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateSteps(Invocation):
-    """An aggregate function whose steps process the groups of a chunk. `opened` must be called before.
+    """An aggregate function whose steps process the groups of a chunk. Call `opened` first.
 
-    `codec` converts an accumulator as an object, `accumulator` has the types of its columns. `create` returns one without rows;
-    None if the class has a method for it. Methods in `returning` return the accumulator, all others change their argument.
+    `codec` converts accumulators between Arrow and Python objects; `accumulator` has the types of their columns. `create` returns
+    an accumulator without rows; it is None if the class has a method `create`, or is vectorized. Methods in `returning` return
+    the accumulator, all others change their argument.
     """
 
     result: Codec
@@ -38,11 +39,11 @@ class AggregateSteps(Invocation):
     returning: frozenset[str]
 
     def accumulate(self, rows: pa.ListArray) -> pa.Array:
-        """Return one accumulator per group. A group is a list of rows: arguments, or structs of several arguments."""
+        """Return one accumulator per group. A group is a list of rows: a row is the argument, or a struct of all arguments."""
         return self._with_rows("accumulate", None, rows)
 
     def change(self, accumulators: pa.Array, added: pa.ListArray, retracted: pa.ListArray) -> pa.Array:
-        """Return the accumulators of the groups with the rows `added`, and then without the rows `taken`."""
+        """Add the rows `added` to the accumulators of the groups, then retract the rows `retracted`; return the accumulators."""
         return self._with_rows("retract", self._extended(accumulators, added), retracted)
 
     def merge(self, lists: pa.ListArray) -> pa.Array:
@@ -65,7 +66,7 @@ class AggregateSteps(Invocation):
         return self._encoded(merged)
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
-        """Return the result of each group; without rows it is that of a new accumulator, or NULL if vectorized."""
+        """Return the result of each group. A group without rows has the result of a new accumulator, or NULL if vectorized."""
         if self.vectorized:
             return self._finished(accumulators)
         finish, results = self._method("finish"), []
@@ -77,9 +78,9 @@ class AggregateSteps(Invocation):
         return self._results(results)
 
     def scan(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.StructArray:
-        """Add the rows of each group one by one. Return structs of the results after each row, and the last accumulator.
+        """Add the rows of each group one by one. Return a struct per group: the results after each row, and the last accumulator.
 
-        Each row is inside of a struct. A NULL instead of the struct adds no row, and has a result, too.
+        Each row is in a struct with one field. NULL in the place of the struct adds no row, but has a result, too.
         """
         flat, owners = _flat(rows)
         valid = flat.is_valid().to_numpy(zero_copy_only=False)
@@ -164,7 +165,7 @@ class AggregateSteps(Invocation):
     def _fold(
         self, method: str, objects: list[Any], owners: list[int], columns: list[list[Any]], shows_row: bool
     ) -> None:
-        """Call a method per row with the accumulator of its owner, or with a new one if that is None."""
+        """Call a method per row with its owner's accumulator in `objects`, or with a new one if that is None."""
         step, returns, folded = self._method(method), method in self.returning, 0
         rows = zip(*columns, strict=True) if columns else (() for _ in owners)
         try:
@@ -271,7 +272,7 @@ class AggregateSteps(Invocation):
         return pa.concat_arrays([accumulators, changed]).take(pa.array(places))
 
     def _in_groups(self, number: int, owners: Indexes, call: Callable[[pa.Array], Any]) -> pa.Array:
-        """Return one accumulator per group; `call` returns those of the groups with rows, the others are NULL."""
+        """Return one accumulator per group: from `call` for the groups with rows, NULL for all others."""
         present, groups = _stretches(owners)
         if not len(present):
             return pa.nulls(number, self.codec.arrow)

@@ -1,4 +1,4 @@
-"""Hints for errors in process functions: what to write instead of a name that does not exist, often one of Flink's."""
+"""Hints for errors in process functions: what to write instead of a name that does not exist, such as one of Flink's."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _QUOTED = re.compile(r"'(\w+)'")
 
 
 def advice(error: BaseException, states: Mapping[str, Any], row: Any = None) -> str | None:
-    """Return the hint for an error that the user's code raised, None if there is none; `states` are the handles by name."""
+    """Return the hint for an exception of the user's code, or None. `states` are the handles by name, `row` the current row."""
     if notes := getattr(error, "__notes__", None):
         return str(notes[0])
     if isinstance(error, AttributeError) and error.name and error.obj is not None:
@@ -99,7 +99,7 @@ def advice(error: BaseException, states: Mapping[str, Any], row: Any = None) -> 
 
 
 def _instead(owner: Any, name: str, states: Mapping[str, Any], row: Any) -> str | None:
-    """Return the hint for an object without an attribute of a name."""
+    """Return the hint for the object `owner`, which has no attribute `name`."""
     plain, kinds = name.replace("_", "").lower(), type(owner).__mro__
     for kind, names in _STATES.items():
         if kind in kinds:

@@ -34,7 +34,7 @@ class Unaggregable(ValueError):
 
 
 class Aggregator(ABC):
-    """An aggregate function in a process. Its accumulators are Python objects; None is an accumulator without values."""
+    """An aggregate function for the values of a state. Accumulators are Python objects; None is one without values."""
 
     # The type hint of an accumulator; None if it has none.
     hint: Any
@@ -46,11 +46,11 @@ class Aggregator(ABC):
 
     @abstractmethod
     def add(self, accumulator: Any, value: Any) -> Any:
-        """Return an accumulator with one more value, which must be `settled` before it is stored or read."""
+        """Add a value, and return the new accumulator. It must be `settled` before it is stored or read."""
 
     @abstractmethod
     def settled(self, accumulators: Sequence[Any]) -> list[Any]:
-        """Return accumulators as they are stored. Settling many costs little more than settling one."""
+        """Return accumulators in the form in which they are stored. To settle many costs little more than to settle one."""
 
     @abstractmethod
     def result(self, accumulator: Any) -> Any:
@@ -113,9 +113,10 @@ class RowAggregator(Aggregator):
 
 @dataclass(frozen=True)
 class DuckAggregator(Aggregator):
-    """An aggregate function of DuckDB. `own` is the type of its result, which `result` casts to `returns`.
+    """An aggregate function of DuckDB. `own` is the DuckDB type of its result, which `result` casts to `returns`.
 
-    The most common ones run in Python. For all others, values wait until `settled` adds those of many keys in one query.
+    The most common functions run in Python. For all others, added values wait until `settled` aggregates the values of many keys
+    in one query.
     """
 
     function: str
@@ -203,9 +204,10 @@ class DuckAggregator(Aggregator):
 
 
 def aggregator_of(aggregate: Any, value_hint: Any, result: Any, root: str) -> Aggregator:
-    """Return the aggregate function of a state, from the type hints of an added value and of the result.
+    """Return the aggregate function of a state: `aggregate` is the name of one of DuckDB's, or a class under `@udaf`.
 
-    Raises Unaggregable, types.UnusableType, and what declaring a class under `@udaf` raises.
+    `value_hint` and `result` are the type hints of an added value and of the result. Raises Unaggregable, types.UnusableType,
+    and what `declare_aggregate` raises.
     """
     several = typing.get_origin(value_hint) is tuple and Ellipsis not in typing.get_args(value_hint)
     hints = typing.get_args(value_hint) if several else (value_hint,)

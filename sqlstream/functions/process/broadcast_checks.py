@@ -20,7 +20,7 @@ def is_broadcast(process_class: type, method: str) -> bool:
 
 
 def check_emitting(inner: FunctionType, hint: object, what: str, options: ProcessOptions, root: str) -> None:
-    """Raise BindError if a method of a broadcast table emits rows, and the class does not allow it or its hint denies it."""
+    """Raise BindError if a method of a broadcast table emits rows although its class does not allow it, or its hint is None."""
     is_silent = hint in (None, type(None))
     if is_silent and not inspect.isgeneratorfunction(inner):
         return

@@ -1,8 +1,8 @@
 """States that all keys share: methods of broadcast tables write them, all other methods read them.
 
-Each bucket of keys has a copy; all receive the same rows in the same order. In a batch the rows of broadcast tables come first,
-and are numbered; a state remembers its value after each of them. The rows of keys come key by key. So each of them can see the
-state at its own time: after so many of these rows.
+Each bucket of keys has a copy of the state; all copies receive the same rows in the same order. In a batch the rows of broadcast
+tables come first, and are numbered; a state remembers its value after each of them. Then the rows of keys come, key by key. Each
+sees the state of its own time: after a certain number of broadcast rows.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Stored: TypeAlias = tuple[list[Any], list[Any]]
 
 
 class Shared:
-    """What handles of broadcast states have in common.
+    """The base of the handles of broadcast states.
 
-    A handle shows the state after `version` rows of the batch, or after all that have come if it is None. Only while a row of a
-    broadcast table is processed (`writes`) can it be changed.
+    A handle shows the state after the first `version` broadcast rows of the batch; None: after all rows that have come. It can be
+    changed only while a row of a broadcast table is processed (`writes`).
     """
 
     name = ""
@@ -49,14 +49,14 @@ class Shared:
     def begin(
         self, name: str, load: Callable[[], Stored], find: Callable[[Any], dict[Any, Any] | None] = not_found
     ) -> None:
-        """Begin a batch of a bucket. `load` reads the state when it is needed, `find` an entry of a large map (MapState.find)."""
+        """Begin a batch of a bucket. `load` reads the state when it is needed, `find` one entry of a large map (MapState.find)."""
         self.name, self.load_items, self.find_entry = name, load, find
         self.version, self.row = None, 0
         self._forget()
 
     @property
     def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        """Whether all stored items are deleted, and then (place, item) of each item that is put, or (place, REMOVED)."""
+        """Whether to delete all stored items first, and (place, item) of each item to put, or (place, REMOVED) to delete it."""
         raise NotImplementedError
 
     def _forget(self) -> None:
@@ -68,7 +68,7 @@ class Shared:
 
 
 def as_of(history: History[T], version: int) -> T:
-    """Return the state after so many rows.
+    """Return the state after `version` rows of the batch.
 
     >>> as_of([(0, "a"), (2, "b"), (2, "c")], 1), as_of([(0, "a"), (2, "b"), (2, "c")], 2)
     ('a', 'c')

@@ -47,7 +47,7 @@ RESERVED = ("on_time", "uid")
 
 
 def declare_process(process_class: type, *, name: str | None = None, root: str | None = None) -> ProcessFunction:
-    """Return the catalog's entry of a class, under `name` or a name of its own.
+    """Return the catalog's entry of a class, under `name`, the decorator's name, or the name of the class.
 
     Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the
     place.
@@ -56,7 +56,10 @@ def declare_process(process_class: type, *, name: str | None = None, root: str |
 
 
 def implementation_of(process_class: type) -> Implementation:
-    """Return the implementation of a class, with the user's own classes, not pickled copies; raises as `declare_process`."""
+    """Return the implementation of a class with the user's own classes, not with unpickled copies of them.
+
+    Raises what `declare_process` raises.
+    """
     declaration = _Declaration(process_class, None, os.getcwd())
     declaration.function()
     return declaration.implementation

@@ -1,4 +1,4 @@
-"""Instances of process functions in this process: made and opened once, used by one bucket after the other, then closed."""
+"""Instances of process functions in this process: opened once, used by one bucket after the other, and closed at the end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _BUCKET = "is a column of the table of states that the method gets and returns: 
 
 
 class Instance:
-    """An instance of the class, its methods, and the handles of its states: of the current key, and `shared` by all keys."""
+    """An instance of the user's class, its methods, and `handles` of its states; all keys share the states in `shared`."""
 
     def __init__(self, function: ProcessFunction, arguments: tuple[str, ...]):
         self.function = function
@@ -110,7 +110,7 @@ class Instance:
 
     @contextmanager
     def without_key(self) -> Iterator[None]:
-        """Let methods of broadcast tables run: keyed states are not available, and broadcast states can be written."""
+        """Let methods of broadcast tables run in the context: they can write broadcast states, and have no keyed states."""
         own = vars(self._made)
         for name in self.handles:
             own.pop(name, None)
@@ -193,7 +193,7 @@ class Instance:
     def raised(
         self, error: BaseException, when: str = "", about: str = "", hint: str | None = None, row: Any = None
     ) -> JobError:
-        """Return the error for an exception of the user's code; `about` describes the key and the row, `row` is for advice."""
+        """Return the error for an exception of the user's code; `about` describes the key and the row, `row` is for the hint."""
         place = raised_at(error.__traceback__, self.implementation.root)
         hint = hint or advice(error, self.handles | self.shared, row)
         return self.failed(f"{when}raised {named(error)}", about, place, hint, outage=is_outage(error))
@@ -201,7 +201,7 @@ class Instance:
     def failed(
         self, what: str, about: str = "", place: str | None = None, hint: str | None = None, *, outage: bool = False
     ) -> JobError:
-        """Return an error of the function; `about` describes the key and the row, `place` is `file:line`."""
+        """Return an error whose text is `what`; `about` describes the key and the row, `place` is `file:line`."""
         detail = f" --> {place or self.implementation.location}" + (f"\n{about}" if about else "")
         kind = OutageError if outage else UserCodeError
         return kind(f'process function "{self.function.name}" {what}', detail=detail, hint=hint)
@@ -215,7 +215,7 @@ _lock = threading.RLock()
 
 @contextmanager
 def instance_of(function: ProcessFunction, arguments: tuple[str, ...]) -> Iterator[Instance]:
-    """Yield an instance for the caller alone: an idle one or a new one. It becomes idle again, or is closed on an error."""
+    """Yield an instance for the caller alone: an idle one or a new one. Then it becomes idle again; after an error it is closed."""
     key = function.pickled, arguments, function
     with _lock:
         place = next((i for i, (other, _) in enumerate(_idle) if other == key), None)

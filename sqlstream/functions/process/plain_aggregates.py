@@ -1,6 +1,6 @@
 """DuckDB's most common aggregates in Python: calling DuckDB for every value that a state adds or reads would take too long.
 
-Accumulators are equal to DuckDB's partial results.
+Their accumulators equal DuckDB's partial results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PlainAggregate:
 
 
 def plain_aggregate(function: str, parameters: tuple[str, ...], own: str, returns: str) -> PlainAggregate | None:
-    """Return a plain aggregate, None if there is none; `own` is the type of the result, which is cast to `returns`."""
+    """Return the Python form of an aggregate of DuckDB, or None. `own` is the type of its result, which is cast to `returns`."""
     if len(parameters) != 1 or (returns not in ("BIGINT", "DOUBLE") and returns != own):
         return None
     casts: dict[str, Callable[[Any], Any]] = {"BIGINT": _whole, "DOUBLE": float}

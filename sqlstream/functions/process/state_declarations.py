@@ -42,10 +42,10 @@ def class_hints(process_class: type, name: str, location: str) -> Mapping[str, A
 
 
 class StateDeclarations:
-    """Reads the states of the class of process function `name`.
+    """Reads the states that the class of the process function `name` declares.
 
-    Once `states` has been called, `hints` has the type hints of what each state stores, and `aggregates` the functions of
-    aggregating states, both by name.
+    `states` fills `hints` with the type hints of the stored values of each state, and `aggregates` with the functions of
+    aggregating states, both by the name of the state.
     """
 
     def __init__(self, process_class: type, name: str, root: str, vectorized: str | None, location: str):
@@ -55,7 +55,7 @@ class StateDeclarations:
         self.aggregates: dict[str, Aggregator] = {}
 
     def states(self) -> tuple[StateDeclaration, ...]:
-        """Return the states in the order of the class. Raises BindError, with the place."""
+        """Return the states in the order of their declarations. Raises BindError, with the place."""
         declarations = declared_by(self.process_class, DeclaredState)
         self._check_all_declared(declarations)
         classes = class_hints(self.process_class, self.name, self.location) if declarations else {}

@@ -271,7 +271,7 @@ class MapState(Generic[K, V]):
 
 
 def not_found(key: object) -> None:
-    """Return None, which makes `get` load the map: there is no way to find an entry alone."""
+    """Return None: an entry cannot be found alone, so `get` loads the whole map."""
 
 
 Handle = ValueState[Any] | ListState[Any] | MapState[Any, Any]
