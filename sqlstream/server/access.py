@@ -28,12 +28,12 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of a server: (SHA-256 of a token, its role)."""
+    """The tokens of a server: for each (SHA-256 of the token, its role)."""
 
     digests: tuple[tuple[bytes, Role], ...]
 
     def role_of(self, token: str) -> Role | None:
-        """Return the role of a token, None for an unknown one. The time that it takes reveals nothing about the tokens."""
+        """Return the role of a token, None for an unknown one. How long that takes reveals nothing about the server's tokens."""
         token_digest = sha256(token.encode()).digest()
         token_role: Role | None = None
         for digest, role in self.digests:

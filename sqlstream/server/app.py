@@ -1,4 +1,4 @@
-"""The server as an ASGI application: it checks who may do what, and turns calls, streams and errors into HTTP."""
+"""The server as an ASGI application: it checks hosts, origins and tokens, and sends answers, streams and errors over HTTP."""
 
 from __future__ import annotations
 

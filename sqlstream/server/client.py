@@ -24,7 +24,7 @@ _ARROW = "application/vnd.apache.arrow.stream"
 
 
 class RemoteError(SqlStreamError):
-    """An error in a server's answer. It renders as it did there."""
+    """An error in a server's answer. It renders as `text`, if the answer has that: the error as the server renders it."""
 
     def __init__(self, message: str, text: str | None = None, *, status: int = 500):
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Computations for clients other than queries: compiling SQL and verifying jobs, in processes that can be killed."""
+"""Computations for clients that are no queries: compiling SQL and verifying jobs, in processes that can be killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VERIFY_MEMORY = 4
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """A call in a process that can be killed, and the function that makes the answer of its value, in the server."""
+    """A call that runs in a process that can be killed. In the server, `answer` makes the HTTP answer from its result."""
 
     turns: RequestTurns
     call: ComputationCall
@@ -51,7 +51,7 @@ def _arguments(call: HttpCall) -> tuple[ServerSettings, Role, Any]:
 
 
 def submission_of(call: HttpCall) -> Computation:
-    """Return the computation that compiles a script, and stores it for the supervisor."""
+    """Return the computation that compiles a script; the server then stores it for the supervisor."""
 
     def stored(script: CheckedScript) -> messages.Submitted:
         answer = keep(call.service.warehouse, script)

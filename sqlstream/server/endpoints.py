@@ -1,4 +1,4 @@
-"""The endpoints of the server: a list from which its routes and their OpenAPI description are made."""
+"""The endpoints of the server: the list ENDPOINTS determines its routes, and their description in OpenAPI."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _LONGEST = 18
 
 @dataclass(frozen=True)
 class Service:
-    """The objects that endpoints use."""
+    """The parts of a running server that endpoints use."""
 
     settings: ServerSettings
     warehouse: Warehouse
@@ -112,7 +112,7 @@ class UrlParameter:
 
 @dataclass(frozen=True, slots=True)
 class HttpOperation:
-    """A method of a path, and what a request and the status of an answer look like. Without a `role` no token is needed."""
+    """A method of a path: the role that it needs (None: no token), the request's body and parameters, and the answer's status."""
 
     method: str
     path: str
@@ -125,7 +125,7 @@ class HttpOperation:
 
 @dataclass(frozen=True, slots=True)
 class CallEndpoint(HttpOperation):
-    """`call` makes the answer, in a thread of the server."""
+    """An endpoint whose answer is the result of `call`, which runs in a thread of the server."""
 
     call: Callable[[HttpCall], msgspec.Struct]
     answer: type[msgspec.Struct]
@@ -135,7 +135,7 @@ class CallEndpoint(HttpOperation):
 
 @dataclass(frozen=True, slots=True)
 class ProcessEndpoint(HttpOperation):
-    """The answer is computed in a process of its own, as `computation` says."""
+    """An endpoint whose answer a process computes: `computation` returns the call that runs there."""
 
     computation: Callable[[HttpCall], Computation]
     answer: type[msgspec.Struct]
@@ -144,7 +144,7 @@ class ProcessEndpoint(HttpOperation):
 
 @dataclass(frozen=True, slots=True)
 class QueryEndpoint(HttpOperation):
-    """The answer is the rows of a state query."""
+    """An endpoint that answers with the rows of a state query, which `query` returns."""
 
     query: Callable[[HttpCall], Asked]
     answer: ClassVar[type[msgspec.Struct]] = messages.QueryRows
@@ -153,7 +153,7 @@ class QueryEndpoint(HttpOperation):
 
 @dataclass(frozen=True, slots=True)
 class TextEndpoint(HttpOperation):
-    """The answer is a text, which `text` makes in a thread of the server."""
+    """An endpoint that answers with a text, which `text` makes in a thread of the server."""
 
     text: Callable[[HttpCall], bytes]
     answer: ClassVar[None] = None
@@ -162,7 +162,7 @@ class TextEndpoint(HttpOperation):
 
 @dataclass(frozen=True, slots=True)
 class EventEndpoint(HttpOperation):
-    """The answer is events, as they happen, until the client leaves."""
+    """An endpoint that sends events as they happen, until the client leaves."""
 
     listen: Callable[[HttpCall], AsyncIterator[bytes]]
     answer: ClassVar[None] = None
@@ -262,8 +262,8 @@ def _relations(call: HttpCall) -> messages.RelationList:
 def _lookup(call: HttpCall) -> messages.Looked:
     """Look up a key in this process, which is faster than in a separate one.
 
-    The statement is made here, takes the key's values as parameters, and reads the rows of one key: no expression of a client is
-    computed.
+    That is safe: the server writes the statement, which takes the key's values as parameters and reads the rows of one key, so no
+    expression of a client is computed.
     """
     version = call.parameter("version")
     key = call.parameters.get("key", ())

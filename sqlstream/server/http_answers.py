@@ -1,4 +1,4 @@
-"""Answers to queries over HTTP, as JSON or as an Arrow stream: made in the process of the query, and sent as they are."""
+"""Answers to queries over HTTP, as JSON or as an Arrow stream. The query's process makes the bytes that the server sends."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _TEXT_PART = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query, the most rows that are sent as JSON, and whether values are texts.
+    """A query of an HTTP client: JSON has at most `limit` rows; with `text`, all values are texts.
 
-    If the server made the SQL (`is_made`), its errors have no place in it.
+    If the server wrote the SQL (`is_made`), errors show no place in it.
     """
 
     sql: str

@@ -1,4 +1,4 @@
-"""The description of the endpoints in OpenAPI, made from their list."""
+"""The description of the endpoints in OpenAPI, from the list ENDPOINTS."""
 
 from __future__ import annotations
 

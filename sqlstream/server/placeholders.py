@@ -1,6 +1,6 @@
 """Parameters of prepared statements: their values replace `$1` or `?` in the statement, as SQL.
 
-The result is one text, which is checked like any other. An error has its place in the text that the client wrote.
+The result is one text, which is checked like any other statement. Errors show the place in the client's own text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_CHARACTERS = 64 << 20
 
 
 def check_text(sql: str) -> None:
-    """Raise QueryError for a client's text that is too long to compile, without the values of its parameters."""
+    """Raise QueryError if a client's text is too long to compile. The values of its parameters do not count."""
     if len(sql) > MOST_CHARACTERS:
         raise QueryError(
             f"a statement has {MOST_CHARACTERS:,} characters at most", hint="Give long values as parameters."
@@ -48,9 +48,9 @@ def parameter_count(sql: str) -> int:
 
 
 def filled(sql: str, literals: Sequence[str]) -> SourceText:
-    """Return a statement with literals in place of its parameters, and with schemas as in queries. Raises QueryError.
+    """Return a statement with literals in the place of its parameters. Raises QueryError.
 
-    Clients write names of two parts: `"state.hourly"."counts"` is `state.hourly.counts`.
+    Clients write names of two parts, which are rewritten: `"state.hourly"."counts"` becomes `state.hourly.counts`.
 
     >>> filled('SELECT $1 FROM "state.hourly"."by $1"', ["7"]).text
     'SELECT 7 FROM "state"."hourly"."by $1"'

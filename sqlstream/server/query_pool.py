@@ -18,7 +18,7 @@ from sqlstream.session.state_queries import ProjectQueries
 
 
 class QueryPool:
-    """Lends loaded projects to threads. After a change of a project's file they are loaded again."""
+    """Lends the loaded project to threads, each time for one caller. After a change of its files it is loaded again."""
 
     def __init__(self, project: Project):
         self._project = project

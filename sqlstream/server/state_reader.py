@@ -1,4 +1,4 @@
-"""Queries of a server's clients, each in its own process, which any thread can stop."""
+"""Queries of a server's clients: each runs in its own process, and any thread can stop it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RunningQuery:
 
 
 class RunningAnswer:
-    """The answer to a request, in parts. Closing it before its end ends its process."""
+    """The answer to a request, in parts. To close it before its last part ends its process."""
 
     def __init__(self, processes: QueryProcesses, running: RunningQuery, request: ProcessRequest):
         self._processes, self._running = processes, running
@@ -127,7 +127,7 @@ class RunningAnswer:
             self._processes.give_back(process, Condition.SPENT if self._running.is_stopped else condition)
 
     def close(self) -> None:
-        """Close the answer, without waiting for a computation that has not ended."""
+        """Close the answer. A computation that has not ended is killed with its process."""
         self._give_back(Condition.SPENT)
 
     def __del__(self) -> None:
@@ -144,7 +144,7 @@ class _ListTables:
 
 
 class StateReader:
-    """Opens the requests of clients, for several threads."""
+    """Runs the requests of clients in query processes. Several threads may use it."""
 
     def __init__(self, processes: QueryProcesses):
         self._processes = processes

@@ -60,7 +60,7 @@ class CheckedScript:
 
 
 def keep(warehouse: Warehouse, script: CheckedScript) -> Submitted:
-    """Store a script whose jobs are to run; return its answer. Raises UsageError if one of them is being run."""
+    """Store a script's submission, if it has jobs, and return its answer. Raises UsageError if one of the jobs is being run."""
     if script.submission is not None:
         # Earlier statuses of its jobs are not about it.
         submission = replace(script.submission, submitted_at=now())
@@ -72,7 +72,7 @@ def keep(warehouse: Warehouse, script: CheckedScript) -> Submitted:
 
 
 def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> CheckedScript:
-    """Compile and check a script, and answer its questions. Raises errors that point into the script."""
+    """Compile and check a script, and answer its SHOW, DESCRIBE and EXPLAIN. Raises SqlStreamError, with places in the script."""
     source = SourceText("request", request.sql)
     notices: list[str] = []
     with _session(settings, role, request, source, notices) as session:
@@ -134,7 +134,7 @@ def _texts_of_upgrade(
 
 
 def upgrade_plans(settings: ServerSettings, role: Role, request: SubmitRequest) -> list[str]:
-    """Return the upgrade plans of the jobs of a script whose queries have changed, as texts. Raises errors that point into it."""
+    """Return the upgrade plans of the jobs of a script whose queries have changed, as texts. Raises SqlStreamError."""
     source = SourceText("request", request.sql)
     with _session(settings, role, request, source, []) as session:
         compiled = session.compile(source)
@@ -164,7 +164,10 @@ def _without_jobs(request: PlanRequest | VerifyRequest) -> SubmitRequest:
 
 
 def planned(settings: ServerSettings, role: Role, request: PlanRequest, job: str | None, of_job: bool = False) -> str:
-    """Return the plans of a script; with `job` the upgrade plan of the job with it, or `of_job` the job's batch query."""
+    """Return the plans of a script as text; with `job` the plan to upgrade that job to the script's query.
+
+    With `of_job` it is the query of the job as one batch. Raises SqlStreamError.
+    """
     source = SourceText("request", request.sql)
     with _session(settings, role, _without_jobs(request), source, []) as session:
         compiled = session.compile(source)

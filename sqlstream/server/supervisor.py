@@ -79,7 +79,7 @@ class Supervised:
 
     @property
     def text(self) -> str:
-        """What the server does about it, for people."""
+        """How the server supervises the submission at the moment, for people."""
         # The supervising thread may change them in the meantime.
         process, next_start = self.process, self.next_start
         if process is not None:
@@ -90,7 +90,7 @@ class Supervised:
 
 
 class Supervisor:
-    """The thread that supervises, or waits for its turn; `notice` receives messages for the operator of the server."""
+    """The thread that supervises jobs, or waits for the lock as a standby. `notice` gets messages for the server's operator."""
 
     def __init__(self, warehouse: Warehouse, folder: str, command: Command, notice: Callable[[str], None]):
         self._warehouse, self._folder, self._command, self._notice = warehouse, folder, command, notice
@@ -119,7 +119,7 @@ class Supervisor:
         self._wake.set()
 
     def about(self, job: str) -> str | None:
-        """Return what the server does about a job, as text; None for a job that it does not supervise."""
+        """Return how the server supervises a job, as text; None for a job that it does not supervise."""
         with self._changing:
             matching = [s for s in self._supervised.values() if job.lower() in map(str.lower, s.jobs)]
             return matching[-1].text if matching else None

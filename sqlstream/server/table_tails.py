@@ -41,7 +41,7 @@ _KIND, _COUNT, _PLACE = internal("kind"), internal("count"), internal("place")
 
 @dataclass
 class TableWatcher:
-    """Reads a table, and returns its changes since the last look; the first time, the last changes."""
+    """Reads a table, and returns its changes since the last look; at the first look, the changes of the last versions."""
 
     warehouse: Warehouse
     table: str
@@ -52,7 +52,7 @@ class TableWatcher:
     _writers: list[tuple[JobRecord, SinkRecord]] = field(default_factory=list)
 
     def writers(self) -> list[tuple[JobRecord, SinkRecord]]:
-        """Return the jobs that write the table, also those that have not written yet. Raises HttpError if there is none."""
+        """Return the jobs that write the table, even if they have not written yet. Raises HttpError if there is none."""
         names = self.warehouse.writers(self.table) or self.warehouse.jobs()
         writers, tables = [], set[str]()
         for name in names:
@@ -150,7 +150,7 @@ def _changelog(sink: SinkRecord, changes: str) -> str:
 
 
 class TableTails:
-    """Lets clients listen to tables. Each has its own looks, the next one after it has read the events of the last."""
+    """Lets clients listen to tables. Each client has its own watcher, which looks again after the client has read all events."""
 
     def __init__(self, warehouse: Warehouse, places: Places):
         self._warehouse, self._places = warehouse, places

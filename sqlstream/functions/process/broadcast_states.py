@@ -49,7 +49,7 @@ class Shared:
     def begin(
         self, name: str, load: Callable[[], Stored], find: Callable[[Any], dict[Any, Any] | None] = not_found
     ) -> None:
-        """Begin a batch of a bucket. `load` reads the state when it is needed, `find` one entry of a large map (MapState.find)."""
+        """Begin a batch of a bucket. `load` reads the state when needed, `find` one entry of a large map (MapState.find)."""
         self.name, self.load_items, self.find_entry = name, load, find
         self.version, self.row = None, 0
         self._forget()

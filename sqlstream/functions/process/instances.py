@@ -215,7 +215,7 @@ _lock = threading.RLock()
 
 @contextmanager
 def instance_of(function: ProcessFunction, arguments: tuple[str, ...]) -> Iterator[Instance]:
-    """Yield an instance for the caller alone: an idle one or a new one. Then it becomes idle again; after an error it is closed."""
+    """Yield an instance for the caller alone: an idle one or a new one. Then it is idle again; after an error it is closed."""
     key = function.pickled, arguments, function
     with _lock:
         place = next((i for i, (other, _) in enumerate(_idle) if other == key), None)

@@ -22,7 +22,7 @@ _CAN_BE_SENT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Checks each call; `allows` returns whether a token is valid. Without it, all clients are allowed."""
+    """Checks the token of each call: `allows` returns whether it is valid. Without `allows`, all clients are allowed."""
 
     def __init__(self, allows: Callable[[str], bool] | None):
         super().__init__()
@@ -48,9 +48,9 @@ class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class FlightCaller(fl.ServerMiddleware):  # type: ignore[misc]
-    """The caller of a call: `owner` is a digest of its token, the owner of its statements.
+    """The caller of a call: `owner`, a digest of its token, identifies its statements.
 
-    A client that logs in with a password, which is a token, gets it back as the bearer token of its further calls.
+    A client that logs in with a password, which is a token, gets it back as the bearer token for further calls.
     """
 
     def __init__(self, owner: bytes, granted: str | None = None):

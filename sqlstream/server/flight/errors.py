@@ -1,4 +1,4 @@
-"""Errors for Flight's clients: a status, and our text with the place in the statement."""
+"""Errors for Flight's clients: a status of Flight, and the text of our error with its place in the statement."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 def flight_exception(error: Exception) -> Exception:
-    """Return the exception of pyarrow for an error: it has a status, while other exceptions would show our frames.
+    """Convert an error to an exception of pyarrow.flight, which has a status; any other would show clients our stack frames.
 
-    Errors in SQL get the status FlightServerError, which means that a request failed.
+    Errors in SQL become FlightServerError: the request failed.
     """
     if isinstance(error, QueryStopped):
         # Not FlightCancelledError: pyarrow's client raises that as if Ctrl-C were pressed.

@@ -1,7 +1,7 @@
-"""The messages of Flight SQL that clients which only read send and receive.
+"""The messages of Flight SQL that clients send and receive to read.
 
-pyarrow implements Flight, whose commands, tickets and actions are bytes. In Flight SQL these bytes are messages, most of them in
-an `Any`, which names their type.
+pyarrow implements Flight, whose commands, tickets and actions are bytes. In Flight SQL these bytes are messages of protobuf, most
+of them in an `Any`, which names their type.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Metadata:
         self._typing = threading.Lock()
 
     def answer(self, name: str, command: Any) -> pa.Table:
-        """Return the answer to a command that `schema_of` knows, sorted by its columns. Raises SqlStreamError."""
+        """Return the answer to a command for which `schema_of` has columns, as sorted rows. Raises SqlStreamError."""
         schema = schema_of(name, command)
         assert schema is not None
         match name:

@@ -47,7 +47,7 @@ def _answering(method: _Method) -> _Method:
 
 
 class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
-    """The server of Flight, which listens as soon as it is created. Flight calls its methods in its own threads."""
+    """The server of Flight, which listens as soon as it is created. Flight calls these methods in threads of its own."""
 
     def __init__(
         self, queries: ClientQueries, metadata: Metadata, strangers: StrangerWatch, location: str, **options: Any
@@ -109,7 +109,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
 
     @_answering
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Bind parameters to a prepared statement, which then has another handle; refuse all that would change something."""
+        """Bind parameters to a prepared statement, which gets another handle. Refuse all commands that would change data."""
         name, command = _command(descriptor)
         match name:
             case "CommandPreparedStatementQuery":

@@ -1,4 +1,4 @@
-"""The connections of Flight's clients: gRPC does not expose them, so they are searched among this process's descriptors."""
+"""Finds the connections of Flight's clients among this process's file descriptors, because gRPC does not expose them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def cut(connection: socket.socket) -> None:
 
 
 class StrangerWatch:
-    """Ends connections of clients without an authenticated call: the oldest if there are many, and all after some time."""
+    """Ends connections on which no call was authenticated: the oldest ones if there are many, and all after some time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._port: int | None = None

@@ -71,7 +71,7 @@ class FlightStatement:
 
 
 class FlightStatements:
-    """The statements of all tokens, by their keys."""
+    """The statements of all clients, by the digest of the client's token and by key."""
 
     def __init__(self, most: int = _MOST, most_bytes: int = _MOST_KEPT_BYTES):
         self._most, self._most_bytes = most, most_bytes
@@ -79,7 +79,7 @@ class FlightStatements:
         self._changing = threading.Lock()
 
     def keep(self, owner: bytes, statement: FlightStatement) -> bytes:
-        """Keep a statement of an owner; return its key."""
+        """Keep a statement for an owner (the digest of a token); return its key."""
         key = secrets.token_bytes(16)
         with self._changing:
             statements = self._statements.setdefault(owner, OrderedDict())
@@ -91,7 +91,7 @@ class FlightStatements:
         return key
 
     def of(self, owner: bytes, key: bytes) -> FlightStatement:
-        """Return a statement. Raises NoMessage if it belongs to another owner, or is no longer kept."""
+        """Return the statement of a key. Raises NoMessage if it belongs to another owner, or was dropped."""
         with self._changing:
             statements = self._statements.get(owner, OrderedDict())
             if key not in statements:
@@ -100,7 +100,7 @@ class FlightStatements:
             return statements[key]
 
     def forget(self, owner: bytes, key: bytes) -> None:
-        """Drop a statement, if it is kept."""
+        """Drop the statement of a key, if there is one."""
         with self._changing:
             self._statements.get(owner, OrderedDict()).pop(key, None)
 

@@ -1,4 +1,4 @@
-"""Watches calls: whether their clients have left, and whether their time is over."""
+"""Watches the calls of Flight's clients: whether the client has left, and whether the time of the call is over."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class CallWatcher:
         return False
 
     def end(self) -> None:
-        """Stop all queries, and those that are still opened."""
+        """Stop all queries; queries that begin later are stopped at once."""
         with self._changing:
             self._ended = True
             for call in self._calls:

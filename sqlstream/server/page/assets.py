@@ -1,4 +1,4 @@
-"""Serves the files of the page. They have no data, so they need no token; they load nothing from other servers."""
+"""Serves the files of the page. They hold no data, so a client needs no token for them; they load nothing from other servers."""
 
 from __future__ import annotations
 

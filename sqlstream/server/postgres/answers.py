@@ -29,7 +29,7 @@ _CATALOG = "postgres catalog"
 
 @dataclass(frozen=True, slots=True)
 class PostgresRequest:
-    """A request for the answer to a query of a session; if it `is_described`, for its columns only."""
+    """A request for the answer to a query of a session; with `is_described` for its columns only."""
 
     sql: str
     session: ClientSession
@@ -39,7 +39,7 @@ class PostgresRequest:
     is_described: bool = False
 
     def open(self, worker: Worker) -> PostgresAnswer:
-        """Return the answer, with its columns and not yet computed. Raises SqlStreamError and ProtocolError."""
+        """Return the answer with its columns; its rows are not computed yet. Raises SqlStreamError and ProtocolError."""
         source = SourceText("query", self.sql)
         query = catalog_query(self.sql)
         if query is None:
@@ -91,7 +91,7 @@ class PostgresAnswer:
             raise
 
     def part(self, count: int | None) -> tuple[bytes, int, bool]:
-        """Return (messages of at most `count` rows, their number, whether there may be more).
+        """Return (messages of at most `count` rows, number of these rows, whether there may be more).
 
         Raises SqlStreamError, and ProtocolError for too many rows or too large a row.
         """

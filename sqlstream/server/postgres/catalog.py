@@ -1,4 +1,4 @@
-"""Queries of clients over PostgreSQL's catalog, about tables and types: they run in a separate database."""
+"""Runs clients' queries over PostgreSQL's catalog, about tables and types, in a separate DuckDB database."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ClientCatalog:
         self._tables: Sequence[ListedTable] | None = None
 
     def answer(self, query: exp.Expr, source: SourceText, tables: Sequence[ListedTable]) -> duckdb.DuckDBPyRelation:
-        """Return the result of a query over the catalog, not yet computed; it ends the result before it. Raises QueryError."""
+        """Return the result of a query over the catalog, not yet computed. It ends the previous result. Raises QueryError."""
         connection = self._opened(tables)
         try:
             sql = translated(query, self._session).sql("duckdb")
@@ -125,7 +125,7 @@ class ClientCatalog:
 
 
 def translated(query: exp.Expr, session: ClientSession) -> exp.Expr:
-    """Return a query of PostgreSQL's as DuckDB's: without PostgreSQL's schemas, types that are names, and operators."""
+    """Translate a query from PostgreSQL's SQL to DuckDB's: schemas, types and operators that only PostgreSQL has are replaced."""
     root = exp.Paren(this=query.copy())
     # Inner nodes come first: outer ones are made of them.
     for node in reversed(list(root.bfs())):

@@ -1,4 +1,4 @@
-"""The base tables of PostgreSQL's catalog, over which `catalog.sql` defines views: readable relations and their types."""
+"""The base tables of the catalog, with the relations that clients can read and their types; `catalog.sql` has views over them."""
 
 from __future__ import annotations
 

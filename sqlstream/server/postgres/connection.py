@@ -38,7 +38,7 @@ class ClientLeft(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How clients are let in: the check of a password (None: all are), and the server's certificate."""
+    """How clients are let in: `allows` checks a password (None: all clients are let in), `certificate` is the server's."""
 
     allows: Callable[[str], bool] | None = None
     certificate: ssl.SSLContext | None = None
@@ -66,7 +66,7 @@ class ClientConnection:
             self._running.stop(why)
 
     async def begin(self, door: Door, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
-        """Authenticate a client; return its startup parameters, or None if it only wanted to cancel a query.
+        """Authenticate a client; return its startup parameters, or None if the connection was only for cancelling a query.
 
         Raises ProtocolError, ClientLeft and TimeoutError.
         """
@@ -133,7 +133,7 @@ class ClientConnection:
             raise ProtocolError("password authentication failed", "28P01", fatal=True, hint=hint)
 
     async def serve(self, session: ClientSession, backend: Backend) -> None:
-        """Answer the messages of a client until it leaves. Raises ProtocolError, which is fatal, and ClientLeft."""
+        """Answer the messages of a client until it leaves. Raises ClientLeft, and ProtocolError for a fatal error."""
         self._session, self._backend = session, backend
         reports = b"".join(messages.parameter(name, value) for name, value in session.reported().items())
         await self._send(
@@ -226,7 +226,7 @@ class ClientConnection:
             portal.close()
 
     def end_idle(self, since: float) -> None:
-        """Close the results that were not read after the time `since`: others need their places."""
+        """Close the results that were not read after the time `since`: other clients need their places."""
         for portal in self._portals.values():
             if portal.running is not self._running and portal.is_idle(since):
                 portal.running.stop("statement timeout")

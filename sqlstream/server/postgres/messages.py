@@ -1,4 +1,4 @@
-"""The messages of the protocol, version 3.0: reads those of clients, and writes ours."""
+"""The messages of PostgreSQL's protocol, version 3.0: reads the clients' messages, and makes the server's."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def key_data(number: int, secret: int) -> bytes:
 
 
 def ready(status: str) -> bytes:
-    """Return the message that the server is ready; the status is I outside of a transaction, T inside, E in a failed one."""
+    """Return the message that the server is ready. The status is I outside of a transaction, T inside, E in a failed one."""
     return message(b"Z", status.encode())
 
 
@@ -113,7 +113,7 @@ def complete(tag: str) -> bytes:
 
 
 def notice(fields: Mapping[str, str], kind: bytes = b"N") -> bytes:
-    """Return a notice; with the kind E an error."""
+    """Return a message with a notice; of the kind E, with an error."""
     return message(kind, b"".join(name.encode() + _texts(value) for name, value in fields.items()) + b"\0")
 
 
@@ -138,7 +138,7 @@ def parameter_description(types: Sequence[int]) -> bytes:
 
 
 def data_rows(columns: Sequence[Sequence[bytes | None]]) -> bytes:
-    """Return the messages of rows from their columns."""
+    """Return the messages of rows, from the encoded values of each column."""
     count = len(columns).to_bytes(2, "big")
     messages = []
     for row in zip(*columns, strict=True):

@@ -1,4 +1,4 @@
-"""Values of the parameters of prepared statements, as SQL."""
+"""Converts values of the parameters of prepared statements to SQL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def arrays(sql: str) -> set[int]:
-    """Return the numbers of parameters at places where only arrays can be.
+    """Return the numbers of the parameters that must be arrays, from their places in a statement.
 
     >>> arrays("SELECT $1 WHERE k = ANY($2)")
     {2}
@@ -51,7 +51,7 @@ def arrays(sql: str) -> set[int]:
 
 
 def null(oid: int) -> str:
-    """Return NULL as SQL, with a type. Raises ProtocolError for an unsupported type."""
+    """Return NULL of a type as SQL. Raises ProtocolError for an unsupported type."""
     return "NULL" if oid in _TEXTS else f"CAST(NULL AS {_type(oid)})"
 
 

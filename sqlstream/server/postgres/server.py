@@ -39,8 +39,8 @@ class PostgresServer:
     """Serves a project's warehouse to PostgreSQL's clients: an asynchronous context manager.
 
     `allows` returns whether a password is valid; without it all clients are allowed, on a loopback address or if `insecure`. With
-    `certificate` clients may encrypt their connections, and those from other machines must. Port 0 is a free port. Raises
-    UsageError.
+    `certificate` clients may encrypt their connections; clients on other machines must, unless `insecure`. Port 0 is a free port.
+    Raises UsageError.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A client's session: its parameters and transactions, and the statements about them, which read no tables."""
+"""A client's session: its parameters, its transaction, and the statements about these, which read no tables."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _COMMANDS = {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RES
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply to a statement of the session: its tag, rows if it has any, and the parameters that it changed."""
+    """The reply to a statement of the session: its tag, rows if it has any, and the reported parameters that it `changed`."""
 
     tag: str
     columns: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ def split(text: str) -> list[Written]:
 
 
 class ClientSession:
-    """The parameters of a connection, and its transaction: `I` outside of one, `T` inside, `E` in a failed one."""
+    """The parameters of a connection, and its transaction's status: `I` is outside of one, `T` inside, `E` in a failed one."""
 
     def __init__(self, user: str, database: str, parameters: Mapping[str, str]):
         self.user, self.database = user, database
@@ -129,11 +129,11 @@ class ClientSession:
         self._at_start = dict(self._values)
 
     def reported(self) -> Mapping[str, str]:
-        """Return the parameters that a client gets at the start."""
+        """Return the values of the parameters that are reported to a client at the start."""
         return {shown: self._values[name] for name, shown in _REPORTED.items()}
 
     def values(self) -> Mapping[str, str]:
-        """Return all parameters, by their usual names."""
+        """Return the values of all parameters, by their names in PostgreSQL's spelling."""
         return {_REPORTED.get(name, name): value for name, value in self._values.items()}
 
     @property

@@ -36,7 +36,7 @@ class _Idle:
 
 
 class QueryProcesses:
-    """Lends processes, with limits, for queries of a project. When a file of the project changes, new ones are started."""
+    """Lends processes, with limits, for queries of a project. After a change of the project's files it starts new ones."""
 
     def __init__(self, project: Project, limits: QueryLimits | None = None):
         self._project, self._limits = project, limits or QueryLimits()
@@ -68,9 +68,9 @@ class QueryProcesses:
         return len(self._lent)
 
     def lend(self, begun: Callable[[QueryProcess], object]) -> QueryProcess:
-        """Return a process, which must be given back. Raises OutageError.
+        """Return a process for one caller, which must call `give_back` with it. Raises OutageError.
 
-        A new process first reads the project. `begun` is called with the process before that, so that it can be killed.
+        A new process first reads the project. Before that `begun` is called with it, so that it can be killed in the meantime.
         """
         self.start()
         files = project_files(self._project)
@@ -153,7 +153,7 @@ class QueryProcesses:
                     self.give_back(process, Condition.FINE)
 
     def close(self) -> None:
-        """Kill all processes: their requests get no answer."""
+        """Kill all processes; requests that they were answering fail."""
         with self._starting, self._changing:
             self._is_closed = True
             processes = [*self._lent, *(idle.process for idle in self._idle)]
