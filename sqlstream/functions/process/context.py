@@ -105,8 +105,8 @@ class Context:
     def is_late(self) -> bool:
         """Whether the row came after the watermark had passed its event time; of a timer: whether a row set it that late.
 
-        Windows that read the rows emitted now take them as late, too. It is always False with ORDER BY, without `on_time`, and in
-        vectorized methods.
+        If so, rows that are emitted now are late for windows that read them. It is always False with ORDER BY, without `on_time`,
+        and in vectorized methods.
         """
         return self._is_late is not None and self._is_late()
 
