@@ -1,4 +1,4 @@
-"""Answers to queries over HTTP, as JSON or as an Arrow stream: made in the process of the query, and sent as they are."""
+"""Answers to queries over HTTP, as JSON or as an Arrow stream. The query's process makes the bytes that the server sends."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _TEXT_PART = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query, the most rows that are sent as JSON, and whether values are texts.
+    """A query of an HTTP client: JSON has at most `limit` rows; with `text`, all values are texts.
 
-    If the server made the SQL (`is_made`), its errors have no place in it.
+    If the server wrote the SQL (`is_made`), errors show no place in it.
     """
 
     sql: str
@@ -111,8 +111,8 @@ class _Parts:
         return len(self._parts[-1])
 
     def take(self) -> bytes:
-        taken, self._parts = b"".join(self._parts), []
-        return taken
+        content, self._parts = b"".join(self._parts), []
+        return content
 
     def flush(self) -> None:
         """Does nothing."""
@@ -145,8 +145,8 @@ def _as_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     items = []
     # By position: names may repeat.
     for place, kind in enumerate(relation.types, 1):
-        wanted = "VARCHAR"
+        sql_type = "VARCHAR"
         if kind.id == "struct":
-            wanted = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
-        items.append(f"CAST(#{place} AS {wanted})")
+            sql_type = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
+        items.append(f"CAST(#{place} AS {sql_type})")
     return relation.project(", ".join(items))
