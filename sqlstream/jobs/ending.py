@@ -25,23 +25,23 @@ POLL_SECONDS = 0.05
 
 def running(warehouse: Warehouse) -> list[str]:
     """Return the names of the jobs that a process runs now."""
-    found = []
+    job_names = []
     for name in warehouse.jobs():
         status = effective_status(warehouse.fs, warehouse.job(name))
         if status is not None and status.is_active:
-            found.append(name)
-    return found
+            job_names.append(name)
+    return job_names
 
 
 def running_with(warehouse: Warehouse, table: str) -> list[str]:
     """Return the names of the jobs that a process runs now and that read or write a table, by its name."""
-    found = []
+    job_names = []
     for name in running(warehouse):
         record = read_record(warehouse.fs, warehouse.job(name))
         tables = () if record is None else (*(s.table for s in record.scans), *(s.table for s in record.sinks))
         if table.lower() in map(str.lower, tables):
-            found.append(name)
-    return found
+            job_names.append(name)
+    return job_names
 
 
 def stop(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
