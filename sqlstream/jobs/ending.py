@@ -68,7 +68,7 @@ def ask(warehouse: Warehouse, name: str, *, drain: bool = False) -> None:
 def await_end(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
     """Wait for the end of a job that was asked to stop, at most `timeout` seconds (default: 60, with `drain` 600).
 
-    Raises JobError when that is not long enough, or when a job that was to be drained ended otherwise.
+    Raises JobError if the job has not ended by then, or if it ended without closing its windows although it was to be drained.
     """
     fs, paths = warehouse.fs, warehouse.job(name)
     timeout = timeout if timeout is not None else DRAIN_SECONDS if drain else STOP_SECONDS

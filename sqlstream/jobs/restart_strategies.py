@@ -38,7 +38,7 @@ class RestartStrategy(ABC):
 
     @abstractmethod
     def needed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Return the attempts that later decisions depend on. The others need not be kept: a job may fail often in a year."""
+        """Return the attempts that later decisions depend on. Others may be forgotten: a job may fail often in a year."""
 
 
 @dataclass(frozen=True, slots=True)

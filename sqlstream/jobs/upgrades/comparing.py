@@ -180,7 +180,7 @@ def _columns(shape: OperatorShape, place: int) -> Iterator[ShapeItem]:
 
 
 def _changing(shape: OperatorShape) -> set[int]:
-    """Return the places of the inputs whose rows may be taken back."""
+    """Return the places of the inputs that are changelogs."""
     return set(settings_of(shape).changing)
 
 

@@ -1,4 +1,4 @@
-"""The settings of operators in words for people. The words are made of the values, and never compared."""
+"""The settings of operators in words for people. The words follow from the values, and are never compared."""
 
 from __future__ import annotations
 

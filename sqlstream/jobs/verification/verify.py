@@ -53,8 +53,8 @@ def verify_job(
 ) -> Verification:
     """Compare the rows that a job had written at a version (None: its newest) with a batch query over all rows read by then.
 
-    With `saved`, the folder of a savepoint, the job is the one in it; warehouse tables that the job reads are those of
-    `job.warehouse`. Raises CannotVerify, and UsageError when there is no such version.
+    With `saved`, the folder of a savepoint, it verifies the job in the savepoint; the warehouse tables that the job reads are
+    taken from `job.warehouse`. Raises CannotVerify, and UsageError when there is no such version.
     """
     if planned.appends:
         raise CannotVerify("INSERT .. VALUES adds its rows each time it runs")
