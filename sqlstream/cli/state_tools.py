@@ -16,7 +16,7 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
 from sqlstream.session.project_query import open_project_query
 from sqlstream.session.rendering import show_relation, write_rows, write_table
-from sqlstream.session.state_tools import asked, folders_in
+from sqlstream.session.state_tools import folders_in, run_own_sql
 from sqlstream.session.texts import printable
 
 CHANGES = ("added", "removed", "changed")
@@ -27,7 +27,7 @@ def of_project(
 ) -> duckdb.DuckDBPyRelation:
     """Return the rows of a query of the state tools; its versions may be folders of savepoints."""
     folders = folders_in(*versions)
-    return asked(partial(open_project_query, find_project(project, warehouse), folders=folders), sql)
+    return run_own_sql(partial(open_project_query, find_project(project, warehouse), folders=folders), sql)
 
 
 def show_diff(changes: duckdb.DuckDBPyRelation, form: str, output: str | None, limit: int) -> None:

@@ -16,7 +16,7 @@ WRONG = internal("wrong")
 # The column of a value: the text or bytes of one row, encoded in a format.
 VALUE = internal("value")
 # The table of all rows of a plan after `take`.
-_TAKEN = internal("taken")
+_STORED = internal("taken")
 
 
 class Rejected(NamedTuple):
@@ -86,24 +86,24 @@ class ReadPlan:
     def take(self, con: duckdb.DuckDBPyConnection) -> None:
         """Store the rows of `marked` in a temporary table of the connection, if there is `marked`.
 
-        `taken`, `skipped` and `marked_rows` need it.
+        `well_formed`, `skipped` and `marked_rows` need it.
         """
         if self.marked is not None:
             # All columns: in a column that the query does not read, DuckDB would not notice a malformed value.
-            con.execute(f"CREATE OR REPLACE TEMP TABLE {_TAKEN} AS {self.marked}")
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {_STORED} AS {self.marked}")
 
     @property
-    def taken(self) -> str:
+    def well_formed(self) -> str:
         """The well-formed rows as FROM-able SQL, after `take`."""
         if self.marked is None:
             return self.relation
-        return f"(SELECT * EXCLUDE ({WRONG}) FROM {_TAKEN} WHERE {WRONG} IS NULL)"
+        return f"(SELECT * EXCLUDE ({WRONG}) FROM {_STORED} WHERE {WRONG} IS NULL)"
 
     def skipped(self, con: duckdb.DuckDBPyConnection) -> int:
         """Return the number of malformed rows, marked or rejected, after `take`."""
         if self.marked is None:
             return 0
-        [(count,)] = con.execute(f"SELECT count(*) FROM {_TAKEN} WHERE {WRONG} IS NOT NULL").fetchall()
+        [(count,)] = con.execute(f"SELECT count(*) FROM {_STORED} WHERE {WRONG} IS NOT NULL").fetchall()
         return int(count) + len(self.rejected(con))
 
     def marked_rows(self, con: duckdb.DuckDBPyConnection, item: str) -> list[tuple[Any, str]]:
@@ -111,11 +111,11 @@ class ReadPlan:
 
         There must be `marked`. Rows that DuckDB's CSV reader rejected are not included.
         """
-        return con.execute(f"SELECT {item}, {WRONG} FROM {_TAKEN} WHERE {WRONG} IS NOT NULL ORDER BY 1").fetchall()
+        return con.execute(f"SELECT {item}, {WRONG} FROM {_STORED} WHERE {WRONG} IS NOT NULL ORDER BY 1").fetchall()
 
     def forget(self, con: duckdb.DuckDBPyConnection) -> None:
         """Drop the plan's tables and streams from the connection."""
-        for table in (_TAKEN, *(name for pair in self.rejects for name in pair)):
+        for table in (_STORED, *(name for pair in self.rejects for name in pair)):
             con.execute(f"DROP TABLE IF EXISTS {table}")
         for name in self.streams:
             con.unregister(name)

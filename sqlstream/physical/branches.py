@@ -14,7 +14,7 @@ from sqlstream.logical.plan.graph import once
 from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Stateful, Windowed, closed, known
+from sqlstream.logical.plan.nodes import Stateful, Windowed, as_any_node, as_stateful
 from sqlstream.logical.plan.process import SideOutputRead
 from sqlstream.logical.plan.ranks import whole_ranks
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
@@ -108,7 +108,7 @@ def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, tim
     if made_above is not None and node is made_above:
         paths = [b.at(event_time(made_above)) if timed else b for b in branches(made_above.input)]
         return [b.over(lambda rows: at_their_time(made_above, rows)) for b in paths]
-    node = closed(node)
+    node = as_any_node(node)
     match node:
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
@@ -155,7 +155,7 @@ def _of_late_rows(node: LateRows) -> Branch:
     items = [f"{c.name} AS {name}" for c, name in own]
     rows = f"SELECT {', '.join([*items, TIME, MARK])} FROM _input"
     output = LATE if isinstance(node.operator, Windowed) else late_output(node.place)
-    return Branch(known(node.operator), rows, weighted=False, are_on_time=False, output=output)
+    return Branch(as_stateful(node.operator), rows, weighted=False, are_on_time=False, output=output)
 
 
 def _emitted(node: Stateful) -> list[Branch]:

@@ -9,7 +9,7 @@ from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, Overlap
-from sqlstream.logical.plan.nodes import known
+from sqlstream.logical.plan.nodes import as_stateful
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
@@ -45,7 +45,7 @@ def refuse_many_windows(sinks: Sequence[ResultSink]) -> None:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        windows = operator_plan(known(node)).windows_made_here if isinstance(node, StatefulNode) else None
+        windows = operator_plan(as_stateful(node)).windows_made_here if isinstance(node, StatefulNode) else None
         if isinstance(windows, TimeWindows):
             # The aggregate merges windows from slices: each row is in one slice.
             _refuse_more(windows, windows.overlap, MOST_SLICED)

@@ -16,7 +16,7 @@ from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import closed
+from sqlstream.logical.plan.nodes import as_any_node
 from sqlstream.logical.plan.process import SideOutputRead
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.stateful import StatefulNode
@@ -84,7 +84,7 @@ def _among_key(sink: ResultSink, names: frozenset[str]) -> bool:
 
 
 def _with_order(node: Node) -> Ordered | Unordered:
-    node = closed(node)
+    node = as_any_node(node)
     if isinstance(node, StatefulNode):
         return _by_time(node, node.leaving_time)
     match node:

@@ -211,7 +211,7 @@ class Lookups:
 
     def _run(self, engine: _Engine, lookup: _Lookup) -> FoundRows:
         view = lookup.view
-        rows = StoredRows(self._warehouse, view, [lookup.key], lookup.at, self._memory, self._turns.left)
+        rows = StoredRows(self._warehouse, view, [lookup.key], lookup.at, self._memory, self._turns.suspended)
         relations, is_indexed = dict[str, str](), True
         for number, table in enumerate(view.tables):
             segments = lookup.segments.get(table.name, ())
@@ -224,7 +224,7 @@ class Lookups:
         if is_indexed:
             answer = engine.statements.execute(sql, values, lookup.variables)
             return FoundRows(lookup.version, _types(answer), answer.fetchall())
-        with self._turns.left():
+        with self._turns.suspended():
             # The statement names the files to read, which change with each batch.
             answer = engine.statements.execute_once(sql, values, lookup.variables)
             return FoundRows(lookup.version, _types(answer), answer.fetchall())

@@ -62,7 +62,7 @@ class Turns(Generic[Q, A]):
                         self._waiting.append(request)
 
     @contextmanager
-    def left(self) -> Iterator[None]:
+    def suspended(self) -> Iterator[None]:
         """Give up the turn while a long block runs, and take it again at the end. One such block runs at a time."""
         self._running.release()
         try:

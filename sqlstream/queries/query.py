@@ -68,7 +68,7 @@ def open_query(
     catalog_tables: Mapping[str, str] | None = None,
     others: Mapping[str, str] | None = None,
     calls: Mapping[str, Maker] | None = None,
-    given: Mapping[tuple[str, str], str] | None = None,
+    extra_relations: Mapping[tuple[str, str], str] | None = None,
     allowed_paths: Sequence[str] = (),
     more_warehouses: Sequence[Warehouse] = (),
     temp_directory: str | None = None,
@@ -76,7 +76,7 @@ def open_query(
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of one SELECT-like statement, not yet computed, over one committed version of each job.
 
-    `catalog_tables` are DuckDB relations by table name, `given` further relations by schema and name. `others` has, for each
+    `catalog_tables` are DuckDB relations by table name, `extra_relations` further ones by schema and name. `others` has, for each
     declared name, why queries cannot read the table, or "" if they can. `calls` are further functions of the schema
     `sqlstream`. `allowed_paths` are files, directories and globs that may be read besides the warehouse and `more_warehouses`.
     `functions` are called with the connection before anything runs in it: they register functions of the user, or keep the
@@ -93,7 +93,9 @@ def open_query(
         temp_directory=temp_directory,
         limits=limits,
     )
-    return sandbox.query(sql, catalog_tables=catalog_tables, others=others, calls=calls, given=given)
+    return sandbox.query(
+        sql, catalog_tables=catalog_tables, others=others, calls=calls, extra_relations=extra_relations
+    )
 
 
 class Sandbox:
@@ -126,7 +128,7 @@ class Sandbox:
         catalog_tables: Mapping[str, str] | None = None,
         others: Mapping[str, str] | None = None,
         calls: Mapping[str, Maker] | None = None,
-        given: Mapping[tuple[str, str], str] | None = None,
+        extra_relations: Mapping[tuple[str, str], str] | None = None,
         only: str | None = None,
     ) -> duckdb.DuckDBPyRelation:
         """Return the result of a query, not yet computed; the result of the previous query becomes invalid.
@@ -138,7 +140,7 @@ class Sandbox:
         _check_warehouse(self.warehouse, statement)
         self._prepare()
         for attempt in range(_ATTEMPTS):
-            relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls, given, only)
+            relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls, extra_relations, only)
             try:
                 return _open(self._connection, statement, relations, last=attempt == _ATTEMPTS - 1)
             except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:

@@ -71,7 +71,7 @@ def astray_rows(
     time = quote_name(scan.time_column)
     outliers = con.execute(
         f"SELECT {ROW.name} + 1, any_value({time}::VARCHAR), bool_or(epoch_us({time}) BETWEEN {EARLIEST} AND {LATEST})"
-        f" FROM (WITH _input AS (SELECT * FROM {rows.plan.taken}) {scan.numbered})"
+        f" FROM (WITH _input AS (SELECT * FROM {rows.plan.well_formed}) {scan.numbered})"
         f" WHERE {astray(time, bounds)} GROUP BY 1 ORDER BY 1"
     ).fetchall()
     places = rows.places([n for n, *_ in outliers])

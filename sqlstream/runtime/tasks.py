@@ -135,7 +135,7 @@ class SplitReading:
         bounds = malformed.time_bounds(stage.table, self._context.time)
         plan = source.take(con, self.splits, self._context)
         try:
-            rows, self.stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
+            rows, self.stats = execute.scan_input(con, stage, plan.well_formed, keep=plan.keep, bounds=bounds)
         except duckdb.Error as error:
             again = source.read_again(con, error, self.splits, self._context)
             if again is None:
@@ -143,7 +143,7 @@ class SplitReading:
             self._failure = error
             plan.forget(con)
             plan = again
-            rows, self.stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
+            rows, self.stats = execute.scan_input(con, stage, plan.well_formed, keep=plan.keep, bounds=bounds)
         self._plan = plan
         if self.stats.astray and not malformed.drops_astray(stage.table):
             raise malformed.astray_error(con, stage, self.splits)

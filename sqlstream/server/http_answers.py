@@ -16,7 +16,7 @@ from sqlstream.queries.query import translate
 from sqlstream.server.query_processes.protocol import PART_BYTES
 from sqlstream.server.query_processes.worker import OpenRelation, Worker
 from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
-from sqlstream.session.state_tools import asked
+from sqlstream.session.state_tools import run_own_sql
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
@@ -54,7 +54,7 @@ class HttpAnswer:
     def __init__(self, request: HttpRequest, worker: Worker):
         self._query = request.query
         if request.query.is_made:
-            self._result = asked(worker.open, request.query.sql)
+            self._result = run_own_sql(worker.open, request.query.sql)
         else:
             self._result = worker.open(request.query.sql)
         self._parts = _small(_arrow(self._result) if request.form == ARROW else _json(self._result, request.query))

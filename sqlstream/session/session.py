@@ -34,7 +34,7 @@ from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.migrating import upgrade_with
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
-from sqlstream.session.state_tools import Key, asked, diff_sql, folders_in, why_sql
+from sqlstream.session.state_tools import Key, diff_sql, folders_in, run_own_sql, why_sql
 from sqlstream.session.verifying import existing_record, verify, verify_planned
 from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
@@ -204,7 +204,9 @@ class Session:
         """
         with plainly():
             folders = folders_in(older, newer)
-            return asked(lambda sql: query(self.project, self.compiler, sql, folders), diff_sql(state, older, newer))
+            return run_own_sql(
+                lambda sql: query(self.project, self.compiler, sql, folders), diff_sql(state, older, newer)
+            )
 
     def why(self, state: str, key: Key = (), *, at: Version | None = None) -> duckdb.DuckDBPyRelation:
         """Return what a state, `job.operator`, has for a key, and when that will change.
@@ -217,7 +219,7 @@ class Session:
         """
         with plainly():
             folders = folders_in(*(() if at is None else (at,)))
-            return asked(lambda sql: query(self.project, self.compiler, sql, folders), why_sql(state, key, at))
+            return run_own_sql(lambda sql: query(self.project, self.compiler, sql, folders), why_sql(state, key, at))
 
     def ttl(self, state: str, *ttls: str) -> duckdb.DuckDBPyRelation:
         """Return how many keys, rows and bytes of the state `job` or `job.operator` would remain with TTLs such as "1 h"."""

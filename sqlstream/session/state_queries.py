@@ -114,7 +114,7 @@ def _query(
             "diff": partial(create_diff, folders=folders),
             "why": partial(create_why, folders=folders),
         },
-        given=relations,
+        extra_relations=relations,
         allowed_paths=[path for rows in snapshots.values() for path in rows.paths],
         more_warehouses=list(folders.values()),
         limits=limits or QueryLimits(),

@@ -59,7 +59,7 @@ def _version(version: Version) -> str:
     return str(version) if isinstance(version, int) else quote_text(str(version))
 
 
-def asked(query: Callable[[str], T], sql: str) -> T:
+def run_own_sql(query: Callable[[str], T], sql: str) -> T:
     """Run SQL that no user wrote: errors lose their position, which would say nothing to the user."""
     try:
         return query(sql)

@@ -157,11 +157,11 @@ class MakesDifferences:
         catalog: str,
         warehouse: Warehouse,
         jobs: Mapping[str, JobHistory],
-        given: Sequence[Given],
+        arguments: Sequence[Given],
         span: Span,
     ) -> str:
         """Create the table, and return its name as SQL. Raises QueryError, UsageError and CannotVerify."""
-        named = placed(given, ("job", "version"), USAGE, span, required=1)
+        named = placed(arguments, ("job", "version"), USAGE, span, required=1)
         name = str(named[0].value)
         history = jobs.get(name.lower())
         if history is None or history.record is None:

@@ -336,7 +336,7 @@ class ProcessHarness:
 
 def _row_maker(shape: ResultShape) -> Callable[[tuple[Any, ...]], Any]:
     """Return the function that makes an emitted row of its values."""
-    return tuple if shape.made is tuple else lambda values: shape.made(*values)
+    return tuple if shape.row_class is tuple else lambda values: shape.row_class(*values)
 
 
 class _Stream(Stream):

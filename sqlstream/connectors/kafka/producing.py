@@ -51,17 +51,17 @@ class Deadline:
         self._end = time.monotonic() + seconds
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """The seconds until the deadline, 0.0 when it is over."""
         return max(self._end - time.monotonic(), 0.0)
 
     @property
     def is_over(self) -> bool:
-        return self.left == 0.0
+        return self.remaining == 0.0
 
     def step(self) -> float:
         """Return how many seconds to wait for one answer: from 0.1 to _ASK_SECONDS, even if the deadline is over."""
-        return max(min(self.left, _ASK_SECONDS), 0.1)
+        return max(min(self.remaining, _ASK_SECONDS), 0.1)
 
 
 class Topic:

@@ -66,9 +66,9 @@ class PostgreSQLTransaction(ServerTransaction):
             [(deleted, added)] = duck.execute(counted).fetchall()
             if deleted:
                 self._delete(duck, batch, batch.gone(_CHANGES))
-                self._upsert(duck, batch, batch.known(_CHANGES))
+                self._upsert(duck, batch, batch.updated(_CHANGES))
             if added:
-                self._add(duck, batch, batch.new(_CHANGES))
+                self._add(duck, batch, batch.inserted(_CHANGES))
 
     def delete(self, batch: Batch, key: Sequence[Column]) -> None:
         with batch.connection() as duck:

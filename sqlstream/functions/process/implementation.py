@@ -23,7 +23,7 @@ class Implementation:
     """
 
     name: str
-    made: type
+    python_class: type
     rows: tuple[RowShape, ...]
     result: ResultShape
     sides: Mapping[str, ResultShape]

@@ -56,7 +56,7 @@ class Instance:
         self.implementation = implementation.over(function)
         self.handles: dict[str, Handle] = {}
         self.shared: dict[str, SharedHandle] = {}
-        self._made = self._opened(self._values(arguments))
+        self._user_object = self._opened(self._values(arguments))
         self.methods: list[Callable[..., Any]] = [self._method(t.method) for t in function.tables]
         self.on_timer: Callable[..., Any] | None = self._method("on_timer") if function.has_timers else None
         if function.vectorized == "key":
@@ -66,10 +66,10 @@ class Instance:
         self.handles = {s.name: self._handle(s) for s in function.keyed_states}
         self.shared = {s.name: self._shared(s) for s in function.broadcast_states}
         self._check_unassigned()
-        self._made.__dict__.update(self._own)
+        self._user_object.__dict__.update(self._own)
 
     def _method(self, name: str) -> Callable[..., Any]:
-        method: Callable[..., Any] = getattr(self._made, name)
+        method: Callable[..., Any] = getattr(self._user_object, name)
         implementation = self.implementation
         return routing(method, classes_of(implementation.sides)) if name in implementation.yielding else method
 
@@ -83,12 +83,12 @@ class Instance:
     def _handle(self, state: StateDeclaration) -> Handle:
         if state.name in self.aggregates:
             return AggregatingState(self.aggregates[state.name])
-        reduce = getattr(self.implementation.made, state.name).reduce
+        reduce = getattr(self.implementation.python_class, state.name).reduce
         if reduce is not None:
             return ReducingState(reduce)
         match state.kind:
             case "value":
-                default = getattr(self.implementation.made, state.name).default
+                default = getattr(self.implementation.python_class, state.name).default
                 return ValueState() if default is NO_DEFAULT else DefaultingState(default)
             case "list":
                 return ListState()
@@ -96,12 +96,12 @@ class Instance:
                 return MapState()
 
     def _shared(self, state: StateDeclaration) -> SharedHandle:
-        reduce = getattr(self.implementation.made, state.name).reduce
+        reduce = getattr(self.implementation.python_class, state.name).reduce
         if reduce is not None:
             return SharedReducing(reduce)
         match state.kind:
             case "value":
-                default = getattr(self.implementation.made, state.name).default
+                default = getattr(self.implementation.python_class, state.name).default
                 return SharedValue() if default is NO_DEFAULT else SharedDefaulting(default)
             case "list":
                 return SharedList()
@@ -111,7 +111,7 @@ class Instance:
     @contextmanager
     def without_key(self) -> Iterator[None]:
         """Let methods of broadcast tables run in the context: they can write broadcast states, and have no keyed states."""
-        own = vars(self._made)
+        own = vars(self._user_object)
         for name in self.handles:
             own.pop(name, None)
         own[DeclaredState.REASON] = _BROADCAST
@@ -128,7 +128,7 @@ class Instance:
 
     def check_states(self) -> None:
         """Raise JobError if the class has replaced a state by another object, whose value would be lost."""
-        own = vars(self._made)
+        own = vars(self._user_object)
         for name, handle in (self.handles | self.shared).items():
             # Without a current key, keyed states are not there.
             if own.get(name, handle) is not handle:
@@ -138,7 +138,7 @@ class Instance:
 
     def _check_unassigned(self) -> None:
         """Raise JobError if `__init__` or `open` has assigned something to a state: no key would have it."""
-        own = vars(self._made)
+        own = vars(self._user_object)
         for name in self.handles | self.shared:
             if name in own:
                 hint = f"Leave it out: what a state holds begins with the first row. {self._changed_by(name)}"
@@ -172,7 +172,7 @@ class Instance:
 
     def _opened(self, values: dict[str, Any]) -> Any:
         try:
-            instance = self.implementation.made(**values)
+            instance = self.implementation.python_class(**values)
             if (opening := getattr(instance, "open", None)) is not None:
                 opening()
         except (Exception, SystemExit) as error:
@@ -181,7 +181,7 @@ class Instance:
 
     def close(self) -> None:
         """Call `close` of the instance, if there is one, and close its aggregates. Raises JobError for any error in it."""
-        closing = getattr(self._made, "close", None)
+        closing = getattr(self._user_object, "close", None)
         try:
             if closing is not None:
                 closing()

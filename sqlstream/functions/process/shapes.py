@@ -90,7 +90,7 @@ class ResultShape:
     """
 
     kind: Literal["object", "tuple", "value", "row"]
-    made: Any
+    row_class: Any
     # Column names, their DuckDB types, and their hints.
     fields: tuple[tuple[str, str, Any], ...]
 
@@ -100,12 +100,12 @@ class ResultShape:
         `where` names the output in errors; it follows the name of a column.
         """
         codecs = [(name, type, types.codec(type, hint)) for name, type, hint in self.fields]
-        classes = {self.made} if isinstance(self.made, type) else set()
+        classes = {self.row_class} if isinstance(self.row_class, type) else set()
 
         def write(rows: list[Any]) -> dict[str, pa.Array]:
             if self.kind != "value" and not classes.issuperset(map(type, rows)):
                 self._check_classes(rows)
-            if self.made is tuple:
+            if self.row_class is tuple:
                 self._check_lengths(rows)
             match self.kind:
                 case "object":
@@ -130,9 +130,9 @@ class ResultShape:
 
     def _check_classes(self, rows: Iterable[Any]) -> None:
         for number, row in enumerate(rows):
-            if not isinstance(row, self.made):
+            if not isinstance(row, self.row_class):
                 raise Misfit(
-                    number, f"emitted {shown(row, _SHOWN)} ({type(row).__qualname__}), not a {self.made.__name__}"
+                    number, f"emitted {shown(row, _SHOWN)} ({type(row).__qualname__}), not a {self.row_class.__name__}"
                 )
 
     def _check_lengths(self, rows: Iterable[Any]) -> None:

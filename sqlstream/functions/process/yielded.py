@@ -14,8 +14,8 @@ from sqlstream.functions.process.shapes import ResultShape
 
 def classes_of(sides: Mapping[str, ResultShape]) -> dict[Any, str]:
     """Map the class of rows to the name of their side output. Plain values, and classes of several outputs, are left out."""
-    row_classes = [shape.made for shape in sides.values() if shape.made is not None]
-    return {shape.made: name for name, shape in sides.items() if row_classes.count(shape.made) == 1}
+    row_classes = [shape.row_class for shape in sides.values() if shape.row_class is not None]
+    return {shape.row_class: name for name, shape in sides.items() if row_classes.count(shape.row_class) == 1}
 
 
 def without_sides(hint: Any, classes: Collection[Any]) -> Any:

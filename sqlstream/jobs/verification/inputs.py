@@ -137,7 +137,7 @@ class ReadAgain:
         before: EventTime | None,
     ) -> None:
         """Add the rows of a batch to the table of a scan."""
-        rows = f"WITH _input AS (SELECT * FROM {plan.taken}) {stage.columns}"
+        rows = f"WITH _input AS (SELECT * FROM {plan.well_formed}) {stage.columns}"
         column_names = {name.lower() for name in self.con.sql(rows).columns}
         place = [c.name for c in PLACE] if {c.name.lower() for c in PLACE} <= column_names else []
         self._fill(number, _stamped(stage, rows, before, batch, time, place))

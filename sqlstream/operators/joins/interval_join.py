@@ -88,7 +88,7 @@ class IntervalJoinOperator(Operator):
         for place, (side, time) in enumerate(zip(SIDES, self.times, strict=True)):
             stay = max(self.before + self.after, self._wait(place))
             micros = f"epoch_us({time})"
-            select = self.matching.made(place, f"{micros} AS {AT.name}", f"{micros} + {stay} AS {UNTIL.name}")
+            select = self.matching.select(place, f"{micros} AS {AT.name}", f"{micros} + {stay} AS {UNTIL.name}")
             # A row that cannot match is of use only if rows without a match are emitted.
             where = "" if place in self._preserved else f" WHERE {self.matching.has_keys()}"
             selects[side] = encoded(self._stored(place), f"(SELECT * FROM ({select}){where})")

@@ -61,7 +61,7 @@ class Matching:
         columns = tuple((c, own.name) for c, (own, _) in zip(self.columns[place], self._own(place), strict=True))
         return LateOutput(place, columns, time, kept_back)
 
-    def made(self, place: int, *more: str) -> str:
+    def select(self, place: int, *more: str) -> str:
         """Return the SELECT over an input's `_rows` of its state columns, then of `more` select items."""
         keys = [f"{sqls[place]} AS {c.name}" for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)]
         rows = [f"{sql} AS {c.name}" for c, sql in self._own(place) if c not in self.key_columns]

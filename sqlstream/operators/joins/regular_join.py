@@ -120,7 +120,7 @@ class RegularJoin(Operator):
         selects = {}
         for place in self._places:
             stored = self.matching.stored(place)
-            select = self.matching.made(place, WEIGHT if self.changing[place] else f"CAST(1 AS BIGINT) AS {WEIGHT}")
+            select = self.matching.select(place, WEIGHT if self.changing[place] else f"CAST(1 AS BIGINT) AS {WEIGHT}")
             # A row that cannot match is of use only if rows without a match are computed.
             where = "" if place in self._preserved else f" WHERE {self.matching.has_keys()}"
             rows = f"(SELECT * FROM ({select}){where})"

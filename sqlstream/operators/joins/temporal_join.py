@@ -100,13 +100,13 @@ class TemporalJoinOperator(Operator):
         rows without a finite time are left out.
         """
         times = [f"epoch_us({time}) AS {AT.name}" for time in self.times]
-        rows = self.matching.made(0, times[0])
+        rows = self.matching.select(0, times[0])
         where = "" if self.join == "left" else f" WHERE {self.matching.has_keys()}"
         there = f"{ADDS} AS {THERE.name}" if self.changing else f"true AS {THERE.name}"
         # The row after an update says all that the row before it does. A change without a finite time is no version.
         news = f" WHERE {CHANGE.name} <> 'B' AND isfinite({self.times[1]})" if self.changing else ""
         items = (
-            self.matching.made(1, times[1], there, *(c.name for c in self._version[len(self._passed_version) + 1 :]))
+            self.matching.select(1, times[1], there, *(c.name for c in self._version[len(self._passed_version) + 1 :]))
             + news
         )
         return {

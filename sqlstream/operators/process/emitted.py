@@ -205,7 +205,7 @@ class Outputs:
                 f"there are: {', '.join(self.sides)}" if self.sides else "declare it: x: SideOutput[T] = side_output()"
             )
             raise ValueError(f'"{name}" is no side output; {there}')
-        row_class = output.shape.made
+        row_class = output.shape.row_class
         if row_class is not None and not isinstance(row, row_class):
             kind = type(row).__qualname__
             raise TypeError(f'side output "{name}" takes {row_class.__name__}, not {shown(row, _SHOWN)} ({kind})')

@@ -51,7 +51,7 @@ class ChangedWindows:
     def _ended(self, batch: WindowBatch, span: WindowSpan) -> Iterator[str]:
         """Yield SELECTs of the changes of windows that end now, for all keys."""
         windows = self.windows
-        stored = batch.rows(batch.retention.kept(windows.reach(span.watermark)))
+        stored = batch.rows(batch.retention.stored_until(windows.reach(span.watermark)))
         rows = {name: self._in_range(batch, rows, span.closed, None) for name, rows in stored.items()}
         due = windows.due(batch.con, rows, self.emitted.groups.key_names, span)
         if due is not None:
@@ -71,7 +71,7 @@ class ChangedWindows:
     @staticmethod
     def _in_range(batch: WindowBatch, rows: str, after: EventTime | None, to: EventTime | None) -> str:
         """Return a FROM item: rows whose last window ends in a range, by the stored time, for which files have statistics."""
-        first, last = batch.retention.kept(after), batch.retention.kept(to)
+        first, last = batch.retention.stored_until(after), batch.retention.stored_until(to)
         return f"(SELECT * FROM {rows} WHERE {between(first, last, KEPT.name)})"
 
     def _find(self, batch: WindowBatch) -> None:

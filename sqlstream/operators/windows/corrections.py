@@ -128,7 +128,7 @@ class Corrections:
         state, watermark = batch.state, batch.clock.watermark
         held = batch.forget(NEVER if watermark is None else watermark)
         # Rows of windows that have not ended stay longer than the lateness from now on.
-        rows = f"{batch.relation(PARTIALS)} WHERE {between(batch.retention.kept(watermark), None, KEPT.name)}"
+        rows = f"{batch.relation(PARTIALS)} WHERE {between(batch.retention.stored_until(watermark), None, KEPT.name)}"
         earliest = batch.least(f"epoch_us({KEPT.name})", rows)
         first = None if earliest is None else batch.retention.closed(EventTime(earliest))
         state.event_timer = held if first is None else windows.next_time(first, watermark)

@@ -34,7 +34,7 @@ class Retention:
         """Return the SQL of `closed`; `watermark` is SQL, in microseconds."""
         return watermark if self.lateness is None else f"({watermark} - {self.lateness})"
 
-    def kept(self, end: EventTime | None) -> EventTime | None:
+    def stored_until(self, end: EventTime | None) -> EventTime | None:
         """Return until when the rows of a window that ends at `end` are stored."""
         return None if end is None else EventTime(end + (self.lateness or 0))
 

@@ -183,7 +183,7 @@ class WindowOperator(Operator):
         """Return the SELECT of what closing windows emit, None if no window closes."""
         windows, closed = self.groups.windows, batch.closed
         assert closed is not None
-        up_to = batch.retention.kept(windows.reach(closed))
+        up_to = batch.retention.stored_until(windows.reach(closed))
         if batch.state.relation(PARTIALS, up_to=up_to) is None:
             return None
         relations = {**batch.rows(up_to), **{table: batch.relation(table) for table in self.trigger.moving}}

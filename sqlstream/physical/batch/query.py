@@ -12,7 +12,7 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import AnyTimeWindows, closed
+from sqlstream.logical.plan.nodes import AnyTimeWindows, as_any_node
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.stateful import StatefulNode
@@ -164,7 +164,7 @@ class BatchQuery:
         return self.add(f"{below.name}_rows", sql, below.columns)
 
     def _rows(self, node: Node) -> BatchRows:
-        node = closed(node)
+        node = as_any_node(node)
         deterministic(e for e in node.expressions if not (isinstance(node, Projection) and e.is_now))
         match node:
             case Scan():

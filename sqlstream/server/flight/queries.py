@@ -21,8 +21,8 @@ from sqlstream.server.record_answers import RecordRequest
 from sqlstream.server.state_reader import RunningAnswer, RunningQuery, StateReader
 
 # An open query whose rows are not fetched for so many seconds is closed, and opened again when they are.
-_KEPT_SECONDS = 5.0
-_KEPT = 8
+_WAITING_SECONDS = 5.0
+_MOST_WAITING = 8
 _TURN_SECONDS = 0.1
 
 
@@ -60,7 +60,7 @@ class ClientQueries:
         self._held = HeldMemory(limits.memory)
         self._changing = threading.Lock()
         # Queries between the call that returns their columns and the call that fetches their rows; and those whose rows are sent.
-        self._kept: dict[bytes, OpenedQuery] = {}
+        self._waiting: dict[bytes, OpenedQuery] = {}
         self._sent: dict[bytes, RunningQuery] = {}
 
     @property
@@ -99,23 +99,23 @@ class ClientQueries:
         key = secrets.token_bytes(16)
         with self._changing:
             self._forget()
-            self._kept[key] = opened
+            self._waiting[key] = opened
         return key
 
     def _forget(self) -> None:
         """Close the queries that nobody has fetched in time, and the oldest, so that there is room for one more."""
-        recent = [(k, q) for k, q in self._kept.items() if q.since > time.monotonic() - _KEPT_SECONDS]
-        before, self._kept = self._kept, dict(recent[1 - _KEPT :])
+        recent = [(k, q) for k, q in self._waiting.items() if q.since > time.monotonic() - _WAITING_SECONDS]
+        before, self._waiting = self._waiting, dict(recent[1 - _MOST_WAITING :])
         for key, opened in before.items():
-            if key not in self._kept:
+            if key not in self._waiting:
                 opened.answer.close()
 
     def take(self, key: bytes) -> OpenedQuery | None:
         """Remove and return the open query of a key; None if it has been closed in the meantime."""
         with self._changing:
-            opened = self._kept.pop(key, None)
+            opened = self._waiting.pop(key, None)
             self._forget()
-        if opened is None or opened.since > time.monotonic() - _KEPT_SECONDS:
+        if opened is None or opened.since > time.monotonic() - _WAITING_SECONDS:
             return opened
         opened.answer.close()
         return None
@@ -123,14 +123,14 @@ class ClientQueries:
     def close(self) -> None:
         """Close all open queries that wait for their fetch."""
         with self._changing:
-            waiting, self._kept = self._kept, {}
+            waiting, self._waiting = self._waiting, {}
         for opened in waiting.values():
             opened.answer.close()
 
     def cancel(self, key: bytes) -> bool:
         """Stop the query of a key; return whether it waited for its fetch or was being sent."""
         with self._changing:
-            waiting, running = self._kept.get(key), self._sent.get(key)
+            waiting, running = self._waiting.get(key), self._sent.get(key)
         running = waiting.running if waiting is not None else running
         if running is None:
             return False

@@ -54,7 +54,7 @@ class ClientLimits:
     """Limits of clients: connections, concurrent queries, seconds per statement, rows of a result, bytes of a message.
 
     None for seconds and rows is no limit. At most `results` results are open at the same time, whether they are read or not. A
-    connection has at most so many `statements` and `portals`, with at most `kept` characters together.
+    connection has at most so many `statements` and `portals`, with at most `characters` together.
     """
 
     connections: int = 100
@@ -65,7 +65,7 @@ class ClientLimits:
     results: int = 32
     statements: int = 1_000
     portals: int = 100
-    kept: int = 48 << 20
+    characters: int = 48 << 20
 
 
 class ResultPlaces:

@@ -289,8 +289,8 @@ class ClientConnection:
     def _check_room(self, size: int) -> None:
         """Raise ProtocolError if the statements and values of the connection would become too large."""
         statements = sum(len(one.written.sql) for one in self._prepared.values() if one.written is not None)
-        if statements + sum(portal.size for portal in self._portals.values()) + size > self._limits.kept:
-            raise _too_many(f"statements and values of {self._limits.kept} characters")
+        if statements + sum(portal.size for portal in self._portals.values()) + size > self._limits.characters:
+            raise _too_many(f"statements and values of {self._limits.characters} characters")
 
     async def _describe(self, which: bytes, name: str) -> None:
         if which == b"S":

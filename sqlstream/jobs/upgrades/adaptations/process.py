@@ -109,7 +109,7 @@ def _migrations(old: OperatorRecord, operator: ProcessOperator) -> dict[str, str
 
 
 def _class_of(function: ProcessFunction) -> type:
-    python_class: type = pickling.unpack_class(function.name, function.pickled).made
+    python_class: type = pickling.unpack_class(function.name, function.pickled).python_class
     return python_class
 
 
