@@ -353,8 +353,8 @@ def names_declared(text: str) -> list[str]:
     ['a', 'b "c']
     """
     return [
-        found["quoted"].replace('""', '"') if found["quoted"] else found["ticked"] or found["plain"]
-        for found in _CREATE.finditer(text)
+        match["quoted"].replace('""', '"') if match["quoted"] else match["ticked"] or match["plain"]
+        for match in _CREATE.finditer(text)
     ]
 
 
@@ -399,12 +399,12 @@ class Catalog:
 
         Raises the problem of a table whose columns are unknown, and the error of a catalog file that should declare the name.
         """
-        found = self.declared(name)
-        if isinstance(found, Table) and not found.columns and found.problem is not None:
-            raise found.problem
-        if found is None and (fault := self.fault(name)) is not None:
+        entry = self.declared(name)
+        if isinstance(entry, Table) and not entry.columns and entry.problem is not None:
+            raise entry.problem
+        if entry is None and (fault := self.fault(name)) is not None:
             raise fault.error
-        return found
+        return entry
 
     def fault(self, name: str) -> CatalogFault | None:
         """Return the fault that prevented the declaration of a name; None if there is none."""
@@ -417,12 +417,12 @@ class Catalog:
             self.drop(name)
         if _OF_FUNCTION.search(text):
             self.broken.append(error)
-        known = next((place for place, fault in enumerate(self.faults) if fault.error is error), None)
-        if known is None:
+        position = next((place for place, fault in enumerate(self.faults) if fault.error is error), None)
+        if position is None:
             self.faults.append(CatalogFault(error, tuple(names)))
         else:
-            before = self.faults[known].names
-            self.faults[known] = CatalogFault(error, tuple(dict.fromkeys([*before, *names])))
+            before = self.faults[position].names
+            self.faults[position] = CatalogFault(error, tuple(dict.fromkeys([*before, *names])))
 
     def function(self, name: str) -> Function | None:
         """Return the scalar or table function of a name; None if there is none."""
@@ -482,8 +482,8 @@ class Catalog:
         """Return the hint for a table that does not exist; `others` are names that exist outside of the catalog."""
         declare = "It is a table of the warehouse: repeat its CREATE TABLE here, or put that into a file of catalog/."
         declared = [*others, *self.relation_names()]
-        known = {name.lower() for name in declared}
-        written = [table for table in self.written() if table.lower() not in known]
+        names = {name.lower() for name in declared}
+        written = [table for table in self.written() if table.lower() not in names]
         if name.lower() in (table.lower() for table in written):
             return declare
         if (near := nearest(name, [*declared, *written])) in written:

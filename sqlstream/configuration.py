@@ -1,4 +1,4 @@
-"""`sqlstream.toml`: the settings of a project, with profiles, and variables of the environment that go over them.
+"""`sqlstream.toml`: the settings of a project, with profiles, and variables of the environment that override them.
 
 Arguments of a command or of `Session` count first, then the environment, the profile, the file, the default.
 """
@@ -102,12 +102,12 @@ class Configuration:
     @property
     def options(self) -> dict[str, str]:
         """The options of sessions that are not defaults, and Spark's, by their names without `options.`."""
-        found = {
+        options = {
             name.removeprefix(_OPTIONS): _text(one.value)
             for name, one in self.settings.items()
             if name.startswith(_OPTIONS) and one.origin != DEFAULT
         }
-        return found | {n: _text(one.value) for n, one in self.settings.items() if n.startswith(_SPARK)}
+        return options | {n: _text(one.value) for n, one in self.settings.items() if n.startswith(_SPARK)}
 
     @property
     def option_places(self) -> dict[str, str]:
@@ -136,25 +136,25 @@ def load(root: str, environment: Mapping[str, str] | None = None) -> Configurati
     BindError, which name the file and the line.
     """
     environment = os.environ if environment is None else environment
-    found = {name: Setting(name, os.path.join(root, folder), DEFAULT) for name, folder in _FOLDERS.items()}
-    found |= {f"{_OPTIONS}{o.name}": Setting(f"{_OPTIONS}{o.name}", o.default, DEFAULT) for o in OPTIONS.values()}
-    found |= {name: Setting(name, value, DEFAULT) for name, value in _SERVER_DEFAULTS.items()}
+    settings = {name: Setting(name, os.path.join(root, folder), DEFAULT) for name, folder in _FOLDERS.items()}
+    settings |= {f"{_OPTIONS}{o.name}": Setting(f"{_OPTIONS}{o.name}", o.default, DEFAULT) for o in OPTIONS.values()}
+    settings |= {name: Setting(name, value, DEFAULT) for name, value in _SERVER_DEFAULTS.items()}
     check_variables(environment)
     path, profile = environment.get(CONFIG), environment.get(PROFILE) or None
     if path is None and os.path.isfile(os.path.join(root, FILE)):
         path = os.path.join(root, FILE)
     if path:
         for one in _of_file(os.path.abspath(path), root, profile, environment):
-            found[one.name] = one
+            settings[one.name] = one
     elif profile is not None:
         raise UsageError(f'there is no file for the profile "{profile}"', hint=f"Write a {FILE}, or name one.")
     for one in _of_environment(environment):
-        found[one.name] = one
-    for one in found.values():
+        settings[one.name] = one
+    for one in settings.values():
         if one.origin != DEFAULT:
             _check(one)
             secrets.remember({one.name: _text(one.value)} if one.name not in SERVER else {})
-    return Configuration(found, path or None, profile)
+    return Configuration(settings, path or None, profile)
 
 
 def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str, str]) -> Iterator[Setting]:
@@ -176,18 +176,20 @@ def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str
     profiles = content.pop("profiles", {})
     if not isinstance(profiles, dict) or not all(isinstance(values, dict) for values in profiles.values()):
         raise UsageError("a profile is a table", places.of(("profiles",)), hint="Such as [profiles.dev].")
-    for at, found in ((("profiles", p), values) for p, values in profiles.items() if p != profile):
+    for at, table in ((("profiles", p), values) for p, values in profiles.items() if p != profile):
         # Profiles that are not chosen are checked, too.
-        for one in _settings(found, at, places, name, os.path.dirname(path), None):
+        for one in _settings(table, at, places, name, os.path.dirname(path), None):
             _check(one)
     if profile is not None and profile not in profiles:
         hint = missing("profile", profile, profiles) if profiles else f"{name} has no profiles: [profiles.{profile}]."
         raise UsageError(f'profile "{profile}" does not exist', hint=hint)
-    given = _Environment(environment)
-    yield from _settings(content, (), places, name, os.path.dirname(path), given)
+    variables = _Environment(environment)
+    yield from _settings(content, (), places, name, os.path.dirname(path), variables)
     at = ("profiles", profile or "")
-    chosen = [] if profile is None else [*_settings(profiles[profile], at, places, name, os.path.dirname(path), given)]
-    given.check()
+    chosen = (
+        [] if profile is None else [*_settings(profiles[profile], at, places, name, os.path.dirname(path), variables)]
+    )
+    variables.check()
     for one in chosen:
         _check(one)
         yield one
@@ -241,20 +243,20 @@ def _name(key: _Key) -> str | None:
 
 
 def _of_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
-    known = {variable(name): name for name in _KNOWN}
-    for given, text in environment.items():
-        if given in known and not _is_of_service(given, text):
-            yield Setting(known[given], _parsed(known[given], text, given), f"{ENVIRONMENT}: {given}")
+    names = {variable(name): name for name in _KNOWN}
+    for key, text in environment.items():
+        if key in names and not _is_of_service(key, text):
+            yield Setting(names[key], _parsed(names[key], text, key), f"{ENVIRONMENT}: {key}")
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
     """Raise UsageError for a variable that begins with SQLSTREAM_ and is no setting: it may be misspelt."""
-    known = (*_OTHERS, *map(variable, _KNOWN))
-    for given, text in environment.items():
-        if given.startswith(_PREFIX) and given not in known and not _is_of_service(given, text):
+    names = (*_OTHERS, *map(variable, _KNOWN))
+    for key, text in environment.items():
+        if key.startswith(_PREFIX) and key not in names and not _is_of_service(key, text):
             detail = f"Variables that begin with {_PREFIX} are settings: call others something else."
-            hint = missing("variable", given, known)
-            raise UsageError(f"{given} in the environment is no setting", detail=detail, hint=hint)
+            hint = missing("variable", key, names)
+            raise UsageError(f"{key} in the environment is no setting", detail=detail, hint=hint)
 
 
 def _is_of_service(name: str, value: str) -> bool:
@@ -279,7 +281,7 @@ def variable(name: str) -> str:
     return "SQLSTREAM_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def _parsed(name: str, text: str, given: str) -> Any:
+def _parsed(name: str, text: str, key: str) -> Any:
     kind = SERVER.get(name, str)
     if kind is list:
         return [os.path.abspath(p) if name in _SERVER_FILES else p for p in text.split(",") if p]
@@ -288,7 +290,7 @@ def _parsed(name: str, text: str, given: str) -> Any:
     if kind is bool and text.lower() in ("true", "false"):
         return text.lower() == "true"
     if kind is not str:
-        raise UsageError(f"{given} in the environment: needs {_needed(name)}")
+        raise UsageError(f"{key} in the environment: needs {_needed(name)}")
     return _path(text, os.getcwd()) if name in _FOLDERS or name in _SERVER_FILES else text
 
 
@@ -325,10 +327,10 @@ class _Environment:
 
     def text(self, name: str, default: str | None, span: Span | None) -> str | None:
         """Return the value of a variable; None if it is missing, which `check` reports."""
-        found = self._variables.get(name, default)
-        if found is None:
+        value = self._variables.get(name, default)
+        if value is None:
             self._missing.setdefault(name, span)
-        return found
+        return value
 
     def check(self) -> None:
         """Raise BindError that names all missing variables, at the place of the first."""
@@ -350,13 +352,13 @@ def _with_variables(value: Any, span: Span | None, environment: _Environment) ->
     if not isinstance(value, str):
         return value
 
-    def put(found: re.Match[str]) -> str:
-        if found[1]:
-            return found[0][1:]
-        if found["file"] is not None:
-            return secret_of_file(found["file"], span)
-        text = environment.text(found["name"], found["default"], span)
-        return found[0] if text is None else text
+    def put(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[0][1:]
+        if match["file"] is not None:
+            return secret_of_file(match["file"], span)
+        text = environment.text(match["name"], match["default"], span)
+        return match[0] if text is None else text
 
     return _VARIABLE.sub(put, value)
 
@@ -391,15 +393,15 @@ class _Places:
         table: _Key = ()
         start = 0
         for line in source.text.splitlines(keepends=True):
-            if found := _HEADER.match(line):
-                table = _key(found["key"]) or table
-                self._add(table, found, start)
-            elif (found := _ENTRY.match(line)) and (key := _key(found["key"])):
-                self._add((*table, *key), found, start)
+            if match := _HEADER.match(line):
+                table = _key(match["key"]) or table
+                self._add(table, match, start)
+            elif (match := _ENTRY.match(line)) and (key := _key(match["key"])):
+                self._add((*table, *key), match, start)
             start += len(line)
 
-    def _add(self, key: _Key, found: re.Match[str], start: int) -> None:
-        self._spans.setdefault(key, (start + found.start("key"), start + found.end("key")))
+    def _add(self, key: _Key, match: re.Match[str], start: int) -> None:
+        self._spans.setdefault(key, (start + match.start("key"), start + match.end("key")))
 
     def of(self, key: _Key) -> Span | None:
         """Return the place of a key, or of the innermost table around it; None if neither is known."""

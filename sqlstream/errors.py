@@ -43,7 +43,7 @@ class SourceText:
     replacements: tuple[Replacement, ...] = ()
 
     def as_written(self, start: int, end: int) -> tuple[int, int]:
-        """Return (start, end) in the written text of a range of the text; a replacement maps to all that it replaced."""
+        """Map a range of the text to (start, end) in the written text; a replacement maps to all the text that it replaced."""
         return self._offset(start, lambda r: r.written_start), self._offset(end, lambda r: r.written_end, ends=True)
 
     def _offset(self, offset: int, inside: Callable[[Replacement], int], ends: bool = False) -> int:
@@ -191,7 +191,7 @@ class UsageError(SqlStreamError):
 
 
 class OtherVersionError(UsageError):
-    """A version of sqlstream has written a job whose files this version cannot read."""
+    """The files of a job have a format, of another version of sqlstream, that this version cannot read."""
 
 
 class JobError(SqlStreamError):
@@ -346,8 +346,8 @@ def sql_types(text: str) -> str:
     "Could not convert string 'INT32' to INTEGER"
     """
 
-    def named(found: re.Match[str]) -> str:
-        return found[1] + found[2] + _WIDTHS[found[3]]
+    def named(match: re.Match[str]) -> str:
+        return match[1] + match[2] + _WIDTHS[match[3]]
 
     return re.sub(r"\b(to |from |type )(U?)INT(8|16|32|64|128)\b(?!')", named, text)
 
@@ -365,7 +365,7 @@ def _near(name: str, existing: Iterable[str], count: int, cutoff: float) -> list
     # `jobs` may stand for `sqlstream.jobs`.
     candidates = {e.lower().rpartition(".")[2]: e for e in existing} if "." not in name else {}
     candidates |= {e.lower(): e for e in existing}
-    return [candidates[found] for found in difflib.get_close_matches(name.lower(), candidates, n=count, cutoff=cutoff)]
+    return [candidates[match] for match in difflib.get_close_matches(name.lower(), candidates, n=count, cutoff=cutoff)]
 
 
 # A hint lists at most so many existing names; it lists all options, connectors, formats and keys, as a list to choose from.

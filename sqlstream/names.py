@@ -1,4 +1,4 @@
-"""Names that SQL and options declare: which there can be, and how they become names of folders."""
+"""Names that SQL and options declare: which ones are valid, and how they become names of folders."""
 
 from __future__ import annotations
 

@@ -341,10 +341,10 @@ class Options:
         for key, value in (values or {}).items():
             self.set(key, value)
         # The values that RESET restores.
-        self._given = dict(self.values)
+        self._initial = dict(self.values)
 
     def fix(self, keys: Iterable[str]) -> None:
-        """Keep the present values of some options: later SET statements do not change them."""
+        """Fix the present values of some options: later SET statements do not change them."""
         self._fixed |= set(map(_name, keys))
 
     def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> bool:
@@ -369,14 +369,14 @@ class Options:
 
     def take_job_name(self) -> None:
         """Remove `pipeline.name`, also if it is fixed: it was for one job, and the next job needs another name."""
-        for values in (self.values, self._given):
+        for values in (self.values, self._initial):
             values.pop(JOB_NAME, None)
         self._fixed.discard(JOB_NAME)
 
     def reset(self, key: str | None, span: Span | None = None) -> None:
         """Restore the first value of an option, or of all options if `key` is None. Raises BindError for an unknown option."""
         if key is None:
-            self.values = dict(self._given)
+            self.values = dict(self._initial)
             self._stated.clear()
             return
         name = _name(key)
@@ -384,8 +384,8 @@ class Options:
             raise _no_option(key, span)
         self.values.pop(name, None)
         self._stated.discard(name)
-        if name in self._given:
-            self.values[name] = self._given[name]
+        if name in self._initial:
+            self.values[name] = self._initial[name]
 
     def copy(self) -> Options:
         """Return a copy in which no option is fixed, and RESET restores the defaults."""
@@ -417,8 +417,8 @@ class Options:
 
     def max_rows(self, operators: Iterable[str]) -> dict[str, int]:
         """Return the limit of rows of each operator that has one: its own limit, or the limit of all operators."""
-        found = {name: self.values.get(f"{MAX_ROWS}.{name.lower()}") or self.text(MAX_ROWS) for name in operators}
-        return {name: int(most) for name, most in found.items() if most}
+        limits = {name: self.values.get(f"{MAX_ROWS}.{name.lower()}") or self.text(MAX_ROWS) for name in operators}
+        return {name: int(most) for name, most in limits.items() if most}
 
     def max_rows_as_set(self, operators: Iterable[str]) -> dict[str, str]:
         """Return how the limit of each operator that has one was set; see `as_set`."""

@@ -1,8 +1,8 @@
-"""What is secret: passwords, tokens and keys in options, and passwords inside of URLs. They are used, and never shown.
+"""Secrets: passwords, tokens and keys in options, and passwords inside of URLs. They are used, and never shown.
 
-A secret is known by the name of its option, or by its place in a URL or a connection string. It is no part of a plan, so a job
-continues when it changes. Where an option is shown, MASK replaces it. Texts by others, such as the messages of exceptions, are
-searched for the secrets that this process has seen.
+A secret is recognized by the name of its option, or by its place in a URL or a connection string. It is no part of a plan, so a
+job continues when it changes. Where an option is shown, MASK replaces it. Texts of other software, such as the messages of
+exceptions, are searched for the secrets that this process has seen.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ def planned(options: Mapping[str, str]) -> dict[str, str]:
     {'class': 'a.B', 'url': 'postgresql://ann@host/db'}
     """
     return {
-        name: _GIVEN.sub("", _IN_URL.sub(lambda found: found["user"], _without_files(value, "")))
+        name: _GIVEN.sub("", _IN_URL.sub(lambda match: match["user"], _without_files(value, "")))
         for name, value in options.items()
         if not is_secret(name)
     }
 
 
 def remember(options: Mapping[str, str]) -> None:
-    """Add the secrets of some options to those that `masked` and `places` look for in this process."""
+    """Register the secrets of some options: `masked` and `places` find them from now on, in this process."""
     for name, value in options.items():
         for secret in (value,) if is_secret(name) else _secrets_in(value):
             # As it is, and as it is written in an URL, in Python, in JSON and in SQL.
@@ -101,7 +101,7 @@ def remember(options: Mapping[str, str]) -> None:
 
 
 def remember_file(text: str) -> None:
-    """Add the content of a secret file: it is secret in every option, whatever its name."""
+    """Register the content of a secret file: it is secret in every option, whatever its name."""
     if len(text.strip()) >= _SHORTEST:
         _of_files.add(text)
     remember({"password": text})
@@ -112,16 +112,16 @@ def masked(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = _known_as(secret).sub(MASK, text)
-    return _IN_URL.sub(lambda found: f"{found['user']}:{MASK}", text)
+    return _IN_URL.sub(lambda match: f"{match['user']}:{MASK}", text)
 
 
 def harmless(error: BaseException) -> BaseException | None:
     """Return an error as the cause of another one; None if its text, or the text of one of its causes, holds a secret."""
     seen: BaseException | None = error
-    known: set[int] = set()
+    ids: set[int] = set()
     # Errors can be causes of each other.
-    while seen is not None and id(seen) not in known:
-        known.add(id(seen))
+    while seen is not None and id(seen) not in ids:
+        ids.add(id(seen))
         if masked(str(seen)) != str(seen):
             return None
         seen = seen.__cause__ or seen.__context__
@@ -134,15 +134,15 @@ def places(sql: str) -> list[tuple[int, int]]:
     >>> places("WITH ('password' = 'hunter2', 'url' = 'x://a:b@c') -- 'token' = 'x'")
     [(20, 27), (45, 46)]
     """
-    found = set[tuple[int, int]]()
+    spans = set[tuple[int, int]]()
     for option, start, end in _texts(sql):
         if option is not None and is_secret(option):
-            found.add((start, end))
+            spans.add((start, end))
         else:
-            found |= {(start + a, start + b) for a, b in _spans_in(sql[start:end])}
+            spans |= {(start + a, start + b) for a, b in _spans_in(sql[start:end])}
     for secret in _known:
-        found |= {m.span() for m in _known_as(secret).finditer(sql)}
-    return list(_apart(sorted(found)))
+        spans |= {m.span() for m in _known_as(secret).finditer(sql)}
+    return list(_apart(sorted(spans)))
 
 
 def hidden(sql: str) -> str:
@@ -153,7 +153,7 @@ def hidden(sql: str) -> str:
 
 
 def remember_script(sql: str) -> None:
-    """Add the secrets in the options of a script, which may be invalid SQL; see `remember`."""
+    """Register the secrets in the options of a script, which may be invalid SQL; see `remember`."""
     for option, start, end in _texts(sql):
         if option is not None:
             remember({option: sql[start:end].replace("''", "'")})
@@ -191,7 +191,7 @@ def _apart(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _spans_in(value: str) -> list[tuple[int, int]]:
-    return [found.span("secret") for pattern in (_IN_URL, _GIVEN) for found in pattern.finditer(value)]
+    return [match.span("secret") for pattern in (_IN_URL, _GIVEN) for match in pattern.finditer(value)]
 
 
 def _secrets_in(value: str) -> list[str]:

@@ -3,21 +3,21 @@
 Inside, every time is a whole number of microseconds. mypy tells three kinds apart, and refuses a bare int for any of them:
 
 - EventTime: since 1970, on the scale of TIMESTAMP. Times of rows, watermarks, bounds of windows, event-time timers.
-- ProcessingTime: since 1970 in UTC. When a batch runs, was committed, is to call an operator. It is read in whole
-  milliseconds (`now`), as Spark's is: what is written down in milliseconds loses nothing.
+- ProcessingTime: since 1970 in UTC. Times at which a batch runs or was committed, and at which an operator is due. The clock is
+  read in whole milliseconds (`now`), like Spark's, so storing a time in milliseconds loses nothing.
 - Duration: a length of either. Sizes of windows, delays, lateness, times to live, timeouts, retention.
 
 Other units are at the edges, and are converted there:
 
 - Text of options and hints: `parse_duration`. Constant intervals in SQL: `logical.bind.expressions.intervals`.
 - Spark, whose watermarks, timers and clock are milliseconds: `runtime.times`, `spark.worker` and `spark.offsets`.
-- Descriptors of batches, and rows of state that were there before these types: they have no format number, and hold
-  milliseconds of processing time as they always did. `runtime.batches` and the operators that own such a column
-  (`keyed_state.AT`, `early_results.DUE`) convert.
+- Descriptors of batches, and columns of state that are older than these types: they have no format number, and store
+  processing times in milliseconds. `runtime.batches` and the operators that own such a column (`keyed_state.AT`,
+  `early_results.DUE`) convert them.
 - JSON records of a warehouse (manifests, log, status, job) are microseconds; what was written in milliseconds before is
   upgraded when it is read (`upgraded_times`).
-- What waits in this process for something outside (a lock, a listing, a child) counts seconds, as Python's clocks do: floats,
-  none of these types. `seconds` makes them of a Duration.
+- Waits of this process for something outside (a lock, a listing, a child): seconds as floats, like Python's clocks. `seconds`
+  converts a Duration.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def now() -> ProcessingTime:
 
 
 def from_millis(millis: int) -> ProcessingTime:
-    """Return a processing time that is written down in milliseconds."""
+    """Return the processing time that is so many milliseconds after 1970."""
     return ProcessingTime(millis * MILLISECOND)
 
 
 def to_millis(time: ProcessingTime) -> int:
-    """Return a processing time as it is written down in milliseconds.
+    """Return a processing time in whole milliseconds since 1970.
 
     >>> to_millis(from_millis(1_500))
     1500
@@ -83,12 +83,12 @@ def to_millis(time: ProcessingTime) -> int:
 
 
 def seconds(length: Duration) -> float:
-    """Return a duration as Python's clocks count."""
+    """Return a duration in seconds, as Python's clocks count."""
     return length / SECOND
 
 
 def upgraded_times(content: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return what a record said whose fields of some names were in milliseconds, as one says it in which they are not.
+    """Return the content of a record whose fields `names` are milliseconds, with these fields in microseconds.
 
     >>> upgraded_times({"state": "RUNNING", "started_at": 5, "ended_at": None}, ("started_at", "ended_at"))
     {'state': 'RUNNING', 'started_at': 5000, 'ended_at': None}
@@ -118,7 +118,7 @@ class VersionRetention(NamedTuple):
     batches: int
 
 
-# Kept besides what is kept for a time.
+# Batches that stay readable besides those of a time.
 RETAINED_BATCHES = 100
 # A job that a power cut has damaged goes back by some batches.
 FEWEST_BATCHES = 10
@@ -134,13 +134,13 @@ def parse_version_retention(text: str) -> VersionRetention:
     VersionRetention(time=1000000, batches=20)
     """
     time, _, counted = (part.strip() for part in text.rpartition(","))
-    found = re.fullmatch(r"(\d+)\s*batches", counted.lower())
-    if found is None:
+    match = re.fullmatch(r"(\d+)\s*batches", counted.lower())
+    if match is None:
         # A number alone could be one of batches.
         return VersionRetention(parse_duration(text, unit=None), RETAINED_BATCHES)
-    if not FEWEST_BATCHES <= int(found[1]) <= _MOST_BATCHES:
+    if not FEWEST_BATCHES <= int(match[1]) <= _MOST_BATCHES:
         raise ValueError(f"needs a number of batches from {FEWEST_BATCHES} to {_MOST_BATCHES}")
-    return VersionRetention(parse_duration(time, unit=None) if time else NO_TIME, int(found[1]))
+    return VersionRetention(parse_duration(time, unit=None) if time else NO_TIME, int(match[1]))
 
 
 def duration_of(length: object) -> Duration:
@@ -165,7 +165,7 @@ def duration(length: Duration) -> str:
 
 
 def rounded_duration(length: Duration) -> str:
-    """Return a length of time as people say it: rounded, in its two largest units, of less than a minute in one.
+    """Return a length of time in words: rounded, in its two largest units, or in one unit below a minute.
 
     >>> rounded_duration(Duration(283_511_034)), rounded_duration(Duration(3_000_000_000)), rounded_duration(Duration(1_500_000))
     ('4 min 44 s', '50 min', '1.5 s')

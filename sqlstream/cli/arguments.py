@@ -143,28 +143,28 @@ def open_session(
     return session
 
 
-def parsed_settings(given: tuple[str, ...]) -> dict[str, str]:
+def parsed_settings(texts: tuple[str, ...]) -> dict[str, str]:
     """Return the options of --set, by name. Raises UsageError for a text that is not KEY=VALUE."""
-    found = {}
-    for text in given:
+    settings = {}
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f'--set "{text}" is not KEY=VALUE')
-        found[key.strip()] = value.strip()
-    return found
+        settings[key.strip()] = value.strip()
+    return settings
 
 
-def parsed_table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
+def parsed_table_options(texts: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """Return the options of --set-table, by table and name. Raises UsageError for a text that is not TABLE.OPTION=VALUE."""
-    found: dict[str, dict[str, str]] = {}
-    for text in given:
+    options: dict[str, dict[str, str]] = {}
+    for text in texts:
         key, equals, value = text.partition("=")
         table, dot, option = key.strip().partition(".")
         if not (equals and table and dot and option):
             hint = "Write --set-table orders.source.monitor-interval='1 s'."
             raise UsageError(f'--set-table "{text}" is not TABLE.OPTION=VALUE', hint=hint)
-        found.setdefault(table, {})[option] = value.strip()
-    return found
+        options.setdefault(table, {})[option] = value.strip()
+    return options
 
 
 def query_text(sql: str | None, file: str | None) -> str:

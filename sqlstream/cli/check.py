@@ -12,11 +12,11 @@ from sqlstream.storage.savepoint_check import SavepointCheckup, check_savepoints
 
 
 def checked(session: Session, job: str | None, *, repair: bool, write: Callable[[str], None]) -> bool:
-    """Write a line per damaged file of a job and its savepoints, or of all (None); return whether none is damaged at the end."""
+    """Check a job and its savepoints, or all (None), and write a line per damaged file. Return whether no damage remains."""
     whole = True
-    found = session.check(job)
+    checkups = session.check(job)
     savepoints = check_savepoints(session.warehouse, job)
-    for checkup in found:
+    for checkup in checkups:
         for line in _lines(checkup, session.warehouse.root):
             write(line)
         if checkup.damaged:
@@ -26,8 +26,8 @@ def checked(session: Session, job: str | None, *, repair: bool, write: Callable[
             write(line)
         if savepoint.damaged:
             whole = repair and _savepoint_repaired(session, savepoint, write) and whole
-    read = [checkup for checkup in found if checkup.unreadable is None]
-    if not any(checkup.damaged for checkup in read) and (read or not found):
+    read = [checkup for checkup in checkups if checkup.unreadable is None]
+    if not any(checkup.damaged for checkup in read) and (read or not checkups):
         write(f'job "{read[0].job}" is intact' if len(read) == 1 else f"{len(read)} jobs are intact")
     intact = [one.name for one in savepoints if not one.damaged and one.unreadable is None]
     if intact and not any(one.damaged for one in savepoints):
@@ -78,11 +78,11 @@ def _savepoint_lines(checkup: SavepointCheckup, root: str) -> list[str]:
 
 def _savepoint_repaired(session: Session, checkup: SavepointCheckup, write: Callable[[str], None]) -> bool:
     """Repair a savepoint, and write the result; return whether it is intact now."""
-    left = repair_savepoint(session.warehouse, checkup.name)
-    if not left:
+    damaged = repair_savepoint(session.warehouse, checkup.name)
+    if not damaged:
         write(f'savepoint "{checkup.name}" is repaired: the job had its files.')
         return True
-    count = "1 file" if len(left) == 1 else f"{len(left)} files"
+    count = "1 file" if len(damaged) == 1 else f"{len(damaged)} files"
     write(
         f'savepoint "{checkup.name}" cannot be repaired: of {count} there is no other copy. Restore it from a backup, or'
         f" drop the savepoint: sqlstream drop --savepoint {checkup.name}"

@@ -13,9 +13,9 @@ PROGRAM = "sqlstream"
 
 def completion_script(shell: str, cli: click.Command) -> str:
     """Return the script that lets one of the SHELLS complete our commands."""
-    found = get_completion_class(shell)
-    assert found is not None
-    return found(cli, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()
+    completion = get_completion_class(shell)
+    assert completion is not None
+    return completion(cli, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()
 
 
 def job_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -21,12 +21,12 @@ def config(everything: bool, form: str, project: str | None, warehouse: str | No
     from sqlstream.compiler.project import find_project
     from sqlstream.configuration import ARGUMENT, DEFAULT
 
-    found = find_project(project, warehouse)
-    settings = dict(found.configuration.settings)
-    rows: list[tuple[str, str, str]] = [("project", found.root, ARGUMENT if project is not None else DEFAULT)]
+    current_project = find_project(project, warehouse)
+    settings = dict(current_project.configuration.settings)
+    rows: list[tuple[str, str, str]] = [("project", current_project.root, ARGUMENT if project is not None else DEFAULT)]
     for name, one in settings.items():
         if name == "warehouse" and warehouse is not None:
-            rows.append((name, found.warehouse, ARGUMENT))
+            rows.append((name, current_project.warehouse, ARGUMENT))
         elif everything or one.origin != DEFAULT or not name.startswith(("options.", "server.")):
             rows.append((name, one.shown, one.origin))
     if form == "json":

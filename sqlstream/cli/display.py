@@ -45,7 +45,7 @@ class Display:
         self.console, self.live = console, live
         self._rates: dict[str, Rate] = {}
         self._silences: dict[str, Silence] = {}
-        self._told: dict[str, tuple[int | None, float]] = {}
+        self._last_lines: dict[str, tuple[int | None, float]] = {}
         self._states = StateCounts(count_state) if count_state else None
 
     @property
@@ -70,19 +70,19 @@ class Display:
     def update(self, jobs: Sequence[Job]) -> None:
         """Show changes; call it several times a second."""
         now = time.monotonic()
-        found = [(job, job.progress) for job in jobs]
-        for job, progress in found:
+        job_progress = [(job, job.progress) for job in jobs]
+        for job, progress in job_progress:
             self._rates.setdefault(job.name, Rate()).add(progress.rows_in, now)
         if self.live is not None:
-            self.live.update(self._group(found, now))
+            self.live.update(self._group(job_progress, now))
             return
-        for job, progress in found:
+        for job, progress in job_progress:
             silence = self._silences.get(job.name)
             if silence is not None and (hint := silence.news(progress, now, waits=job.is_waiting)):
                 self.say(f"{job.name}: {hint.text}")
-            batch, at = self._told.get(job.name, (None, float("-inf")))
+            batch, at = self._last_lines.get(job.name, (None, float("-inf")))
             if progress.batch != batch and now - at >= LINE_SECONDS:
-                self._told[job.name] = (progress.batch, now)
+                self._last_lines[job.name] = (progress.batch, now)
                 self.say(self._line(job.name, progress, now))
 
     def ended(self, job: Job) -> None:
@@ -179,7 +179,7 @@ class StateCounts:
 
     def __init__(self, count: Count):
         self._count = count
-        self._found: dict[str, int | None] = {}
+        self._counts: dict[str, int | None] = {}
         self._due: dict[str, float] = {}
 
     def of(self, job: str, now: float) -> int | None:
@@ -187,14 +187,14 @@ class StateCounts:
         if now >= self._due.get(job, float("-inf")):
             self._due[job] = float("inf")
             threading.Thread(target=self._look, args=(job,), name=f"sqlstream-count-{job}", daemon=True).start()
-        return self._found.get(job)
+        return self._counts.get(job)
 
     def _look(self, job: str) -> None:
         began = time.monotonic()
         try:
-            found = self._count(job)
-            if found is not None:
-                self._found[job] = found
+            rows = self._count(job)
+            if rows is not None:
+                self._counts[job] = rows
         finally:
             took = time.monotonic() - began
             self._due[job] = time.monotonic() + max(COUNT_SECONDS, COUNT_SHARE * took)
@@ -272,8 +272,8 @@ class _Above(io.TextIOBase):
 def count_state(session: Session, job: str) -> int | None:
     """Return the number of rows in the views of a job's state; None if it has none, or they cannot be counted now."""
     try:
-        found = session.query(f"SELECT operator FROM sqlstream.operators WHERE job = {quote_text(job)}").fetchall()
-        views = [".".join(map(quote_name, ("state", job, view))) for (view,) in found]
+        operators = session.query(f"SELECT operator FROM sqlstream.operators WHERE job = {quote_text(job)}").fetchall()
+        views = [".".join(map(quote_name, ("state", job, view))) for (view,) in operators]
         if not views:
             return None
         counts = ", ".join(f"(SELECT count(*) FROM {view})" for view in views)

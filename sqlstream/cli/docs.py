@@ -51,14 +51,14 @@ def read_page(name: str) -> tuple[str, str]:
     Raises UsageError for a page that does not exist, with the nearest name as a hint.
     """
     names = [page.name for page in contents()]
-    wanted = name.strip("/").removesuffix(".md").lower()
-    found = [n for n in names if n == wanted] or [n for n in names if n.rpartition("/")[2] == wanted]
-    if len(found) == 1:
-        return found[0], _file(found[0]).read_text("utf-8")
-    if found:
-        raise UsageError(f'there are several pages called "{name}"', hint=f"Name one of them: {', '.join(found)}.")
+    page_name = name.strip("/").removesuffix(".md").lower()
+    matches = [n for n in names if n == page_name] or [n for n in names if n.rpartition("/")[2] == page_name]
+    if len(matches) == 1:
+        return matches[0], _file(matches[0]).read_text("utf-8")
+    if matches:
+        raise UsageError(f'there are several pages called "{name}"', hint=f"Name one of them: {', '.join(matches)}.")
     last_parts = {n.rpartition("/")[2]: n for n in names}
-    hint = missing("page", wanted, [*names, *last_parts])
+    hint = missing("page", page_name, [*names, *last_parts])
     raise UsageError(f'page "{name}" does not exist', hint=hint, detail="`sqlstream docs` lists all pages.")
 
 
@@ -67,16 +67,16 @@ def search(words: str) -> list[Match]:
 
     A plural counts as the whole word. Lines of equal rank are in the order of the pages.
     """
-    wanted = words.lower().split()
-    whole = [re.compile(rf"(?<![^\W_]){re.escape(word)}(?:e?s)?(?![^\W_])") for word in wanted]
-    side_by_side = re.compile(r"(?<![^\W_])" + r"\W+".join(map(re.escape, wanted)) + r"(?:e?s)?(?![^\W_])")
+    terms = words.lower().split()
+    whole = [re.compile(rf"(?<![^\W_]){re.escape(word)}(?:e?s)?(?![^\W_])") for word in terms]
+    side_by_side = re.compile(r"(?<![^\W_])" + r"\W+".join(map(re.escape, terms)) + r"(?:e?s)?(?![^\W_])")
     ranked: list[tuple[tuple[bool, bool, bool], Match]] = []
     for page in contents():
         is_code = False
         for number, line in enumerate(_file(page.name).read_text("utf-8").splitlines(), 1):
             is_code ^= line.startswith("```")
             text = line.lower()
-            if all(word in text for word in wanted):
+            if all(word in text for word in terms):
                 is_heading = line.startswith("#") and not is_code
                 has_whole = all(word.search(text) for word in whole)
                 rank = (not has_whole, not is_heading, not side_by_side.search(text))
@@ -91,14 +91,14 @@ def terminal_text(name: str, text: str) -> str:
     'See [state](concepts/state), above.'
     """
 
-    def link(found: re.Match[str]) -> str:
-        target = found["target"]
+    def link(match: re.Match[str]) -> str:
+        target = match["target"]
         if target.startswith("#"):
-            return found["text"]
+            return match["text"]
         if "://" in target:
-            return found[0]
+            return match[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(name), target.partition("#")[0]))
-        return f"[{found['text']}]({path.removesuffix('.md')})"
+        return f"[{match['text']}]({path.removesuffix('.md')})"
 
     parts = _FENCE.split(text)
     return "".join(p if p.startswith("```") else _LINK.sub(link, p) for p in parts)

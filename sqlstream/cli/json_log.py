@@ -34,9 +34,9 @@ class JsonLog:
 
     def write(self, level: str, event: str, **fields: Any) -> None:
         """Write an event, without the fields that are None."""
-        told = {"time": self._clock().isoformat(timespec="milliseconds"), "level": level, "event": event}
-        told |= {name: _masked(value) for name, value in fields.items() if value is not None}
-        self._stream.write(json.dumps(told, ensure_ascii=False) + "\n")
+        entry = {"time": self._clock().isoformat(timespec="milliseconds"), "level": level, "event": event}
+        entry |= {name: _masked(value) for name, value in fields.items() if value is not None}
+        self._stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
         self._stream.flush()
 
     def notice(self, text: str) -> None:
@@ -46,11 +46,11 @@ class JsonLog:
 
     def warn(self, job: str, warning: SqlStreamError | str) -> None:
         """Write a warning about a job."""
-        self.write("warning", "warning", job=job, **_told(warning))
+        self.write("warning", "warning", job=job, **_error_fields(warning))
 
     def error(self, error: SqlStreamError) -> None:
         """Write the error that ends the command, and keep its exit code."""
-        self.write("error", "error", **_told(error))
+        self.write("error", "error", **_error_fields(error))
         self.exit_code = error.exit_code
 
     def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
@@ -89,14 +89,14 @@ def _numbers(progress: Progress) -> dict[str, Any]:
     }
 
 
-def _told(error: SqlStreamError | str) -> dict[str, Any]:
+def _error_fields(error: SqlStreamError | str) -> dict[str, Any]:
     if isinstance(error, str):
         return {"message": error}
-    told: dict[str, Any] = {"kind": error.kind, "message": error.message, "detail": error.detail, "hint": error.hint}
+    fields: dict[str, Any] = {"kind": error.kind, "message": error.message, "detail": error.detail, "hint": error.hint}
     if error.span is not None:
         line, column = error.span.source.position(error.span.start)
-        told |= {"source": error.span.source.name, "line": line, "column": column}
-    return told
+        fields |= {"source": error.span.source.name, "line": line, "column": column}
+    return fields
 
 
 def _masked(value: Any) -> Any:

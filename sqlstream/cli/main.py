@@ -61,8 +61,8 @@ class _Cli(click.Group):
             raise click.exceptions.Exit(_BROKEN_PIPE) from None
 
 
-def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _show_version(context: click.Context, _: click.Parameter, flag: bool) -> None:
+    if flag:
         click.echo(f"sqlstream, version {VERSION}")
         context.exit()
 
@@ -138,9 +138,9 @@ def run(
             )
             if only:
                 planned = only_jobs(planned, only)
-            asked = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
-            warned = asked is not None and confirm(
-                session, planned, restored, asked, yes=yes, warn=warn_people if log is None else log.warn
+            job_upgrade = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
+            warned = job_upgrade is not None and confirm(
+                session, planned, restored, job_upgrade, yes=yes, warn=warn_people if log is None else log.warn
             )
             with served(session, planned, metrics):
                 run_jobs(
@@ -148,7 +148,7 @@ def run(
                     planned,
                     fresh=anew,
                     restored=restored,
-                    upgrade=asked,
+                    upgrade=job_upgrade,
                     debug=debug,
                     log=log,
                     warned=warned,
@@ -199,9 +199,9 @@ def explain(
     with open_session(project, warehouse, settings, tables) as session:
         if batch and files and is_job(files[0]):
             name, *rest = files
-            given = compile_all(session, tuple(rest), statements) if rest or statements else ()
+            script = compile_all(session, tuple(rest), statements) if rest or statements else ()
             with naming_scripts(name):
-                planned = planned_job(session.compiler, existing_record(session.warehouse, name), given)
+                planned = planned_job(session.compiler, existing_record(session.warehouse, name), script)
             click.echo(explained(planned, "batch"))
             return
         if migrate is not None and against is None:
@@ -248,19 +248,19 @@ def stop(
     if everything == bool(names):
         raise UsageError("stop takes the names of jobs, or --all", hint="See what is running with: sqlstream jobs")
     with open_session(project, warehouse, (), load=False) as session:
-        asked = tuple(ending.running(session.warehouse)) if everything else names
-        if savepoint and len(asked) > 1:
+        targets = tuple(ending.running(session.warehouse)) if everything else names
+        if savepoint and len(targets) > 1:
             raise UsageError("a savepoint is of one job", hint="Leave out its name, and each gets one of its own.")
         if savepoint and savepoint.lower() in session.warehouse.savepoints():
             raise UsageError(f'savepoint "{savepoint}" exists already', hint="Give it another name.")
-        for name in asked:
+        for name in targets:
             ending.ask(session.warehouse, name, drain=drain)
-        for name in asked:
+        for name in targets:
             ending.await_end(session.warehouse, name, drain=drain)
             click.echo(f'job "{name}" {"drained: all its windows are closed" if drain else "stopped"}', err=True)
             if savepoint is not None:
                 take(session.warehouse, name, savepoint or None, None)
-    if not asked:
+    if not targets:
         click.echo("no job is running", err=True)
 
 

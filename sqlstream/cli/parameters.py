@@ -32,9 +32,9 @@ class RunCommand(click.Command):
         return super().parse_args(ctx, [f"--fresh={_ALL}" if word == "--fresh" else word for word in args])
 
 
-def fresh_of(given: tuple[str, ...]) -> bool | tuple[str, ...]:
+def fresh_of(values: tuple[str, ...]) -> bool | tuple[str, ...]:
     """Return the jobs that --fresh names; True for all."""
-    return True if _ALL in given else given
+    return True if _ALL in values else values
 
 
 _SQL = "statements"

@@ -94,14 +94,14 @@ def remote() -> None:
 
 def command_of(context: click.Context, name: str) -> click.Command:
     """Return a command as a server has it. Raises UsageError for a command that only works on a warehouse."""
-    found = remote.get_command(context, name)
-    if found is None:
+    command = remote.get_command(context, name)
+    if command is None:
         raise UsageError(
             f'"{name}" works on a warehouse, and not on a server',
             detail=LOCAL_COMMANDS.get(name),
             hint=f"A server answers {', '.join(remote.list_commands(context))}.",
         )
-    return found
+    return command
 
 
 def _client() -> Any:
@@ -154,12 +154,12 @@ def run(
     client = _client()
     if (upgrade or migrate is not None) and (plans := client.post("upgrade-plans", body=body)["plans"]):
         ask(plans, yes=yes)
-    found = client.post("jobs", body=body)
-    for warning in found["warnings"]:
+    response = client.post("jobs", body=body)
+    for warning in response["warnings"]:
         click.echo(warning, err=True)
-    for answer in found["answers"]:
+    for answer in response["answers"]:
         write_rows(answer["columns"], answer["rows"], sys.stdout)
-    for job in found["jobs"]:
+    for job in response["jobs"]:
         click.echo(f'job "{job}" submitted', err=True)
 
 
@@ -175,8 +175,8 @@ def _relation(rows: pa.Table) -> Iterator[duckdb.DuckDBPyRelation]:
 def _show(sql: str, form: str, output: str | None) -> None:
     from sqlstream.session.rendering import show_relation
 
-    with _relation(_client().query(sql)) as found:
-        show_relation(found, form, output)
+    with _relation(_client().query(sql)) as rows:
+        show_relation(rows, form, output)
 
 
 @remote.command(short_help="Query state, results and sqlstream.*.")
@@ -211,9 +211,9 @@ def diff(state: str, older: str, newer: str, limit: int, form: str | None, outpu
     """Show which rows of a state were added, removed and changed from version OLDER to version NEWER, and why."""
     from sqlstream.cli.state_tools import show_diff
 
-    asked = {"state": state, "older": older, "newer": newer}
-    with _relation(_client().rows("diff", body=asked)) as found:
-        show_diff(found, form or format_of(output), output, limit)
+    request = {"state": state, "older": older, "newer": newer}
+    with _relation(_client().rows("diff", body=request)) as changes:
+        show_diff(changes, form or format_of(output), output, limit)
 
 
 @remote.command(short_help="Explain what a state holds for a key, and until when.")
@@ -223,9 +223,9 @@ def why(state: str, key: tuple[str, ...], version: str | None, form: str | None,
     """Explain what a state holds for a key: rows, open windows and when they close, timers, when it is forgotten."""
     from sqlstream.cli.state_tools import key_of, show_why
 
-    asked = {"state": state, "key": key_of(key), "version": version}
-    with _relation(_client().rows("why", body=asked)) as found:
-        show_why(found, form or format_of(output), output)
+    request = {"state": state, "key": key_of(key), "version": version}
+    with _relation(_client().rows("why", body=request)) as explanation:
+        show_why(explanation, form or format_of(output), output)
 
 
 @remote.command(short_help="Show what a time to live would keep of a job's state.")
@@ -251,9 +251,9 @@ def verify(
     """Compute the query of a job as a batch on the server, and explain every difference from what the job wrote."""
     sql = _script(files, statements) if files or statements else None
     body = {"version": version, "sql": sql, **_options(settings, tables)}
-    found = _client().post("jobs", job, "verify", body=body)
-    click.echo(found["text"])
-    return 0 if found["explained"] else 1
+    response = _client().post("jobs", job, "verify", body=body)
+    click.echo(response["text"])
+    return 0 if response["explained"] else 1
 
 
 @remote.command(short_help="Stop jobs after their batch, or with --drain for good.")
@@ -269,8 +269,8 @@ def stop(names: tuple[str, ...], everything: bool, drain: bool, savepoint: str |
     if savepoint and len(names) > 1:
         raise UsageError("a savepoint is of one job", hint="Leave out its name, and each gets one of its own.")
     for name in names:
-        found = client.post("jobs", name, "stop", body={"drain": drain, "savepoint": savepoint})
-        click.echo(found["message"], err=True)
+        response = client.post("jobs", name, "stop", body={"drain": drain, "savepoint": savepoint})
+        click.echo(response["message"], err=True)
     if not names:
         click.echo("no job is running", err=True)
 
@@ -279,8 +279,10 @@ def stop(names: tuple[str, ...], everything: bool, drain: bool, savepoint: str |
 @with_savepoint
 def savepoint(job: str, name: str | None) -> None:
     """Take a savepoint of the newest version of a job."""
-    found = _client().post("jobs", job, "savepoints", body={"name": name})
-    click.echo(f'savepoint "{found["savepoint"]}" of job "{found["job"]}" at version {found["version"]}', err=True)
+    response = _client().post("jobs", job, "savepoints", body={"name": name})
+    click.echo(
+        f'savepoint "{response["savepoint"]}" of job "{response["job"]}" at version {response["version"]}', err=True
+    )
 
 
 @remote.command(short_help="Delete a job, its state and its rows; or a savepoint.")

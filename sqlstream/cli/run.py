@@ -76,8 +76,8 @@ def served(session: Session, planned: Sequence[Compiled], address: str | None) -
 
     names = {job.name for job in planned if isinstance(job, PlannedJob) and not job.is_query}
     host, port = parse_address(address)
-    found = registry(session.warehouse, lambda: names)
-    with serving((host, port), found) as port:
+    metrics = registry(session.warehouse, lambda: names)
+    with serving((host, port), metrics) as port:
         session.notice(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
         yield
 
@@ -97,12 +97,12 @@ def _shown(session: Session, log: JsonLog | None) -> AbstractContextManager[Disp
 
 def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display | JsonLog, debug: bool) -> None:
     """Wait for jobs. Raise the first error, after the others have stopped at the end of their batch."""
-    asked = False
+    stop_requested = False
     error: SqlStreamError | None = None
     running = list(jobs)
     while running:
-        if (stopping.is_set() or error is not None) and not asked:
-            asked = True
+        if (stopping.is_set() or error is not None) and not stop_requested:
+            stop_requested = True
             for job in running:
                 job.stop()
         show.update(running)
@@ -127,8 +127,8 @@ def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display | JsonL
 def open_windows(session: Session, job: str) -> int | None:
     """Return the number of open windows of a job; 0 if it cannot be counted now, None if the job has no windows."""
     try:
-        asked = f"SELECT sum(open_windows) FROM sqlstream.operators WHERE job = {quote_text(job)}"
-        [(count,)] = session.query(asked).fetchall()
+        sql = f"SELECT sum(open_windows) FROM sqlstream.operators WHERE job = {quote_text(job)}"
+        [(count,)] = session.query(sql).fetchall()
     except (SqlStreamError, duckdb.Error):
         return 0
     return None if count is None else int(count)

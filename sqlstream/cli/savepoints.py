@@ -12,9 +12,9 @@ from sqlstream.warehouse.paths import Warehouse
 
 def take(warehouse: Warehouse, job: str, name: str | None, to: str | None) -> None:
     """Take a savepoint of a job and print where it is; `to` is a folder outside of the warehouse."""
-    taken = take_savepoint(warehouse, job, name, to)
-    record = taken.record
-    where = f' in "{taken.warehouse.root}"' if to is not None else ""
+    savepoint = take_savepoint(warehouse, job, name, to)
+    record = savepoint.record
+    where = f' in "{savepoint.warehouse.root}"' if to is not None else ""
     click.echo(f'savepoint "{record.name}" of job "{record.job}" at version {record.version}{where}', err=True)
 
 

@@ -38,8 +38,8 @@ def diff(
     from sqlstream.cli.state_tools import of_project, show_diff
     from sqlstream.session.state_tools import diff_sql
 
-    found = of_project(diff_sql(state, older, newer), (older, newer), project, warehouse)
-    show_diff(found, form or format_of(output), output, limit)
+    changes = of_project(diff_sql(state, older, newer), (older, newer), project, warehouse)
+    show_diff(changes, form or format_of(output), output, limit)
 
 
 @click.command(short_help="Explain what a state holds for a key, and until when.")
@@ -63,8 +63,8 @@ def why(
     from sqlstream.session.state_tools import why_sql
 
     versions = () if version is None else (version,)
-    found = of_project(why_sql(state, key_of(key), version), versions, project, warehouse)
-    show_why(found, form or format_of(output), output)
+    explanation = of_project(why_sql(state, key_of(key), version), versions, project, warehouse)
+    show_why(explanation, form or format_of(output), output)
 
 
 @click.command(name="verify", short_help="Compare what a job wrote with a batch over what it read.")
@@ -89,9 +89,9 @@ def verify_(
     with open_session(project, warehouse, settings, tables) as session:
         compiled = compile_all(session, files, statements) if files or statements else []
         with naming_scripts(job):
-            found = session.verify(job, at=version, compiled=compiled)
-        click.echo(str(found))
-        return 0 if found else 1
+            verification = session.verify(job, at=version, compiled=compiled)
+        click.echo(str(verification))
+        return 0 if verification else 1
 
 
 @click.command(short_help="Take a savepoint of a job, running or not.")

@@ -95,8 +95,8 @@ def awaited(progress: Progress, windows: int | None) -> Hint | None:
         text = "each row waits for later rows of its key, which LEAD or FOLLOWING looks at, and none has come yet."
         return Hint("awaited", text)
     needed, newest = end + (source.newest_event_time - source.watermark), source.newest_event_time
-    wanted = f"after {time_text(needed - _STEP)}" if _is_after(needed) else f"{time_text(needed)} or later"
-    text = f"{_waiting(windows)} when a row with event time {wanted} arrives (newest: {time_text(newest)})."
+    event_time = f"after {time_text(needed - _STEP)}" if _is_after(needed) else f"{time_text(needed)} or later"
+    text = f"{_waiting(windows)} when a row with event time {event_time} arrives (newest: {time_text(newest)})."
     return Hint("awaited", text)
 
 
@@ -127,7 +127,7 @@ class Silence:
     _before: Progress = field(default_factory=Progress)
     _seen: tuple[int, float] = (-2, 0.0)
     _hint: Hint | None = None
-    _told: set[str] = field(default_factory=set)
+    _subjects: set[str] = field(default_factory=set)
 
     def look(self, progress: Progress, now: float, *, waits: bool) -> Hint | None:
         """Return why the job is silent at the time `now` (seconds), or None; `waits`: it has read all input that there is."""
@@ -140,18 +140,18 @@ class Silence:
             self._seen = (batch, now)
             windows = self.count_windows()
             # A source that always has rows never waits; its windows do.
-            found = dropped(progress, self._before) or held(progress, windows) or awaited(progress, windows)
-            self._hint = found and Hint(
-                found.subject, f"No {'new result' if progress.rows_out else 'result yet'}: {found.text}"
+            hint = dropped(progress, self._before) or held(progress, windows) or awaited(progress, windows)
+            self._hint = hint and Hint(
+                hint.subject, f"No {'new result' if progress.rows_out else 'result yet'}: {hint.text}"
             )
         return self._hint
 
     def news(self, progress: Progress, now: float, *, waits: bool) -> Hint | None:
         """Return the hint of `look`, unless one with its subject was returned before."""
         hint = self.look(progress, now, waits=waits)
-        if hint is None or hint.subject in self._told:
+        if hint is None or hint.subject in self._subjects:
             return None
-        self._told.add(hint.subject)
+        self._subjects.add(hint.subject)
         return hint
 
 

@@ -78,10 +78,10 @@ def answer(statement: Show | Describe, binder: Binder, options: Options) -> Answ
 def _about(kind: ShowKind, name: Name, binder: Binder, like: _Like) -> Answer:
     relation = _relation(name, binder.catalog)
     if kind == "COLUMNS":
-        found = described(relation, binder)
-        return Answer(found.columns, tuple(row for row in found.rows if like(row[0] or "")))
-    wanted = Table if kind == "CREATE TABLE" else View
-    if not isinstance(relation, wanted):
+        table = described(relation, binder)
+        return Answer(table.columns, tuple(row for row in table.rows if like(row[0] or "")))
+    relation_type = Table if kind == "CREATE TABLE" else View
+    if not isinstance(relation, relation_type):
         is_a = "table" if isinstance(relation, Table) else "view"
         raise BindError(f'"{relation.name}" is a {is_a}', name.span, hint=f"Write SHOW CREATE {is_a.upper()}.")
     text = create_table(relation) if isinstance(relation, Table) else _create_view(relation)
@@ -141,10 +141,10 @@ def _create_view(view: View) -> str:
 
 
 def _relation(name: Name, catalog: Catalog) -> Table | View:
-    found = catalog.relation(name.text)
-    if found is None:
+    relation = catalog.relation(name.text)
+    if relation is None:
         raise BindError(f'table "{name.text}" does not exist', name.span, hint=catalog.relation_hint(name.text))
-    return found
+    return relation
 
 
 def _in_order(relations: Iterable[R]) -> list[R]:

@@ -203,14 +203,14 @@ class Compiler:
         All scripts are parsed before the first statement is bound. Raises UsageError for options of a table that does not exist.
         """
         self._names.clear()
-        parsed = [statement for source in sources for statement in parse_script(source)]
-        found = [self.statement(statement) for statement in parsed]
-        if jobs := [one for one in found if isinstance(one, PlannedJob)]:
+        statements = [statement for source in sources for statement in parse_script(source)]
+        results = [self.statement(statement) for statement in statements]
+        if jobs := [one for one in results if isinstance(one, PlannedJob)]:
             operators = {stage.name: job.name for job in jobs for stage in job.physical.stages}
-            check_limits(parsed, self.options.fixed, operators)
-        if any(isinstance(one, PlannedJob | Explanation) for one in found):
+            check_limits(statements, self.options.fixed, operators)
+        if any(isinstance(one, PlannedJob | Explanation) for one in results):
             self.table_options.check(table.name for table in self.catalog.tables.values())
-        return [one for one in found if one is not None]
+        return [one for one in results if one is not None]
 
     def jobs(self, sources: Iterable[SourceText]) -> list[PlannedJob]:
         """Compile scripts, as `scripts` does; return only their jobs."""
@@ -315,33 +315,33 @@ class Compiler:
     def _table(self, statement: CreateTable) -> Table:
         """Return the table of a CREATE TABLE statement, with its options from outside applied."""
         name = statement.name.text
-        given = self.table_options.of(name)
-        for options in ({key: value.value for key, value in statement.options.items()}, given):
+        overrides = self.table_options.of(name)
+        for options in ({key: value.value for key, value in statement.options.items()}, overrides):
             remember(options)
         try:
             declared = self.table_options.declared(statement)
             self.check_table(name, {k: option.value for k, option in declared.options.items()}, statement.name.span)
-            if not self._plans_jobs and (found := only_named(declared)) is not None:
-                return found
+            if not self._plans_jobs and (placeholder := only_named(declared)) is not None:
+                return placeholder
             try:
                 declared = with_columns(declared, self.project, self.table_options.within)
             except SqlStreamError as error:
                 # In a catalog file the error is raised when a job uses the table.
-                found = without_columns(declared, error) if self._defining else None
-                if found is None:
+                placeholder = without_columns(declared, error) if self._defining else None
+                if placeholder is None:
                     raise
-                validate(found)
-                return found
+                validate(placeholder)
+                return placeholder
             table = replace(bind_table(declared, self.catalog, self.binder.checker), within=self.table_options.within)
             if statement.like is not None:
-                table = replace(table, options=changed(name, table.options, given, table.span))
+                table = replace(table, options=changed(name, table.options, overrides, table.span))
                 self.check_table(name, table.options, statement.name.span)
             validate(table)
             table = self._usable(table)
         except SqlStreamError as error:
-            if given:
-                said = ", ".join(f"'{key}' = '{shown(key, value)}'" for key, value in given.items())
-                error.detail = error.detail or f'From outside, table "{name}" was given {said}.'
+            if overrides:
+                settings = ", ".join(f"'{key}' = '{shown(key, value)}'" for key, value in overrides.items())
+                error.detail = error.detail or f'From outside, table "{name}" was given {settings}.'
             raise
         return table
 
@@ -354,12 +354,12 @@ class Compiler:
             check_usable(table)
         return table
 
-    def _with_options(self, table: Table, given: Mapping[str, str], span: Span) -> Table:
+    def _with_options(self, table: Table, overrides: Mapping[str, str], span: Span) -> Table:
         """Return a table with the options of a query's hint OPTIONS; errors point at the hint."""
-        remember(given)
-        options = changed(table.name, table.options, given, span)
+        remember(overrides)
+        options = changed(table.name, table.options, overrides, span)
         for key, value in self.table_options.of(table.name).items():
-            if key in given and given[key] != value:
+            if key in overrides and overrides[key] != value:
                 self.warn(
                     StatementWarning(
                         f'the hint goes over the "{key}" that table "{table.name}" was given from outside', span
@@ -367,12 +367,12 @@ class Compiler:
                 )
         self.check_table(table.name, options, span)
         # Options of the hint have their place there; the others keep their places.
-        places = {name: place for name, place in table.places.items() if name not in given}
-        found = replace(table, options=options, span=span, places=places, within=self.table_options.within)
-        validate(found)
+        places = {name: place for name, place in table.places.items() if name not in overrides}
+        variant = replace(table, options=options, span=span, places=places, within=self.table_options.within)
+        validate(variant)
         if any(table.options.get(key) != options.get(key) for key in ("connector", "class", "function")):
-            found = self._usable(replace(found, problem=None))
-        return replace(found, span=table.span, places=table.places)
+            variant = self._usable(replace(variant, problem=None))
+        return replace(variant, span=table.span, places=table.places)
 
     def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
         existing = self.catalog.declared(entry.name)
@@ -431,8 +431,8 @@ class Compiler:
         existing = self.catalog.any_function(statement.name.text)
         if existing is not None and statement.if_not_exists:
             return
-        if (taken := builtin_names().get(statement.name.text.lower())) is not None:
-            raise BindError(f'"{statement.name.text}" is the name of {taken} of SQL', statement.name.span)
+        if (builtin := builtin_names().get(statement.name.text.lower())) is not None:
+            raise BindError(f'"{statement.name.text}" is the name of {builtin} of SQL', statement.name.span)
         function = find(statement.reference, statement.reference_span, statement.name.text, self.project)
         if existing is not None and existing.location != function.location:
             raise BindError(

@@ -1,4 +1,4 @@
-"""The declarations of scripts: a job's record stores those that it needs, for readers that have only the warehouse."""
+"""The declarations of scripts. A job's record stores the ones that the job needs, for readers that have only the warehouse."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def checked_definition(statement: Statement) -> CreateTable | CreateView:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a job needs of its script beside its statement, without secrets: variables of the environment are not replaced.
+    """The part of a script that a job needs beside its statement, without secrets: variables of the environment are not replaced.
 
-    `declarations` are statements in their order, `options` those of SET, `tables` further options by table (see TableOptions).
-    `within` are the folders in which files of the tables must be.
+    `declarations` are statements in their order, `options` are set with SET, `tables` are further options by table (see
+    TableOptions). Files of the tables must be in one of the folders `within`.
     """
 
     declarations: tuple[str, ...] = ()
@@ -55,28 +55,28 @@ class Declarations:
         self._texts.pop(name.lower(), None)
 
     def needed(self, sql: str) -> dict[str, str | None]:
-        """Return the declarations, by name, that a text needs, directly or through other ones; None for one with a secret.
+        """Return the declarations, by name, that a text needs, directly or through others; None for a text with a secret.
 
-        Any occurrence of a name in a text counts, so there may be more than it needs.
+        Any occurrence of a name in a text counts, so there may be more declarations than it needs.
         """
-        found = set[str]()
+        names = set[str]()
         texts = [sql.lower()]
         while texts:
             text = texts.pop()
-            for name in self._texts.keys() - found:
+            for name in self._texts.keys() - names:
                 if name in text:
-                    found.add(name)
+                    names.add(name)
                     texts.append((self._texts[name] or "").lower())
-        return {name: text for name, text in self._texts.items() if name in found}
+        return {name: text for name, text in self._texts.items() if name in names}
 
 
 def script_of(sql: str, declarations: Declarations, options: Mapping[str, str], tables: TableOptions) -> Script | None:
-    """Return what a job with the statement `sql` needs of its script; None if that contains secrets, which are never stored."""
+    """Return the part of its script that the statement `sql` of a job needs; None if it has secrets, which are never stored."""
     needed = declarations.needed(sql)
     texts = [text for text in needed.values() if text is not None]
     named = "\n".join([sql, *texts]).lower()
-    of_tables = {table: dict(given) for table, given in tables.given.items() if table.lower() in named}
-    if len(texts) < len(needed) or any(not _is_public(given) for given in of_tables.values()):
+    of_tables = {table: dict(settings) for table, settings in tables.by_table.items() if table.lower() in named}
+    if len(texts) < len(needed) or any(not _is_public(settings) for settings in of_tables.values()):
         return None
     public = {key: value for key, value in options.items() if _is_public({key: value})}
     return Script(tuple(texts), public, of_tables, tables.within)

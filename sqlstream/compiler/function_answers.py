@@ -1,4 +1,4 @@
-"""The rows of SHOW FUNCTIONS and DESCRIBE FUNCTION, for user's functions of all kinds."""
+"""The rows of SHOW FUNCTIONS and DESCRIBE FUNCTION, for users' functions of all kinds."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def function_rows(catalog: Catalog, like: Callable[[str], bool]) -> tuple[Row, .
     `like` tells which names to list.
     """
     functions: list[AnyFunction] = [*catalog.duck_functions, *catalog.process_functions.values()]
-    found = sorted((f for f in functions if like(f.name)), key=lambda f: f.name.lower())
-    return tuple((f.name, f"({', '.join(_takes(f))})", _returns(f), _kind(f), f.location) for f in found)
+    matches = sorted((f for f in functions if like(f.name)), key=lambda f: f.name.lower())
+    return tuple((f.name, f"({', '.join(_takes(f))})", _returns(f), _kind(f), f.location) for f in matches)
 
 
 def described_function(name: Name, catalog: Catalog) -> tuple[Row, ...]:
@@ -43,9 +43,9 @@ def _parts(function: AnyFunction) -> Iterable[Row]:
         for scalar in function.scalars:
             yield "parameter", scalar.name, scalar.type, _text(scalar.nullable), scalar.default
         for state in function.states:
-            kept = f"{state.kind} of {state.key_type + ' to ' if state.key_type else ''}{state.type}"
+            contents = f"{state.kind} of {state.key_type + ' to ' if state.key_type else ''}{state.type}"
             kind = "broadcast state" if state.broadcast else "state"
-            yield kind, state.name, kept + (f", for {duration(state.ttl)}" if state.ttl else ""), None, None
+            yield kind, state.name, contents + (f", for {duration(state.ttl)}" if state.ttl else ""), None, None
         for column in function.outputs:
             yield "column", column.name, column.type, "true", None
         for side in function.side_outputs:

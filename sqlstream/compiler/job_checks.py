@@ -17,16 +17,16 @@ from sqlstream.sql.nodes import Insert, Select, SetOption, Statement, StatementS
 
 
 def check_limits(statements: Iterable[Statement], fixed: Iterable[str], operators: Mapping[str, str]) -> None:
-    """Raise BindError for a limit on the state of an operator that no job of a script has.
+    """Raise BindError if an option limits the state of an operator that no job of a script has.
 
-    Limits are in the SET statements among `statements`, or among `fixed`, the keys of options that SET cannot change.
-    `operators` are the operators of all jobs, each with the name of its job.
+    The options are the SET statements among `statements`, and `fixed`, the keys of options that SET cannot change.
+    `operators` maps the name of each operator to the name of its job.
     """
-    known = {name.lower() for name in operators}
-    given = [(one.key.text, one.key.span) for one in statements if isinstance(one, SetOption)]
-    for key, span in (*given, *((key, None) for key in fixed)):
+    operator_names = {name.lower() for name in operators}
+    keys = [(one.key.text, one.key.span) for one in statements if isinstance(one, SetOption)]
+    for key, span in (*keys, *((key, None) for key in fixed)):
         name = key.lower().removeprefix(f"{MAX_ROWS}.")
-        if name != key.lower() and name not in known:
+        if name != key.lower() and name not in operator_names:
             jobs = sorted(set(operators.values()))
             what = f'job "{jobs[0]}" has' if len(jobs) == 1 else "the jobs of the script have"
             message = (
@@ -36,7 +36,7 @@ def check_limits(statements: Iterable[Statement], fixed: Iterable[str], operator
 
 
 def check_tables(statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], catalog: Catalog) -> None:
-    """Raise a SqlStreamError unless a job can read all tables that it reads, and write all that it writes.
+    """Raise a SqlStreamError unless a job can read its source tables and write its sink tables.
 
     `logical` has a plan per INSERT of the statement, in their order.
     """
@@ -60,7 +60,7 @@ def check_tables(statement: Insert | StatementSet | Select, logical: tuple[Resul
 
 
 def _check_errors(table: Table, catalog: Catalog) -> None:
-    """Raise BindError if the `errors-to` table of a table is declared with other columns than those of malformed rows."""
+    """Raise BindError if the `errors-to` table of a table is declared with columns that malformed rows do not have."""
     name = errors_to(table)
     declared = catalog.declared(name) if name else None
     if declared is None:

@@ -10,11 +10,11 @@ class JobNames:
     """The names of the jobs of the scripts that are being compiled, with their places in the text; names are unique."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, Span] = {}
+        self._spans: dict[str, Span] = {}
 
     def clear(self) -> None:
         """Forget all names, before other scripts are compiled."""
-        self._taken.clear()
+        self._spans.clear()
 
     def name(self, statement: Insert | StatementSet | Select, first: str, explicit: str) -> str:
         """Return the name of the job of a statement, and record it.
@@ -26,19 +26,19 @@ class JobNames:
             # All INSERT .. VALUES into a table are batches of one job.
             return f"{first}_values"
         if explicit and not isinstance(statement, Select):
-            if (before := self._taken.get(explicit.lower())) is not None:
+            if (before := self._spans.get(explicit.lower())) is not None:
                 raise BindError(
                     f'a second INSERT runs under the name "{explicit}"',
                     head(statement),
                     detail=f"The first one is at {before}.",
                     hint="SET 'pipeline.name' to another name before it.",
                 )
-            self._taken[explicit.lower()] = statement.span
+            self._spans[explicit.lower()] = statement.span
             return explicit
-        name = wanted = f"{first}_set" if isinstance(statement, StatementSet) else first
+        name = base = f"{first}_set" if isinstance(statement, StatementSet) else first
         number = 1
-        while name.lower() in self._taken:
+        while name.lower() in self._spans:
             number += 1
-            name = f"{wanted}_{number}"
-        self._taken[name.lower()] = statement.span
+            name = f"{base}_{number}"
+        self._spans[name.lower()] = statement.span
         return name

@@ -24,8 +24,8 @@ from sqlstream.sql.nodes import Insert, Select, StatementSet
 class PlannedJob:
     """A compiled job: its statement, its plans at every stage, and the options and functions that apply to it.
 
-    `logical` and `optimized` have a plan per INSERT; `rules` are the names of the rules that changed one. `script` holds the
-    declarations and options that the job needs of its script, None if these contain secrets.
+    `logical` and `optimized` have a plan per INSERT; `rules` are the names of the rules that changed a plan. `script` holds the
+    declarations and options of its script that the job needs, or is None if these contain secrets.
     """
 
     name: str
@@ -42,7 +42,7 @@ class PlannedJob:
     def warnings(self) -> tuple[UnboundedState | StatementWarning, ...]:
         """Warnings for the job's owner: unbounded state, results that depend on the division into batches, joins without matches.
 
-        The first are left out if 'sqlstream.unbounded-state' is 'allow'.
+        If 'sqlstream.unbounded-state' is 'allow', there is no warning about unbounded state.
         """
         allows = self.options.text("sqlstream.unbounded-state").lower() == "allow"
         growing = () if allows else unbounded(self.optimized, is_bounded)

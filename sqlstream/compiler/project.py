@@ -54,8 +54,8 @@ def find_project(project: str | None, warehouse: str | None) -> Project:
     configuration = load_configuration(str(root))
     if warehouse is None:
         return Project(str(root), configuration.folder("warehouse"), configuration)
-    found = warehouse if "://" in warehouse else str(Path(warehouse).resolve())
-    return Project(str(root), found, configuration)
+    location = warehouse if "://" in warehouse else str(Path(warehouse).resolve())
+    return Project(str(root), location, configuration)
 
 
 def _is_project(folder: Path) -> bool:

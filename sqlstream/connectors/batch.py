@@ -77,18 +77,18 @@ class Batch:
         """Return the SELECT of the keys to delete, like `deletes`; `changes` is FROM-able SQL of `changes()`."""
         return f"SELECT {self._key} FROM {changes} GROUP BY {self._key} HAVING max({WEIGHT}) < 0"
 
-    def known(self, changes: str) -> str:
+    def updated(self, changes: str) -> str:
         """Return the SELECT of updated rows: their key also loses a row; `changes` is FROM-able SQL of `changes()`."""
-        return f"{self._added(changes)} SEMI JOIN {self._taken(changes)}"
+        return f"{self._added(changes)} SEMI JOIN {self._removed(changes)}"
 
-    def new(self, changes: str) -> str:
+    def inserted(self, changes: str) -> str:
         """Return the SELECT of inserted rows: their key loses no row; `changes` is FROM-able SQL of `changes()`."""
-        return f"{self._added(changes)} ANTI JOIN {self._taken(changes)}"
+        return f"{self._added(changes)} ANTI JOIN {self._removed(changes)}"
 
     def _added(self, changes: str) -> str:
         return f"SELECT {names(self.columns)} FROM (FROM {changes} WHERE {WEIGHT} > 0) _row"
 
-    def _taken(self, changes: str) -> str:
+    def _removed(self, changes: str) -> str:
         same = " AND ".join(f"_row.{name} IS NOT DISTINCT FROM _taken.{name}" for name in map(quote_name, self.key))
         return f"(FROM {changes} WHERE {WEIGHT} < 0) _taken ON {same}"
 

@@ -25,13 +25,13 @@ def is_within(path: str, folders: Iterable[str]) -> bool:
 
 def outside(files: Iterable[str], folders: Iterable[str]) -> str | None:
     """Return the first file, or folder of a file, that a link puts outside of `folders`; None if all files are inside."""
-    allowed, known = tuple(folders), dict[str, bool]()
+    allowed, is_inside = tuple(folders), dict[str, bool]()
     for file in files:
         folder = os.path.dirname(file)
-        if folder not in known:
-            known[folder] = is_within(os.path.realpath(folder), allowed)
+        if folder not in is_inside:
+            is_inside[folder] = is_within(os.path.realpath(folder), allowed)
         # A file that is no link is where its folder is. `folders` may also contain the file itself.
-        if (os.path.islink(file) or not known[folder]) and not is_within(os.path.realpath(file), allowed):
+        if (os.path.islink(file) or not is_inside[folder]) and not is_within(os.path.realpath(file), allowed):
             return file if os.path.islink(file) else folder
     return None
 
@@ -40,8 +40,8 @@ def check_files(table: Table, files: Iterable[str]) -> None:
     """Raise DataError if a local file of a table is outside of `table.within`, once links are resolved."""
     if not table.within:
         return
-    if (found := outside((file for file in files if not is_remote(file)), table.within)) is not None:
-        raise leads_outside(table, found)
+    if (place := outside((file for file in files if not is_remote(file)), table.within)) is not None:
+        raise leads_outside(table, place)
 
 
 def leads_outside(table: Table, place: str) -> DataError:

@@ -115,12 +115,12 @@ class Discovery(ABC):
 
     @property
     def backlog(self) -> int:
-        """How much input of the source no batch has been given, at the last `poll`, in `backlog_unit`."""
+        """How much of the input was in no batch yet at the last `poll`, counted in `backlog_unit`."""
         return self.waiting
 
     @property
     def remaining(self) -> int:
-        """How much input is left in a bounded source: 0 once all of it was handed out."""
+        """How much of a bounded source is still to be handed out: 0 at its end."""
         return self.waiting
 
     @abstractmethod

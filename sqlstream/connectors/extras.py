@@ -20,10 +20,10 @@ def imported(
     for users (by default the first module), and `asks` what needs it (by default the table's connector).
     """
     try:
-        found = [import_module(module) for module in modules]
+        loaded_modules = [import_module(module) for module in modules]
     except ImportError as error:
         asks = asks or f'the connector "{table.connector}"'
         message = f'table "{table.name}": {asks} needs {called or modules[0]}, which cannot be imported: {error}'
         hint = f"Install it: {install_command(extra)}."
         raise UsageError(message, span or table.span, hint=hint) from error
-    return found[0]
+    return loaded_modules[0]

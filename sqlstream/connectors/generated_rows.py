@@ -37,7 +37,7 @@ class RowRange:
 
 
 class RowDiscovery(Discovery):
-    """Hands out the rows 0, 1, .. to before `total` (None: without end), at most `rate` per second (None: without limit).
+    """Hands out the rows numbered [0, `total`) (None: without end), at most `rate` per second (None: without limit).
 
     After a restart it continues at the rate, and does not make up for the time in between. `base` is the time of row 0, in
     milliseconds since 1970.

@@ -67,7 +67,9 @@ class Guarantee:
 
 
 def guarantee(parts: Iterable[Guarantee]) -> str:
-    """Return the guarantee of a job from those of its ends, in a line: how often each input row counts in the output, and why.
+    """Return a job's guarantee in a line: how often each input row counts in the output, and why.
+
+    `parts` are the guarantees of its sources and of its sink.
 
     >>> guarantee([Guarantee(AT_MOST, "lines are lost", "source s"), Guarantee(EXACTLY, "rows are committed", "sink t")])
     'at most once: lines are lost (source s)'

@@ -21,11 +21,11 @@ def with_columns(statement: CreateTable, project: str, within: tuple[str, ...] =
     if statement.like is not None or any(c.type is not None and c.metadata is None for c in statement.columns):
         return statement
     table = replace(_undeclared(statement), within=within)
-    found = inferred_columns(table, project)
-    if found is None and not statement.columns:
+    source_columns = inferred_columns(table, project)
+    if source_columns is None and not statement.columns:
         raise no_columns(table)
     span = statement.name.span
-    columns = (ColumnDef(Name(c.name, span), c.type, None, False, None, span) for c in found or ())
+    columns = (ColumnDef(Name(c.name, span), c.type, None, False, None, span) for c in source_columns or ())
     return replace(statement, columns=(*columns, *statement.columns))
 
 
@@ -38,7 +38,7 @@ def without_columns(statement: CreateTable, problem: SqlStreamError) -> Table | 
 def only_named(statement: CreateTable) -> Table | None:
     """Return a table of another package's connector without columns, with a problem that says why a query cannot read it.
 
-    So queries do not import the package. Return None for a built-in connector, and for one that does not exist.
+    Thus queries do not import the package. Return None for a built-in connector, and for one that does not exist.
     """
     table = _undeclared(statement)
     if is_built_in(table.connector) or not exists(table.connector):

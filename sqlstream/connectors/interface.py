@@ -38,7 +38,7 @@ _IDENTITY = "identity"
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """What a worker knows when it reads splits: the paths of the project and the warehouse, and the time of the batch."""
+    """What a worker needs to read splits: the paths of the project and the warehouse, and the time of the batch."""
 
     project: str
     warehouse: str
@@ -49,8 +49,8 @@ class ReadContext:
 class NumberedRows:
     """The well-formed rows of a split, and their places, to name a row in a message.
 
-    `plan` has been taken; its rows have the column ROW (`internal_columns`), a number from 0. `places` takes numbers from 1
-    (ROW + 1) and returns the place of each.
+    `ReadPlan.take` has run for `plan`, whose rows have the column ROW (`internal_columns`), a number from 0. `places` maps
+    numbers from 1 (ROW + 1) to the places of the rows.
     """
 
     plan: ReadPlan
@@ -111,13 +111,13 @@ class TableSource(ABC):
 
     def split(self, values: Sequence[Any]) -> Split:
         """Return the split that `Split.to_list` encoded as `values`."""
-        found: Split = self.split_type(*values)
-        return found
+        split: Split = self.split_type(*values)
+        return split
 
     def located(self, split: Any, context: ReadContext) -> Split:
         """Return the split with the current paths of its files, as the project may have been moved."""
-        found: Split = split
-        return found
+        current: Split = split
+        return current
 
     @abstractmethod
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], context: ReadContext) -> ReadPlan:
@@ -291,7 +291,7 @@ class BatchWriter(ABC):
         """Look up which batches the table has, and finish or undo a write that a crash interrupted. Called at each start."""
 
     def committed(self, batch: int) -> None:
-        """Note that the job has committed a batch, see `Committer.committed`. Another thread than that of `write` may call it."""
+        """Note that the job has committed a batch, see `Committer.committed`. It may run in another thread than `write`."""
 
     def notices(self) -> Sequence[str]:
         """Return notices for users about what `recover` did."""

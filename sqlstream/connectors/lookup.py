@@ -71,22 +71,24 @@ class CachedLookup:
         if not self._caches:
             return self._ask(keys, span)
         names = keys.column_names
-        wanted = [tuple(row[n] for n in names) for row in keys.to_pylist()]
+        key_tuples = [tuple(row[n] for n in names) for row in keys.to_pylist()]
         now = self._clock()
-        known = {key: rows for key in wanted if (rows := self._remembered(key, now)) is not None}
-        lacking = pa.array([key not in known for key in wanted])
-        found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        if len(known) < len(wanted) or self._schema is None:
+        cached_rows = {key: rows for key in key_tuples if (rows := self._remembered(key, now)) is not None}
+        lacking = pa.array([key not in cached_rows for key in key_tuples])
+        fetched_rows: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        if len(cached_rows) < len(key_tuples) or self._schema is None:
             answer = self._ask(keys.filter(lacking), span)
             self._schema = answer.schema
-            found = {key: [] for key in wanted if key not in known}
+            fetched_rows = {key: [] for key in key_tuples if key not in cached_rows}
             for row in answer.to_pylist():
                 key = tuple(row[n] for n in names)
-                if key in found:
-                    found[key].append(row)
-            for key, rows in found.items():
+                if key in fetched_rows:
+                    fetched_rows[key].append(row)
+            for key, rows in fetched_rows.items():
                 self._remember(key, rows, now)
-        rows = [row for given in (known, found) for several in given.values() for row in several]
+        rows = [
+            row for rows_by_key in (cached_rows, fetched_rows) for several in rows_by_key.values() for row in several
+        ]
         return pa.Table.from_pylist(rows, schema=self._schema)
 
     def _remembered(self, key: tuple[Any, ...], now: float) -> list[dict[str, Any]] | None:
@@ -146,10 +148,10 @@ _lookups: OrderedDict[tuple[object, ...], CachedLookup] = OrderedDict()
 
 def open_lookup(table: Table, keys: Sequence[str], *, warehouse: str, project: str) -> CachedLookup:
     """Return the lookup of a table by the columns `keys`. A process shares one, with its cache, for each table and keys."""
-    known = (os.getpid(), warehouse, project, table.name, table.definition, table.implementation, tuple(keys))
-    if known not in _lookups:
-        _lookups[known] = CachedLookup(table, lookup_of(table).function(warehouse=warehouse, project=project))
+    cache_key = (os.getpid(), warehouse, project, table.name, table.definition, table.implementation, tuple(keys))
+    if cache_key not in _lookups:
+        _lookups[cache_key] = CachedLookup(table, lookup_of(table).function(warehouse=warehouse, project=project))
         while len(_lookups) > _KEPT:
             _lookups.popitem(last=False)
-    _lookups.move_to_end(known)
-    return _lookups[known]
+    _lookups.move_to_end(cache_key)
+    return _lookups[cache_key]

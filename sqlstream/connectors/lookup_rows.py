@@ -31,9 +31,9 @@ def chosen(table: Table, rows: str, keys: pa.Table) -> str:
         f"CAST(_own.{quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in lookup_columns(table)
     )
     types = {c.name: c.type for c in table.physical}
-    wanted = ", ".join(f"CAST({quote_name(n)} AS {types[n]}) AS {quote_name(n)}" for n in keys.column_names)
+    key_items = ", ".join(f"CAST({quote_name(n)} AS {types[n]}) AS {quote_name(n)}" for n in keys.column_names)
     same = " AND ".join(f"_row.{quote_name(n)} = _key.{quote_name(n)}" for n in keys.column_names)
-    return f"SELECT * FROM (SELECT {items} FROM {rows} AS _own) _row SEMI JOIN (SELECT {wanted} FROM {KEYS}) _key ON {same}"
+    return f"SELECT * FROM (SELECT {items} FROM {rows} AS _own) _row SEMI JOIN (SELECT {key_items} FROM {KEYS}) _key ON {same}"
 
 
 def typed_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -20,19 +20,19 @@ def reference() -> Mapping[str, str]:
     The names are `connectors`, `options of NAME` and `metadata of NAME` for connectors that have some, `options of warehouse
     tables`, `options of tables that are read`, `options of lookup tables`, `formats`, `options of format NAME`, and `guarantees`.
     """
-    found = {"connectors": connectors()}
+    tables = {"connectors": connectors()}
     for connector in map(named, built_in()):
         if own := _own_options(connector):
-            found[f"options of {connector.name}"] = _options(own)
+            tables[f"options of {connector.name}"] = _options(own)
         if connector.metadata:
-            found[f"metadata of {connector.name}"] = _metadata(connector)
-    found["options of warehouse tables"] = _options(named(WAREHOUSE).options)
-    found["options of tables that are read"] = _options(SCAN_OPTIONS)
-    found["options of lookup tables"] = _options(lookup.OPTIONS)
-    found["formats"] = formats()
-    found |= {f"options of format {name}": _options(form.options) for name, form in FORMATS.items()}
-    found["guarantees"] = guarantees()
-    return found
+            tables[f"metadata of {connector.name}"] = _metadata(connector)
+    tables["options of warehouse tables"] = _options(named(WAREHOUSE).options)
+    tables["options of tables that are read"] = _options(SCAN_OPTIONS)
+    tables["options of lookup tables"] = _options(lookup.OPTIONS)
+    tables["formats"] = formats()
+    tables |= {f"options of format {name}": _options(form.options) for name, form in FORMATS.items()}
+    tables["guarantees"] = guarantees()
+    return tables
 
 
 def connectors() -> str:

@@ -104,10 +104,10 @@ def check_required(table: Table, options: Iterable[TableOption]) -> None:
             raise BindError(f'table "{table.name}" needs the option "{option.name}"', table.span, hint=hint)
 
 
-def no_such_option(table: Table, name: str, known: Iterable[str], of: str) -> BindError:
+def no_such_option(table: Table, name: str, names: Iterable[str], of: str) -> BindError:
     """Return the error for an unknown option; `of` is the connector or format in words, such as `format "csv"`."""
     message = f'table "{table.name}": option "{name}" does not exist for {of}'
-    return BindError(message, table.option_span(name), hint=missing("option", name, known))
+    return BindError(message, table.option_span(name), hint=missing("option", name, names))
 
 
 def check_value(table: Table, option: TableOption, value: str) -> None:

@@ -16,7 +16,7 @@ WRONG = internal("wrong")
 # The column of a value: the text or bytes of one row, encoded in a format.
 VALUE = internal("value")
 # The table of all rows of a plan after `take`.
-_TAKEN = internal("taken")
+_STORED = internal("taken")
 
 
 class Rejected(NamedTuple):
@@ -39,8 +39,8 @@ class ReadPlan:
     be malformed). Rows that DuckDB's CSV reader cannot even parse are in neither; once a connection has run `sql` or `marked`,
     they are in its tables `rejects`, pairs of names (rejects table, scans table).
 
-    With `keep`, the rows should be stored if they are needed twice: reading text again costs more, a column of Parquet less.
-    `lost` counts rows that the source no longer has, where the table's options allow to go on without them. `streams` are the
+    With `keep`, rows that are needed twice should be stored, as it costs more to parse text again; Parquet is read again. `lost`
+    counts rows that the source no longer has, if the table's options allow the job to continue without them. `streams` are the
     relations that the plan has registered in the connection, by name; another connection must register them, too.
     """
 
@@ -72,38 +72,38 @@ class ReadPlan:
     def rejected(self, con: duckdb.DuckDBPyConnection) -> list[Rejected]:
         """Return the rows that DuckDB's CSV reader has rejected, in the order of files and lines."""
         # One malformed row may be rejected for several reasons, and several times when the SQL is run again.
-        said = ("error_type", "column_name", "error_message")
-        items = ", ".join(f"arg_min(coalesce({name}::VARCHAR, ''), column_idx)" for name in said)
-        found = []
+        error_columns = ("error_type", "column_name", "error_message")
+        items = ", ".join(f"arg_min(coalesce({name}::VARCHAR, ''), column_idx)" for name in error_columns)
+        rejected_rows = []
         for rejects, scans in self.rejects:
             rows = con.execute(
                 f"SELECT file_path, line, coalesce(any_value(csv_line), ''), {items}"
                 f" FROM {rejects} JOIN {scans} USING (scan_id, file_id) GROUP BY file_path, line"
             ).fetchall()
-            found += [Rejected(*row) for row in rows]
-        return sorted(found)
+            rejected_rows += [Rejected(*row) for row in rows]
+        return sorted(rejected_rows)
 
     def take(self, con: duckdb.DuckDBPyConnection) -> None:
         """Store the rows of `marked` in a temporary table of the connection, if there is `marked`.
 
-        `taken`, `skipped` and `marked_rows` need it.
+        `well_formed`, `skipped` and `marked_rows` need it.
         """
         if self.marked is not None:
             # All columns: in a column that the query does not read, DuckDB would not notice a malformed value.
-            con.execute(f"CREATE OR REPLACE TEMP TABLE {_TAKEN} AS {self.marked}")
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {_STORED} AS {self.marked}")
 
     @property
-    def taken(self) -> str:
+    def well_formed(self) -> str:
         """The well-formed rows as FROM-able SQL, after `take`."""
         if self.marked is None:
             return self.relation
-        return f"(SELECT * EXCLUDE ({WRONG}) FROM {_TAKEN} WHERE {WRONG} IS NULL)"
+        return f"(SELECT * EXCLUDE ({WRONG}) FROM {_STORED} WHERE {WRONG} IS NULL)"
 
     def skipped(self, con: duckdb.DuckDBPyConnection) -> int:
         """Return the number of malformed rows, marked or rejected, after `take`."""
         if self.marked is None:
             return 0
-        [(count,)] = con.execute(f"SELECT count(*) FROM {_TAKEN} WHERE {WRONG} IS NOT NULL").fetchall()
+        [(count,)] = con.execute(f"SELECT count(*) FROM {_STORED} WHERE {WRONG} IS NOT NULL").fetchall()
         return int(count) + len(self.rejected(con))
 
     def marked_rows(self, con: duckdb.DuckDBPyConnection, item: str) -> list[tuple[Any, str]]:
@@ -111,11 +111,11 @@ class ReadPlan:
 
         There must be `marked`. Rows that DuckDB's CSV reader rejected are not included.
         """
-        return con.execute(f"SELECT {item}, {WRONG} FROM {_TAKEN} WHERE {WRONG} IS NOT NULL ORDER BY 1").fetchall()
+        return con.execute(f"SELECT {item}, {WRONG} FROM {_STORED} WHERE {WRONG} IS NOT NULL ORDER BY 1").fetchall()
 
     def forget(self, con: duckdb.DuckDBPyConnection) -> None:
         """Drop the plan's tables and streams from the connection."""
-        for table in (_TAKEN, *(name for pair in self.rejects for name in pair)):
+        for table in (_STORED, *(name for pair in self.rejects for name in pair)):
             con.execute(f"DROP TABLE IF EXISTS {table}")
         for name in self.streams:
             con.unregister(name)

@@ -88,14 +88,14 @@ def named(name: str) -> Connector:
     """
     if (own := _BUILT_IN.get(name) or _INTERNAL.get(name)) is not None:
         module, _, kind = own.partition(":")
-        found: Connector = getattr(import_module(f"sqlstream.connectors.{module}"), kind)()
-        return found
+        connector: Connector = getattr(import_module(f"sqlstream.connectors.{module}"), kind)()
+        return connector
     return _loaded(installed()[name])
 
 
 def _loaded(entry: EntryPoint) -> Connector:
     package = entry.dist.name if entry.dist is not None else entry.module
-    said = f'connector "{entry.name}" of package "{package}"'
+    label = f'connector "{entry.name}" of package "{package}"'
     try:
         kind = entry.load()
     except SqlStreamError:
@@ -105,10 +105,10 @@ def _loaded(entry: EntryPoint) -> Connector:
         hint = f"Repair or update the package: pip install --upgrade {package}."
         if isinstance(error, ModuleNotFoundError) and error.name and error.name != entry.module:
             hint = f"Install it: pip install {error.name.partition('.')[0]} (its package may have another name)."
-        raise UnavailableConnector(f"{said} cannot be imported", detail=reason, hint=hint) from error
+        raise UnavailableConnector(f"{label} cannot be imported", detail=reason, hint=hint) from error
     if not (isinstance(kind, type) and issubclass(kind, Connector)):
         hint = f"Its entry point names {entry.value}: that must be a class derived from sqlstream.connectors.interface.Connector."
-        raise UnavailableConnector(f"{said} is none", hint=hint)
+        raise UnavailableConnector(f"{label} is none", hint=hint)
     return kind()
 
 
@@ -147,20 +147,20 @@ def connector_of(table: Table) -> Connector:
 
 def source_of(table: Table) -> TableSource:
     """Return a table as a source. `check_source` must have accepted it."""
-    found = connector_of(table).source(table)
-    assert found is not None, table.connector
-    return found
+    source = connector_of(table).source(table)
+    assert source is not None, table.connector
+    return source
 
 
 def sink_of(table: Table) -> TableSink:
     """Return a table as a sink. `check_sink` must have accepted it."""
-    found = connector_of(table).sink(table)
-    assert found is not None, table.connector
-    return found
+    sink = connector_of(table).sink(table)
+    assert sink is not None, table.connector
+    return sink
 
 
 def lookup_of(table: Table) -> TableLookup:
     """Return a table as a lookup table. `check_lookup` must have accepted it."""
-    found = connector_of(table).lookup(table)
-    assert found is not None, table.connector
-    return found
+    lookup = connector_of(table).lookup(table)
+    assert lookup is not None, table.connector
+    return lookup

@@ -95,8 +95,8 @@ def _check_options(table: Table, connector: Connector) -> None:
         _check_warehouse_options(table, by_name(options_of(connector)))
         return
     of = f'connector "{connector.name}"'
-    known = by_name([CONNECTOR, *options_of(connector), *connector.own_options(table)])
-    every = {**known, **by_name(o for name in connector.formats for o in _format_options(connector, name))}
+    options = by_name([CONNECTOR, *options_of(connector), *connector.own_options(table)])
+    every = {**options, **by_name(o for name in connector.formats for o in _format_options(connector, name))}
     try:
         check_required(table, options_of(connector))
     except BindError:
@@ -106,13 +106,13 @@ def _check_options(table: Table, connector: Connector) -> None:
                 raise no_such_option(table, name, sorted(every), of) from None
         raise
     if connector.formats and "format" in table.options:
-        known = {**known, **by_name(_format_options(connector, _format(table, connector)))}
+        options = {**options, **by_name(_format_options(connector, _format(table, connector)))}
         of = f'format "{table.options["format"].lower()}"'
     for name, value in table.options.items():
-        if name in known:
-            check_value(table, known[name], value)
+        if name in options:
+            check_value(table, options[name], value)
         elif not connector.any_options:
-            raise no_such_option(table, name, known, of)
+            raise no_such_option(table, name, options, of)
 
 
 def _format_options(connector: Connector, name: str) -> Sequence[TableOption]:
@@ -134,18 +134,18 @@ def _format(table: Table, connector: Connector) -> str:
     return name
 
 
-def _check_warehouse_options(table: Table, known: Mapping[str, TableOption]) -> None:
+def _check_warehouse_options(table: Table, options: Mapping[str, TableOption]) -> None:
     if typed := nearest("connector", list(table.options)):
         message = f'table "{table.name}": option "{typed}" does not exist'
         raise BindError(message, table.option_span(typed), hint='did you mean "connector"?')
     for name, value in table.options.items():
-        if name not in known:
+        if name not in options:
             raise BindError(
                 f'table "{table.name}": option "{name}" needs a connector',
                 table.option_span(name),
                 hint=f"existing connectors: {', '.join(names())}; a table without one is kept in the warehouse",
             )
-        check_value(table, known[name], value)
+        check_value(table, options[name], value)
 
 
 def inferred_columns(table: Table, project: str) -> Sequence[Column] | None:
@@ -163,8 +163,8 @@ def may_infer(table: Table) -> bool:
 
 def no_columns(table: Table) -> BindError:
     """Return the error for a table that declares no columns, and whose connector cannot infer them."""
-    known = " and for ".join(c.infers for c in map(connector_named, built_in()) if c.infers)
-    hint = f"Declare them; they are inferred for {known} only."
+    kinds = " and for ".join(c.infers for c in map(connector_named, built_in()) if c.infers)
+    hint = f"Declare them; they are inferred for {kinds} only."
     return BindError(f'table "{table.name}" has no columns', table.span, hint=hint)
 
 
@@ -184,8 +184,8 @@ def is_bounded(table: Table) -> bool:
 def usable(table: Table) -> Table:
     """Return a declared table as its connector prepares it.
 
-    An error of the connector becomes the table's `problem`, so that only statements that use the table fail. It depends on the
-    machine, also where it is about an option: on the packages, libraries, Python classes and certificates that are there.
+    An error of the connector becomes the table's `problem`, so that only statements that use the table fail. The error depends on
+    the machine, even if it is about an option: on the packages, libraries, Python classes and certificates that are there.
     """
     try:
         return connector_of(table).prepare(table)
@@ -291,7 +291,7 @@ def source_guarantee(table: Table) -> Guarantee:
 
 def guarantee(sources: Sequence[Table], sink: Table) -> str:
     """Return the guarantee of a job end to end, in a line, see `guarantees.guarantee`."""
-    found = connector_of(sink).sink(sink)
-    assert found is not None, sink.connector
-    end = Guarantee(found.delivery.times, found.delivery_reason, f"sink {sink.name}")
+    table_sink = connector_of(sink).sink(sink)
+    assert table_sink is not None, sink.connector
+    end = Guarantee(table_sink.delivery.times, table_sink.delivery_reason, f"sink {sink.name}")
     return line([*map(source_guarantee, sources), end])

@@ -46,10 +46,10 @@ def answer(call: bytes) -> bytes:
     return pickle.dumps((None, error))
 
 
-def answers(given: Sequence[bytes]) -> list[Any]:
+def answers(replies: Sequence[bytes]) -> list[Any]:
     """Return the results in replies of `answer`. Raises the error of the first call that failed."""
-    found = [pickle.loads(one) for one in given]
-    for _, error in found:
+    outcomes = [pickle.loads(one) for one in replies]
+    for _, error in outcomes:
         if error is not None:
             raise error
-    return [value for value, _ in found]
+    return [value for value, _ in outcomes]

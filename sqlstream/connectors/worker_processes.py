@@ -44,7 +44,7 @@ class WorkerProcesses:
         self._modules = modules
         self._launcher: subprocess.Popen[bytes] | None = None
         self._sockets: list[socket.socket] = []
-        self._said: IO[bytes] | None = None
+        self._output: IO[bytes] | None = None
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Run calls in parallel, see `Workers.run`. Raises JobError if processes keep dying."""
@@ -55,29 +55,29 @@ class WorkerProcesses:
             if not self._sockets:
                 self._launch(len(calls))
             try:
-                given = self._exchange(requests)
+                replies = self._exchange(requests)
             except OSError as error:
-                told = self._last_words()
+                last_line = self._last_words()
                 self.close()
                 if attempt == _ATTEMPTS - 1:
-                    raise JobError(f"a process that writes rows has ended: {error}", detail=told) from error
+                    raise JobError(f"a process that writes rows has ended: {error}", detail=last_line) from error
             except BaseException:
                 # Their late replies would be taken for those of other calls.
                 self.close()
                 raise
             else:
-                return answers(given)
+                return answers(replies)
         return []
 
     def _launch(self, count: int) -> None:
         pairs = [socket.socketpair() for _ in range(count)]
         ends = [theirs.fileno() for _, theirs in pairs]
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115
         self._launcher = subprocess.Popen(
             [sys.executable, "-m", MODULE, ",".join(map(str, ends)), *self._modules],
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._said,
+            stdout=self._output,
+            stderr=self._output,
             pass_fds=ends,
             # It imports from the same places as this process. Ctrl-C is for this process only.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -94,9 +94,9 @@ class WorkerProcesses:
 
     def _last_words(self) -> str | None:
         """Return the last line that the processes wrote to their output, which may say why one of them died."""
-        assert self._said is not None
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        assert self._output is not None
+        self._output.seek(0)
+        lines = self._output.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else None
 
     def close(self) -> None:
@@ -106,9 +106,9 @@ class WorkerProcesses:
         if self._launcher is not None:
             self._launcher.wait()
             self._launcher = None
-        if self._said is not None:
-            self._said.close()
-            self._said = None
+        if self._output is not None:
+            self._output.close()
+            self._output = None
 
 
 def send(to: socket.socket, message: bytes) -> None:

@@ -38,7 +38,8 @@ def variables(time: ProcessingTime, watermark: EventTime | None) -> Mapping[str,
 def view_variables(time: ProcessingTime | None, watermark: EventTime | None) -> Mapping[str, str]:
     """Return the variables that the SQL of a state view reads, with their values as SQL.
 
-    These are those of `variables`, with NULL if `time` is None, and `_reached`, the watermark as a BIGINT (see `reached`).
+    They are NOW_VARIABLE and WATERMARK_VARIABLE as in `variables`, where a `time` of None is NULL, and `_reached`, the watermark
+    as a BIGINT (see `reached`).
     """
     values = dict(variables(time or ProcessingTime(0), watermark))
     if time is None:
@@ -48,7 +49,7 @@ def view_variables(time: ProcessingTime | None, watermark: EventTime | None) -> 
 
 
 def macro(schema: str, time: ProcessingTime | None, watermark: EventTime | None) -> str:
-    """Return the statement that gives a schema, the SQL `schema`, its own clock: a macro with the name `getvariable`.
+    """Return the statement that gives a schema its own clock: a macro with the name `getvariable`. `schema` is SQL.
 
     DuckDB resolves the names of a view in the view's schema, where the macro hides the function of that name. So views read the
     same variables as operators do, and views of different versions, in different schemas, have different clocks.

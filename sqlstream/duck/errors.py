@@ -70,8 +70,8 @@ def missing_table(name: str, span: Span | None, relations: Iterable[str], others
 
 def damage(text: str) -> str | None:
     """Return why a file is damaged, from the text of an error that a reader of sqlstream has raised; None for other errors."""
-    found = _DAMAGED_FILE.search(text.strip())
-    return found["why"] if found else None
+    match = _DAMAGED_FILE.search(text.strip())
+    return match["why"] if match else None
 
 
 def translate(
@@ -81,15 +81,15 @@ def translate(
     others: Mapping[str, str] = MappingProxyType({}),
     columns: Sequence[str] = (),
 ) -> QueryError:
-    """Return the error to raise for an error of DuckDB, with a place in the text `source` if DuckDB names one.
+    """Translate an error of DuckDB into the error to raise, with a place in the text `source` if DuckDB names one.
 
-    `relations` and `others` are those of `missing_table`, `columns` the columns of the relations that the query names, for hints.
+    `relations` and `others` are as for `missing_table`; `columns` are those of the relations in the query, for hints.
     """
     source = source if isinstance(source, SourceText) else SourceText("query", source)
     text = str(error)
     span = _span(text, source)
     text = _KIND.sub("", _INTERNAL.sub("", _PLACE.sub("", text))).strip()
-    candidates = [c.strip(' "?') for found in _CANDIDATES.findall(text) for c in found.split(",")]
+    candidates = [c.strip(' "?') for line in _CANDIDATES.findall(text) for c in line.split(",")]
     if match := _MISSING_RELATION.search(text):
         if span and (written := _NAME.match(span.text)):
             # DuckDB marks the name and its alias.
@@ -162,11 +162,13 @@ def _of_csv(text: str, path: str) -> QueryError:
     if row is None:
         detail = "Its lines end in several ways, or a quote is wrong."
         return QueryError(f'file "{path}" cannot be read as CSV', detail=detail)
-    found = next((said.format(match[1]) for pattern, said in _CSV_FAULTS if (match := pattern.search(text))), None)
+    fault = next(
+        (template.format(match[1]) for pattern, template in _CSV_FAULTS if (match := pattern.search(text))), None
+    )
     if fields := _CSV_FIELDS.search(text):
         # DuckDB stops counting at the first field too many.
-        found = f"The row has {'more' if int(fields[2]) > int(fields[1]) else 'fewer'} than {fields[1]} fields."
-    return QueryError(f'row {row[1]} of file "{path}" is malformed', detail=found, hint=_LEAVE_OUT)
+        fault = f"The row has {'more' if int(fields[2]) > int(fields[1]) else 'fewer'} than {fields[1]} fields."
+    return QueryError(f'row {row[1]} of file "{path}" is malformed', detail=fault, hint=_LEAVE_OUT)
 
 
 def _column_hint(name: str, candidates: Sequence[str], columns: Sequence[str]) -> str | None:
@@ -184,7 +186,7 @@ def _column_hint(name: str, candidates: Sequence[str], columns: Sequence[str]) -
 
 
 def of_duckdb(error: duckdb.Error | OSError) -> duckdb.Error | None:
-    """Return an error as one of DuckDB, None if it is an error of files or servers.
+    """Return an error as a duckdb.Error; None if it is an error of files or servers.
 
     While rows are fetched in batches, Arrow raises DuckDB's errors as OSError without an errno.
     """
@@ -207,11 +209,11 @@ def _span(text: str, source: SourceText) -> Span | None:
     if not match:
         return None
     line = source.line(int(match["line"]))
-    left = match["carets"].index("^") - len(match["label"])
-    start = _index(match["text"], left)
-    marked = match["text"][start : _index(match["text"], left + match["carets"].count("^"))]
+    column = match["carets"].index("^") - len(match["label"])
+    start = _index(match["text"], column)
+    marked = match["text"][start : _index(match["text"], column + match["carets"].count("^"))]
     if match["text"].startswith("..."):
-        # The line is cut off at the left: the position of the rest in the whole line tells by how much.
+        # The line is cut off at the left: the position of the rest in the whole line says by how much.
         start += max(line.find(match["text"].strip(".")) - 3, 0)
     places = [m.start() for m in re.finditer(re.escape(marked), line)] if marked else []
     if not places:

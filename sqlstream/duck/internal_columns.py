@@ -1,4 +1,4 @@
-"""Internal columns of rows beside those of the user: the kind of change, the place in a file, the partition."""
+"""Internal columns beside the columns of the user: the kind of change, the place in a file, the partition."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def last_of_keys(keys: Iterable[str], changes: str) -> str:
     return f"SELECT * FROM {changes} QUALIFY row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order}) = 1"
 
 
-# The columns that a state view has after those of the result: when the last row of the key arrived, and when the key expires.
+# Columns of a state view, after the columns of the result: when the last row of the key arrived, and when the key expires.
 UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"

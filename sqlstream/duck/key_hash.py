@@ -189,18 +189,18 @@ def _digits(type: DuckDBPyType) -> tuple[int, int]:
 def duckdb_agrees() -> bool:
     """Return whether DuckDB's `hash` is the hash of this module."""
     with databases.passing() as con:
-        given = con.execute(f"SELECT {', '.join(f'hash({values})' for values in _PROBES)}").fetchone()
-    return given == tuple(_PROBES.values())
+        hashes = con.execute(f"SELECT {', '.join(f'hash({values})' for values in _PROBES)}").fetchone()
+    return hashes == tuple(_PROBES.values())
 
 
 # The names of the functions that compute the hash if DuckDB does not, by the kind of their argument.
-_TAKEN = {id: f"_hash_{id.replace(' ', '_')}" for id in sorted(_AS_THEY_ARE)}
+_HASH_FUNCTIONS = {id: f"_hash_{id.replace(' ', '_')}" for id in sorted(_AS_THEY_ARE)}
 
 
 def _own_hash(sql: str, kind: str) -> str:
     if kind == "decimal":
         sql, kind = f"CAST(replace(CAST({sql} AS VARCHAR), '.', '') AS BIGINT)", "bigint"
-    return f"{_TAKEN[kind]}({sql})"
+    return f"{_HASH_FUNCTIONS[kind]}({sql})"
 
 
 def bucket_of(values: Sequence[int | str | None], buckets: int) -> int:
@@ -221,10 +221,10 @@ def _hash_of(value: int | str | None) -> int:
     if isinstance(value, int):
         return _mixed_number(value & _LAST)
     data = value.encode()
-    found = int(_SEED) ^ len(data) * int(_LENGTH) & _LAST
+    text_hash = int(_SEED) ^ len(data) * int(_LENGTH) & _LAST
     for start in range(0, len(data), 8):
-        found = (found ^ int.from_bytes(data[start : start + 8], "little")) * _PRIME & _LAST
-    return _mixed_number(found)
+        text_hash = (text_hash ^ int.from_bytes(data[start : start + 8], "little")) * _PRIME & _LAST
+    return _mixed_number(text_hash)
 
 
 def _mixed_number(x: int) -> int:
@@ -237,7 +237,7 @@ def register(con: duckdb.DuckDBPyConnection) -> None:
     """Register the functions that the SQL of `key_hash` calls, if DuckDB's `hash` returns other values."""
     if duckdb_agrees():
         return
-    for id, name in _TAKEN.items():
+    for id, name in _HASH_FUNCTIONS.items():
         _create(con, name, _hashes, [DuckDBPyType(id)])
     _create(con, "_hash_both", _both, [UBIGINT, UBIGINT])
 
@@ -252,14 +252,14 @@ def _create(
 def _hashes(values: pa.ChunkedArray) -> pa.Array:
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        found = _texts(array.cast(pa.large_binary()))
+        hashes = _texts(array.cast(pa.large_binary()))
     elif pa.types.is_floating(array.type):
-        found = _mixed(_bits(array.fill_null(0.0).to_numpy(zero_copy_only=False)))
+        hashes = _mixed(_bits(array.fill_null(0.0).to_numpy(zero_copy_only=False)))
     else:
         width = array.type.bit_width
         numbers = array.view(pa.uint32() if width == 32 else pa.uint64())
-        found = _mixed(numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64))
-    return pa.array(np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, found))
+        hashes = _mixed(numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64))
+    return pa.array(np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, hashes))
 
 
 def _both(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.Array:
@@ -285,11 +285,11 @@ def _texts(array: pa.LargeBinaryArray) -> Hashes:
     starts, lengths = ends[:-1], np.diff(ends)
     # The last block of a text may extend up to seven bytes past its end.
     data = np.frombuffer(bytes(content or b"") + bytes(8), np.uint8)
-    found = _SEED ^ (lengths.astype(np.uint64) * _LENGTH)
+    hashes = _SEED ^ (lengths.astype(np.uint64) * _LENGTH)
     for block in range(-(-int(lengths.max(initial=0)) // 8)):
-        left = lengths - 8 * block
-        [rows] = np.nonzero(left > 0)
+        remaining = lengths - 8 * block
+        [rows] = np.nonzero(remaining > 0)
         read = data[(starts[rows] + 8 * block)[:, None] + np.arange(8)]
-        read[np.arange(8) >= left[rows][:, None]] = 0
-        found[rows] = (found[rows] ^ read.view("<u8")[:, 0]) * _P
-    return _mixed(found)
+        read[np.arange(8) >= remaining[rows][:, None]] = 0
+        hashes[rows] = (hashes[rows] ^ read.view("<u8")[:, 0]) * _P
+    return _mixed(hashes)

@@ -10,7 +10,7 @@ GREATEST = "The greatest DOUBLE is about 1.8e308. Infinity is CAST('Infinity' AS
 
 
 def is_too_large(number: str) -> bool:
-    """Whether DuckDB would read a number as infinity.
+    """Return whether DuckDB would read a number as infinity.
 
     >>> is_too_large("1e400"), is_too_large("1e308"), is_too_large("9" * 400 + ".0"), is_too_large("9" * 400)
     (True, False, True, False)

@@ -1,7 +1,7 @@
 """Lets DuckDB read files of object stores through fsspec: DuckDB's own way is an extension that must be downloaded.
 
 Each store that this process has opened has its own scheme, `sqlstream-..://`, so that two stores with buckets of the same name
-are told apart. Paths are literal: nothing in them is a pattern.
+differ. Paths are literal: nothing in them is a pattern.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def serve(scheme: str, prefix: str, opener: Opener) -> None:
     _openers[scheme] = prefix, opener
 
 
-def register(con: duckdb.DuckDBPyConnection, known: set[str]) -> None:
-    """Register all stores of this process with a database; `known` are the schemes that it has, to which new ones are added."""
-    for scheme in _openers.keys() - known:
+def register(con: duckdb.DuckDBPyConnection, schemes: set[str]) -> None:
+    """Register all stores of this process with a database. `schemes` are the registered ones; new ones are added to the set."""
+    for scheme in _openers.keys() - schemes:
         con.register_filesystem(_reader(scheme))
-        known.add(scheme)
+        schemes.add(scheme)
 
 
 class SharedFile:

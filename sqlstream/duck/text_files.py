@@ -31,23 +31,26 @@ def _literal(path: str) -> str:
 
 
 def malformed_line(path: str) -> tuple[int, str]:
-    """Return the number, from 1 on, of the first line of a file that is not a JSON object, and a sentence that quotes it."""
+    """Return the number (from 1) of the first line of a file that is not a JSON object, and a sentence that quotes the line."""
     count = first_wrong_line(duckdb_paths([path]))
     [(line, content)] = nth_lines(path, [count]).values() or [(0, "")]
     return line, f"{NO_OBJECT}: {shorten(content)}"
 
 
 def nth_lines(path: str, counts: Iterable[int]) -> dict[int, tuple[int, str]]:
-    """Return the number, from 1 on, and the content of the nth non-empty lines of a file, by n, for all n in `counts`."""
-    wanted, found, count = set(counts), dict[int, tuple[int, str]](), 0
+    """Return line numbers (from 1) and contents of some non-empty lines of a file, by their position among the non-empty ones.
+
+    `counts` are these positions, from 1. The result has none that is beyond the end of the file.
+    """
+    targets, lines, count = set(counts), dict[int, tuple[int, str]](), 0
     for number, line in enumerate(lines_of(path), 1):
         text = line.strip()
         count += bool(text)
-        if text and count in wanted:
-            found[count] = number, text.decode("utf-8-sig", errors="replace")
-            if len(found) == len(wanted):
+        if text and count in targets:
+            lines[count] = number, text.decode("utf-8-sig", errors="replace")
+            if len(lines) == len(targets):
                 break
-    return found
+    return lines
 
 
 def sentence(text: str) -> str:
@@ -83,7 +86,7 @@ _CHUNK = 1 << 20
 
 
 def lines_of(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file, decompressed by its extension, with their ends; of a line over LIMIT only the beginning."""
+    """Yield the lines of a file with their ends, decompressed by its extension. Lines of LIMIT bytes or more are cut off."""
     line = bytearray()
     with pa.input_stream(path, compression="detect") as stream:
         while chunk := stream.read(_CHUNK):

@@ -1,4 +1,4 @@
-"""The encoding in which values travel and are stored in Parquet: types that Parquet lacks are texts."""
+"""The encoding in which values travel and are stored in Parquet: values of types that Parquet lacks become text."""
 
 from __future__ import annotations
 
@@ -139,14 +139,14 @@ def _carries(type: DuckDBPyType, arrow: pa.DataType) -> bool:
     parts = [part for _, part in _parts(type)]
     match type.id:
         case "struct":
-            found = [field.type for field in arrow]
+            arrow_parts = [field.type for field in arrow]
         case "map":
-            found = [arrow.key_type, arrow.item_type]
+            arrow_parts = [arrow.key_type, arrow.item_type]
         case "list" | "array":
-            found = [arrow.value_type]
+            arrow_parts = [arrow.value_type]
         case _:
             return True
-    return all(_carries(part, arrow) for part, arrow in zip(parts, found, strict=True))
+    return all(_carries(part, arrow) for part, arrow in zip(parts, arrow_parts, strict=True))
 
 
 def time_literal(time: EventTime, type: str) -> str:

@@ -1,4 +1,4 @@
-"""Python functions in SQL: what `@udf`, `@udtf`, `@udaf` and `@process` make of them, and how they get into DuckDB."""
+"""Python functions in SQL: `@udf`, `@udtf`, `@udaf` and `@process` declare them, and DuckDB or an operator calls them."""
 
 from sqlstream.functions.declare import declare
 from sqlstream.functions.decorators import udf, udtf

@@ -1,4 +1,4 @@
-"""Conversion of values between Arrow and Python, per DuckDB type: the arguments of functions, and a strict check of results.
+"""Converts values between Arrow and Python by DuckDB type: arguments of functions, and results, whose types are checked.
 
 A codec is plain data, because it travels with its function to worker processes.
 """
@@ -35,7 +35,7 @@ class Codec(Protocol):
         """Whether the user's function takes Arrow's Python objects as they are, without `decode`."""
 
     def exact(self, values: list[Any]) -> bool:
-        """Return True if none of these values needs `encode`."""
+        """Return whether `pa.array` takes all of these values as they are, without `encode`."""
 
     def decode(self, value: Any) -> Any:
         """Return the object for the user's function from Arrow's Python object; None stays None."""
@@ -97,15 +97,15 @@ class Enumeration:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list, or an array of `size` elements; `made` is tuple for hints such as tuple[int, ...]."""
+    """A list, or an array of `size` elements; `sequence_type` is tuple for hints such as tuple[int, ...]."""
 
     item: Codec
     size: int | None = None
-    made: type[list[Any]] | type[tuple[Any, ...]] = list
+    sequence_type: type[list[Any]] | type[tuple[Any, ...]] = list
 
     @property
     def plain(self) -> bool:
-        return self.item.plain and self.made is list
+        return self.item.plain and self.sequence_type is list
 
     @property
     def arrow(self) -> pa.DataType:
@@ -115,7 +115,7 @@ class ListOf:
         return False
 
     def decode(self, value: Any) -> Any:
-        return value if value is None or self.plain else self.made([self.item.decode(v) for v in value])
+        return value if value is None or self.plain else self.sequence_type([self.item.decode(v) for v in value])
 
     def encode(self, value: Any) -> Any:
         if value is None:
@@ -181,11 +181,11 @@ class StructOf:
     """Instances of a dataclass or NamedTuple, or dicts when there is none."""
 
     fields: tuple[tuple[str, Codec], ...]
-    made: Callable[..., Any] | None = None
+    record_class: Callable[..., Any] | None = None
 
     @property
     def plain(self) -> bool:
-        return self.made is None and all(codec.plain for _, codec in self.fields)
+        return self.record_class is None and all(codec.plain for _, codec in self.fields)
 
     @property
     def arrow(self) -> pa.DataType:
@@ -193,19 +193,19 @@ class StructOf:
 
     @property
     def positional(self) -> tuple[str, ...] | None:
-        """The fields in the order of the class's constructor; None if it takes others, or there is no class."""
+        """The fields in the order of the class's constructor; None without a class, or if it does not take them by position."""
         names = [name for name, _ in self.fields]
-        if isinstance(self.made, type) and dataclasses.is_dataclass(self.made):
-            given = [f for f in dataclasses.fields(self.made) if f.init]
-            is_known = not any(f.kw_only for f in given) and {f.name for f in given} == set(names)
-            return tuple(f.name for f in given) if is_known else None
-        if isinstance(self.made, type) and set(getattr(self.made, "_fields", ())) == set(names):
-            return tuple(self.made._fields)  # type: ignore[attr-defined]
+        if isinstance(self.record_class, type) and dataclasses.is_dataclass(self.record_class):
+            init_fields = [f for f in dataclasses.fields(self.record_class) if f.init]
+            is_known = not any(f.kw_only for f in init_fields) and {f.name for f in init_fields} == set(names)
+            return tuple(f.name for f in init_fields) if is_known else None
+        if isinstance(self.record_class, type) and set(getattr(self.record_class, "_fields", ())) == set(names):
+            return tuple(self.record_class._fields)  # type: ignore[attr-defined]
         return None
 
     def takes(self, values: list[Any]) -> bool:
-        """Return whether all values are instances of the class itself, or None."""
-        return isinstance(self.made, type) and {self.made, type(None)}.issuperset(map(type, values))
+        """Return whether each value is None, or an instance of exactly this class, not of a subclass."""
+        return isinstance(self.record_class, type) and {self.record_class, type(None)}.issuperset(map(type, values))
 
     def exact(self, values: list[Any]) -> bool:
         return False
@@ -214,26 +214,26 @@ class StructOf:
         if value is None or self.plain:
             return value
         values = {name: codec.decode(value[name]) for name, codec in self.fields}
-        return values if self.made is None else self.made(**values)
+        return values if self.record_class is None else self.record_class(**values)
 
     def encode(self, value: Any) -> Any:
         if value is None:
             return None
-        if isinstance(self.made, type):
-            instance = _of(value, self.made)
+        if isinstance(self.record_class, type):
+            instance = _of(value, self.record_class)
             return {name: codec.encode(getattr(instance, name)) for name, codec in self.fields}
-        given = _of(value, Mapping)
-        if extra := given.keys() - {name for name, _ in self.fields}:
+        mapping = _of(value, Mapping)
+        if extra := mapping.keys() - {name for name, _ in self.fields}:
             raise ValueError(f"unexpected fields: {', '.join(map(str, extra))}")
-        return {name: codec.encode(given.get(name)) for name, codec in self.fields}
+        return {name: codec.encode(mapping.get(name)) for name, codec in self.fields}
 
 
 def decoded(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python objects for the user's function. Raises what `objects` and `decode` raise."""
+    """Return the values of a column as objects for the user's function. Raises what `objects` and `decode` raise."""
     if isinstance(codec, StructOf) and (names := codec.positional) is not None:
         return [value for chunk in column.chunks for value in _instances(codec, names, chunk)]
-    found = objects(codec, column)
-    return found if codec.plain else list(map(codec.decode, found))
+    values = objects(codec, column)
+    return values if codec.plain else list(map(codec.decode, values))
 
 
 def _instances(codec: StructOf, names: tuple[str, ...], column: pa.StructArray) -> Iterable[Any]:
@@ -241,22 +241,22 @@ def _instances(codec: StructOf, names: tuple[str, ...], column: pa.StructArray) 
     codecs, arrays = dict(codec.fields), dict(zip(column.type.names, column.flatten(), strict=True))
     fields = [decoded(codecs[name], pa.chunked_array([arrays[name]])) for name in names]
     if not column.null_count:
-        return instances(codec.made, fields)
+        return instances(codec.record_class, fields)
     valid = column.is_valid().to_pylist()
-    found = iter(instances(codec.made, [list(compress(values, valid)) for values in fields]))
-    return [next(found) if is_there else None for is_there in valid]
+    valid_instances = iter(instances(codec.record_class, [list(compress(values, valid)) for values in fields]))
+    return [next(valid_instances) if is_there else None for is_there in valid]
 
 
-def instances(made: Any, fields: Sequence[list[Any]]) -> Iterable[Any]:
+def instances(record_class: Any, fields: Sequence[list[Any]]) -> Iterable[Any]:
     """Return instances of a class from one list of values per field, in the order of its constructor."""
-    if made.__bases__ == (tuple,) and len(made._fields) == len(fields):
+    if record_class.__bases__ == (tuple,) and len(record_class._fields) == len(fields):
         # A named tuple, made as fast as Python can: its own constructor is Python's code.
-        return map(partial(tuple.__new__, made), zip(*fields, strict=True))
-    return starmap(made, zip(*fields, strict=True))
+        return map(partial(tuple.__new__, record_class), zip(*fields, strict=True))
+    return starmap(record_class, zip(*fields, strict=True))
 
 
 def objects(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as Arrow's Python objects. Raises OverflowError for times beyond Python's."""
+    """Return the values of a column as Arrow's Python objects. Raises OverflowError for times beyond Python's range."""
     # NumPy makes dates and times thirty times as fast as Arrow, but turns those beyond the year 9999 into integers.
     if not (isinstance(codec, Leaf) and codec.kind in ("date", "timestamp", "instant")):
         values: list[Any] = column.to_pylist()
@@ -269,7 +269,7 @@ def objects(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
 
 
 def column(codec: Codec, values: list[Any]) -> pa.Array:
-    """Return Python values as an Arrow array. Raises what `encode` raises, or ArrowInvalid."""
+    """Return values of the user's code as an Arrow array of the codec's type. Raises what `encode` raises, or ArrowInvalid."""
     if isinstance(codec, StructOf) and codec.takes(values):
         return _fields(codec, values)
     if not codec.exact(values):

@@ -1,7 +1,7 @@
-"""Databases in memory that have users' functions.
+"""DuckDB databases in memory with users' functions.
 
-It takes longer than a small batch to open a database and to register the functions. So a process keeps some idle databases, for
-the next user of the same functions and settings.
+To open a database and to register functions takes longer than a small batch. So a process keeps a few idle databases, and lends
+them again to callers that need the same functions and settings.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _lock = threading.Lock()
 
 
 class FunctionDatabase:
-    """A database with functions for one user at a time, who works on cursors of it and closes them.
+    """A database with functions, for one caller at a time, which works on its cursors and closes them.
 
-    Only temporary tables and settings of a cursor may be created in it: they disappear with the cursor.
+    The caller may create temporary tables and set options on a cursor only: they disappear with the cursor.
     """
 
     def __init__(self, settings: Mapping[str, str | int | bool]):
@@ -39,12 +39,12 @@ class FunctionDatabase:
         self._functions: dict[str, tuple[DuckFunction, Registered]] = {}
 
     def fits(self, functions: Iterable[DuckFunction], settings: Mapping[str, str | int | bool]) -> bool:
-        """Return whether it has these functions and settings. A forked process never uses its parent's databases."""
+        """Return whether the database has exactly these functions and settings, and is this process's, not its parent's."""
         own = (function for function, _ in self._functions.values())
         return self._process == os.getpid() and self._settings == settings and tuple(own) == tuple(functions)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection with all functions, also those added later, which can read from all stores."""
+        """Return a connection that can read from all stores, and sees all functions, also functions that are added later."""
         remote_files.register(self._con, self._stores)
         return self._con.cursor()
 
@@ -70,11 +70,11 @@ class FunctionDatabase:
             raise failed[0]
 
     def discard(self) -> None:
-        """Close the database, which does not become idle. None of its functions may have an open resource."""
+        """Close the database instead of making it idle. Its functions must have no open resources."""
         self._con.close()
 
     def close(self) -> None:
-        """Close all resources and make the database idle. Raises JobError if one fails; then the database is closed."""
+        """Close all resources and make the database idle. If closing a resource fails, close the database, and raise JobError."""
         try:
             self.close_resources()
         except BaseException:
@@ -116,7 +116,7 @@ def open_database(
 
 @atexit.register
 def close_idle() -> None:
-    """Close the idle databases. DuckDB prints about the functions of databases that are open when Python ends."""
+    """Close the idle databases at exit: for a database that is open when Python ends, DuckDB prints about leaked functions."""
     with _lock:
         surplus = list(_idle)
         _idle.clear()

@@ -1,4 +1,4 @@
-"""Declarations of Python functions of all kinds: their names, typed parameters, and places for errors."""
+"""Declarations of Python functions of all kinds: names in SQL, typed parameters, and places in the user's files for errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sql_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Declaration(ABC):
-    """A Python function, or a class whose `method` SQL calls, that becomes a function of the catalog.
+    """A Python function, or a class whose method named `method` SQL calls, from which an entry of the catalog is made.
 
     `inner` is the function or method without its decorators. Errors show files relative to `root`.
     """
@@ -58,23 +58,23 @@ class Declaration(ABC):
 
     @property
     def called(self) -> str:
-        """The function as errors name it: with its name in Python."""
+        """The function in the words of an error, with its name in Python: `function "f"`."""
         return f'function "{self.inner.__name__}"'
 
     def name(self) -> str:
-        """Return the function's name in SQL. Raises BindError if it is no name or is reserved."""
+        """Return the function's name in SQL. Raises BindError if it is not a valid name, or is reserved."""
         name = self.options.name or (self.function if self.method else self.inner).__name__
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise BindError(f'"{name}" is not a function name', self.definition(), hint="Use letters, digits and _.")
-        if (taken := self.taken().get(name.lower())) is not None:
+        if (kind := self.reserved_names().get(name.lower())) is not None:
             raise BindError(
-                f'function "{name}" has the name of {taken} of SQL',
+                f'function "{name}" has the name of {kind} of SQL',
                 self.definition(),
                 hint=f"Give it another name: @{self.decorator}(name='my_{name.lower()}').",
             )
         return name
 
-    def taken(self) -> dict[str, str]:
+    def reserved_names(self) -> dict[str, str]:
         """Return the reserved names, in lower case, each with its kind, such as "a keyword"."""
         return builtin_names()
 
@@ -146,9 +146,9 @@ class Declaration(ABC):
             raise BindError(f"{what}, {value!r}, is no {sql}", span) from error
 
     def typed(self, hint: Any, explicit: str | None, what: str, spelled: str, place: Span | None) -> tuple[str, Codec]:
-        """Return the DuckDB type and the codec of a value: those of the SQL type `explicit`, else of its type hint.
+        """Return the DuckDB type and the codec of a value, from the SQL type `explicit` if it is set, else from the type hint.
 
-        Raises BindError at `place` for a value without a usable type; it calls the value `what`, and suggests `spelled`.
+        Raises BindError at `place` if neither is usable; the error calls the value `what`, and suggests to write `spelled`.
         """
         try:
             if self.options.vectorized:
@@ -163,7 +163,7 @@ class Declaration(ABC):
             raise BindError(f"{what} has no usable type: {error}", place, hint=advice) from error
 
     def packed(self, call: Invocation) -> bytes:
-        """Return the call pickled by value, with everything that it needs. Raises BindError if that cannot be pickled."""
+        """Pickle the call by value, with all objects that it uses. Raises BindError if one of them cannot be pickled."""
         try:
             return carry.pack(call)
         except carry.Uncarriable as error:
@@ -185,7 +185,7 @@ class Declaration(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FunctionDeclaration(Declaration):
-    """A Python function that DuckDB calls."""
+    """A scalar or table function in Python, which DuckDB calls."""
 
     kind: ClassVar[FunctionKind]
 
@@ -195,7 +195,7 @@ class FunctionDeclaration(Declaration):
 
     @abstractmethod
     def call(self) -> Call:
-        """Return the call that DuckDB makes per chunk of rows. Raises BindError or UnsupportedError, with the place."""
+        """Return the object that DuckDB calls per chunk of rows. Raises BindError or UnsupportedError, with the place."""
 
     def declared(self) -> Function:
         """Return the catalog's entry of the function. Raises BindError or UnsupportedError, with the place."""
@@ -216,7 +216,7 @@ class FunctionDeclaration(Declaration):
 
 
 def plain_function(function: object) -> FunctionType:
-    """Return the Python function inside of its decorators. Raises BindError for a lambda or for no Python function."""
+    """Return a function without its decorators. Raises BindError for a lambda, and for anything but a Python function."""
     inner = places.unwrapped(function)
     hint = "Write a function with type hints: def name(x: int) -> str: ..."
     if inner is None:
@@ -247,9 +247,9 @@ def _problem(parameter: inspect.Parameter) -> tuple[str, str] | None:
 
 
 def literal(codec: Codec, sql: str, value: Any) -> str:
-    """Return a Python value as a SQL literal of a type.
-    Raises what `codec` raises, duckdb.Error, or ValueError if the literal would not equal the value.
+    """Return a Python value as a SQL literal of the DuckDB type `sql`.
 
+    Raises what `codecs.column` raises, duckdb.Error, or ValueError if the literal would not equal the value.
 
     >>> literal(types.codec("BIGINT"), "BIGINT", 2)
     "CAST('2' AS BIGINT)"

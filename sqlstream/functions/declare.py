@@ -34,12 +34,12 @@ def declare(
     method = called_method(function)
     inner = plain_function(getattr(function, method) if method else function)
     mark = mark_of(function) or Mark("table" if inspect.isgeneratorfunction(inner) else "scalar", FunctionOptions())
-    told = mark.options
+    decorator_options = mark.options
     options = FunctionOptions(
-        name or told.name,
-        returns or told.returns,
-        told.parameters if parameters is None else parameters,
-        told.deterministic if deterministic is None else deterministic,
-        told.vectorized if vectorized is None else vectorized,
+        name or decorator_options.name,
+        returns or decorator_options.returns,
+        decorator_options.parameters if parameters is None else parameters,
+        decorator_options.deterministic if deterministic is None else deterministic,
+        decorator_options.vectorized if vectorized is None else vectorized,
     )
     return _KINDS[mark.kind](function, inner, options, root or os.getcwd(), method).declared()

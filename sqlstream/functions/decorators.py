@@ -16,7 +16,7 @@ _MARK = "__sqlstream_udf__"
 
 @dataclass(frozen=True, slots=True)
 class FunctionOptions:
-    """The arguments of a decorator. None stands for the name, or the type, that the function itself has."""
+    """The arguments of a decorator. Without `name` or `returns`, the function's own name or type hint counts."""
 
     name: str | None = None
     returns: Any = None
@@ -35,8 +35,8 @@ class Mark:
 
 def mark_of(value: object) -> Mark | None:
     """Return the mark on a function or a class itself, not on a base class; None if there is none."""
-    found = getattr(value, "__dict__", {}).get(_MARK) if callable(value) else None
-    return found if isinstance(found, Mark) else None
+    mark = getattr(value, "__dict__", {}).get(_MARK) if callable(value) else None
+    return mark if isinstance(mark, Mark) else None
 
 
 def _marking(mark: Mark, function: F | None) -> Any:

@@ -23,8 +23,7 @@ OUTAGE = "outage"
 class Parameter:
     """A parameter of a function in SQL. If it is not `nullable`, the function is not called for rows with NULL.
 
-    `default` is SQL; None for a parameter without a default.
-    `default` is SQL; without one the parameter must be given.
+    `default` is SQL; None for a parameter that each call must pass.
     """
 
     name: str
@@ -36,7 +35,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """A function with all that is needed to call it in a process that has none of the user's files.
+    """A user's function with everything that a process without the user's files needs to call it.
 
     `returns` is the DuckDB type of the result. Errors show files relative to `root`; `location` is `file:line` of the definition.
     A `vectorized` function takes and returns Arrow arrays, and receives NULLs. For a class, `method` is the method to call on an
@@ -54,7 +53,7 @@ class Invocation:
     resource: Any = None
 
     def opened(self) -> Self:
-        """Return a call that is ready: for a class, with an instance whose `open` was called. Raises JobError."""
+        """Return a call that is ready; for a class, it has an instance whose `open` was called. Raises JobError."""
         if self.method is None:
             return self
         try:
@@ -79,7 +78,7 @@ class Invocation:
         return [self._decoded(p, c) for p, c in zip(self.parameters, columns, strict=True)]
 
     def called(self, columns: tuple[pa.ChunkedArray, ...]) -> list[bool] | None:
-        """Return for each row whether the function is called, None if for all: not with NULL for a strict parameter."""
+        """Return for each row whether to call the function: not if a parameter that is not nullable is NULL. None: for all."""
         strict = [c for c, p in zip(columns, self.parameters, strict=True) if c.null_count and not p.nullable]
         if not strict:
             return None
@@ -90,26 +89,29 @@ class Invocation:
             return decoded(parameter.codec, chunk)
         # One by one, to name the value that cannot be converted.
         values: list[Any] = []
-        found: list[Any] = []
+        arguments: list[Any] = []
         try:
             values.extend(objects(parameter.codec, chunk))
             if parameter.codec.plain:
                 return values
-            found.extend(map(parameter.codec.decode, values))
+            arguments.extend(map(parameter.codec.decode, values))
         except Exception as error:
             # Infinite and far-off dates, a dataclass that refuses its fields, a value that is no member of an Enum.
-            what = f"cannot take {shown(values[len(found)], SHOWN)} as" if values else "cannot take a value of"
+            what = f"cannot take {shown(values[len(arguments)], SHOWN)} as" if values else "cannot take a value of"
             place = raised_at(error.__traceback__, self.root)
             raise self.failed(f'{what} parameter "{parameter.name}": {named(error)}', place) from error
-        return found
+        return arguments
 
     def raised(self, error: BaseException, row: tuple[Any, ...], when: str = "") -> JobError:
-        """Return the error for an exception of the user's code, with the arguments `row`; `when` precedes "raised" in it."""
+        """Return the error for an exception of the user's code with the arguments `row`; `when` precedes "raised" in its text."""
         place = raised_at(error.__traceback__, self.root)
         return self.failed(f"{when}raised {named(error)}", place, row, outage=is_outage(error))
 
     def failed(self, what: str, place: str | None, row: tuple[Any, ...] = (), *, outage: bool = False) -> JobError:
-        """Return an error about the function: at `place`, `file:line`, or at its definition, with the arguments `row`."""
+        """Return an error whose text is `what`, at `place` (`file:line`; None: the definition), with the arguments `row`.
+
+        It is an OutageError with `outage`, otherwise a UserCodeError.
+        """
         detail = f" --> {place or self.location}"
         if row:
             room = max(40, SHOWN // len(row))
@@ -136,16 +138,16 @@ class Call(Invocation, ABC):
 
     @abstractmethod
     def constant(self) -> Any:
-        """Return the result of a function without parameters, as Arrow's `to_pylist` does. Raises JobError."""
+        """Return the result of a function without parameters, as the object that Arrow's `to_pylist` returns. Raises JobError."""
 
 
 def is_outage(error: BaseException) -> bool:
-    """Return whether an error of the user's code is an outage: a lost connection or a timeout, but not a missing file."""
+    """Return whether an exception of the user's code is an outage: a lost connection or a timeout, but not a missing file."""
     return isinstance(error, ConnectionError | TimeoutError)
 
 
 def named(error: BaseException) -> str:
-    """Return an error on one line: its class and its message."""
+    """Return the class and the message of an exception, on one line."""
     try:
         text = " ".join(str(error).split("\n"))
     except Exception:

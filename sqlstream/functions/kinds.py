@@ -33,16 +33,16 @@ def decorator_of(function: AnyFunction) -> str:
 def declare_any(value: Any, *, name: str | None = None, root: str | None = None, **options: Any) -> AnyFunction:
     """Return the catalog's entry of a Python function or class of any kind; `name` overrides its own name.
 
-    `options` override the decorator's. Without a decorator, a class with `accumulate` and `finish` is an aggregate function, a
-    class with methods of a process function a process function. Raises BindError or UnsupportedError, with the place; also for
-    options of an aggregate function, which only its decorator can set.
+    `options` override the decorator's. Without a decorator, a class with `accumulate` and `finish` is an aggregate function, and
+    a class with the methods of a process function is a process function. Raises BindError or UnsupportedError, with the place.
+    BindError is also raised for options of an aggregate function, which only its decorator can set.
     """
     if is_process(value) or (not is_marked(value) and _processes(value)):
         return declare_process(value, name=name, root=root)
     if is_aggregate(value) or (mark_of(value) is None and _aggregates(value)):
-        if given := [option for option, told in options.items() if told is not None]:
+        if overrides := [option for option, setting in options.items() if setting is not None]:
             raise BindError(
-                f"{given[0]} of an aggregate function is said by its class", hint=f"Write @udaf({given[0]}=..)."
+                f"{overrides[0]} of an aggregate function is said by its class", hint=f"Write @udaf({overrides[0]}=..)."
             )
         return declare_aggregate(value, name=name, root=root)
     return declare(value, name=name, root=root, **options)

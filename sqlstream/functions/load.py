@@ -1,4 +1,4 @@
-"""Loads the functions of a project: every `udfs/**/*.py`, and what CREATE FUNCTION names."""
+"""Loads the functions of a project: all in `udfs/**/*.py`, and functions that CREATE FUNCTION names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Any
     """
     folder = Path(directory).resolve()
     root = str(folder.parent)
-    found: dict[str, AnyFunction] = {}
+    functions: dict[str, AnyFunction] = {}
     twice: set[str] = set()
     with _package(folder) as package:
         for path in _files(folder):
@@ -47,10 +47,10 @@ def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Any
                 except SqlStreamError as error:
                     _tell(error, broken)
                     continue
-                if (other := found.setdefault(function.name.lower(), function)) is not function:
+                if (other := functions.setdefault(function.name.lower(), function)) is not function:
                     twice.add(function.name.lower())
                     _tell(_defined_twice(function, other), broken)
-    return [function for name, function in found.items() if name not in twice]
+    return [function for name, function in functions.items() if name not in twice]
 
 
 def _tell(error: SqlStreamError, broken: list[SqlStreamError] | None) -> None:

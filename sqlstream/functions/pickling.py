@@ -27,7 +27,7 @@ class Uncarriable(Exception):
 
 
 def pack(call: Invocation) -> bytes:
-    """Return the pickled call, with everything of the user's that it needs: helpers, globals, classes, sibling modules.
+    """Pickle a call by value, with all of the user's code that it needs: helpers, globals, classes, sibling modules.
 
     Installed packages are pickled by name. Raises Uncarriable.
     """
@@ -40,7 +40,7 @@ def pack(call: Invocation) -> bytes:
 
 @functools.lru_cache(maxsize=512)
 def unpack(name: str, pickled: bytes) -> Any:
-    """Return the call that `pack` pickled. A process unpickles it once.
+    """Return the call that `pack` pickled. The result is cached: a process unpickles a call once.
 
     Raises JobError, which names the function, for example if an installed package is missing in this process.
     """
@@ -51,18 +51,18 @@ def unpack(name: str, pickled: bytes) -> Any:
         raise JobError(f'function "{name}" cannot be loaded in this process: {reason}') from error
 
 
-def pack_class(found: object) -> bytes:
-    """Return a pickled class, or an object that holds one, with everything of the user's that it needs. Raises Uncarriable."""
+def pack_class(value: object) -> bytes:
+    """Pickle a class, or an object that holds one, by value, with all of the user's code that it needs. Raises Uncarriable."""
     with _by_value():
         try:
-            return _dumps(found)
+            return _dumps(value)
         except Exception as error:
             raise Uncarriable(None, str(error)) from error
 
 
 @functools.lru_cache(maxsize=64)
 def unpack_class(name: str, pickled: bytes) -> Any:
-    """Return what `pack_class` pickled. A process unpickles it once. Raises JobError as `unpack` does."""
+    """Return the object that `pack_class` pickled; cached like the result of `unpack`. Raises JobError as `unpack` does."""
     try:
         return cloudpickle.loads(pickled)
     except Exception as error:
@@ -88,8 +88,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0] in _MAKE_CLASS:
             # With its id, a class that is unpickled in this process would replace the user's own.
-            made, (*arguments, _, extra), *rest = reduced
-            return made, (*arguments, None, extra), *rest
+            factory, (*arguments, _, extra), *rest = reduced
+            return factory, (*arguments, None, extra), *rest
         return reduced
 
 

@@ -1,4 +1,4 @@
-"""Registers user functions in DuckDB connections: of the binder, of a worker process, of a state query."""
+"""Registers user functions in DuckDB connections: the binder's, a worker process's and a state query's."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ STEPS = ("accumulate", "merge", "change", "scan", "finish")
 
 
 class Registered:
-    """The functions that one call has registered. `close` closes the resources that they have opened."""
+    """The functions that one call of `register` has registered. `close` closes the resources that they have opened."""
 
     def __init__(self, calls: Iterable[_Lazy]):
         self._calls = tuple(calls)
 
     def close(self) -> None:
-        """Close the instances of all functions. Raises the first JobError after all of them are closed."""
+        """Close the resources of all functions. Raises the first JobError after all of them are closed."""
         failed: list[JobError] = []
         for call in self._calls:
             try:
@@ -79,10 +79,10 @@ def unregister(connection: duckdb.DuckDBPyConnection, function: DuckFunction) ->
 
 
 def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Iterable[DuckFunction]) -> Registered:
-    """Register functions for SQL that our binder does not see: DuckDB resolves default values and named arguments.
+    """Register functions for SQL that our binder does not see, so that DuckDB resolves default values and named arguments.
 
-    A macro with the function's name has the defaults, and calls the function under another name. For a table function it is a
-    table macro, for an aggregate function a macro over its steps.
+    A macro with the function's name declares the defaults, and calls the function, which is registered under another name. For a
+    table function it is a table macro, for an aggregate function a macro that calls its steps.
     """
     calls = []
     for function in functions:
@@ -105,10 +105,10 @@ def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Itera
     return Registered(calls)
 
 
-def _create_macro(connection: duckdb.DuckDBPyConnection, function: DuckFunction, made: str) -> None:
-    given = zip(map(quote_name, function.names), function.defaults, strict=True)
-    parameters = ", ".join(name if default is None else f"{name} := {default}" for name, default in given)
-    connection.execute(f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {made}")
+def _create_macro(connection: duckdb.DuckDBPyConnection, function: DuckFunction, body: str) -> None:
+    parameter_defaults = zip(map(quote_name, function.names), function.defaults, strict=True)
+    parameters = ", ".join(name if default is None else f"{name} := {default}" for name, default in parameter_defaults)
+    connection.execute(f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {body}")
 
 
 def _rows(function: Function, call: str) -> str:
@@ -120,12 +120,12 @@ def _rows(function: Function, call: str) -> str:
 
 
 def recover(error: duckdb.Error) -> JobError | None:
-    """Return the error of a user's function from the text that DuckDB passes on; None for another error."""
+    """Return the error that a user's function raised, from the text of DuckDB's error; None if the error is another one."""
     text = str(error)
-    if (found := _START.search(text)) is None:
+    if (match := _START.search(text)) is None:
         return None
-    message, _, detail = text[found.end() :].partition("\n")
-    return (OutageError if found[1] == OUTAGE else UserCodeError)(message, detail=detail or None)
+    message, _, detail = text[match.end() :].partition("\n")
+    return (OutageError if match[1] == OUTAGE else UserCodeError)(message, detail=detail or None)
 
 
 class _Lazy:
@@ -189,17 +189,20 @@ def _create_stand_in(connection: duckdb.DuckDBPyConnection, function: AggregateF
 
 
 def _create_steps(connection: duckdb.DuckDBPyConnection, function: AggregateFunction, lazy: _Lazy) -> None:
-    kept, rows = function.accumulator, f"{function.row}[]"
+    accumulator, rows = function.accumulator, f"{function.row}[]"
     types_of = {
-        "accumulate": ((rows,), kept),
-        "merge": ((f"{kept}[]",), kept),
-        "change": ((kept, rows, rows), kept),
-        "scan": ((kept, f"STRUCT(r {function.row})[]"), f"STRUCT(results {function.returns}[], accumulator {kept})"),
-        "finish": ((kept,), function.returns),
+        "accumulate": ((rows,), accumulator),
+        "merge": ((f"{accumulator}[]",), accumulator),
+        "change": ((accumulator, rows, rows), accumulator),
+        "scan": (
+            (accumulator, f"STRUCT(r {function.row})[]"),
+            f"STRUCT(results {function.returns}[], accumulator {accumulator})",
+        ),
+        "finish": ((accumulator,), function.returns),
     }
     for step in STEPS:
-        taken, returned = types_of[step]
-        _create_arrow(connection, function.step(step), _step(step, lazy), taken, returned)
+        parameters, returned = types_of[step]
+        _create_arrow(connection, function.step(step), _step(step, lazy), parameters, returned)
 
 
 def _step(step: str, lazy: _Lazy) -> Callable[..., pa.Array]:

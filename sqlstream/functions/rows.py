@@ -1,4 +1,4 @@
-"""Rows that functions return: their columns from a type hint, and from Python objects to Arrow column by column."""
+"""Rows that functions return: columns from a type hint, and the conversion of Python objects to Arrow, column by column."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class RowColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowType:
-    """The type of rows: values of one column, instances of `made` with a field per column, tuples, or mappings.
+    """The type of rows: values of one column, instances of `row_class` with a field per column, tuples, or mappings.
 
-    If no class is known (`made` is None), rows of several columns may be dicts or tuples.
+    If no class is known (`row_class` is None), rows of several columns may be dicts or tuples.
     """
 
     columns: tuple[RowColumn, ...]
     shape: Literal["value", "fields", "tuple", "mapping"]
-    made: type | None = None
+    row_class: type | None = None
 
     @property
     def type(self) -> str:
@@ -70,11 +70,11 @@ class RowType:
         return [self._array(c, values) for c, values in zip(self.columns, self._split(rows), strict=True)]
 
     def table_arrays(self, table: pa.Table | pa.RecordBatch) -> list[pa.Array]:
-        """Return the columns of an Arrow table of rows, in our order and cast to our types. Raises WrongTable."""
-        wanted = [c.name for c in self.columns]
-        if missing := [name for name in wanted if name not in table.column_names]:
+        """Return the columns of an Arrow table of rows, in the order of `columns` and cast to their types. Raises WrongTable."""
+        names = [c.name for c in self.columns]
+        if missing := [name for name in names if name not in table.column_names]:
             raise WrongTable(f'without the column "{missing[0]}"')
-        if extra := [name for name in table.column_names if name not in wanted]:
+        if extra := [name for name in table.column_names if name not in names]:
             raise WrongTable(f'with an unexpected column "{extra[0]}"')
         return [self._cast(table.column(c.name), c) for c in self.columns]
 
@@ -110,14 +110,14 @@ class RowType:
         names = [c.name for c in self.columns]
         if not rows:
             return [[] for _ in names]
-        if classes == {self.made} and self.shape == "fields":
+        if classes == {self.row_class} and self.shape == "fields":
             return [list(map(attrgetter(name), rows)) for name in names]
-        if classes == {self.made} and self.shape == "mapping" and set(map(len, rows)) == {len(names)}:
+        if classes == {self.row_class} and self.shape == "mapping" and set(map(len, rows)) == {len(names)}:
             try:
                 return [list(map(itemgetter(name), rows)) for name in names]
             except KeyError:
                 pass
-        elif classes == {tuple} and self.made in (tuple, None) and set(map(len, rows)) == {len(names)}:
+        elif classes == {tuple} and self.row_class in (tuple, None) and set(map(len, rows)) == {len(names)}:
             return [list(map(itemgetter(i), rows)) for i in range(len(names))]
         return [list(values) for values in zip(*(self._values(n, row) for n, row in enumerate(rows)), strict=True)]
 
@@ -125,9 +125,9 @@ class RowType:
         if row is None:
             return (None,) * len(self.columns)
         names = [c.name for c in self.columns]
-        if self.shape == "fields" and isinstance(row, self.made or ()):
+        if self.shape == "fields" and isinstance(row, self.row_class or ()):
             return tuple(getattr(row, name) for name in names)
-        if isinstance(row, tuple) and self.made in (tuple, None):
+        if isinstance(row, tuple) and self.row_class in (tuple, None):
             if len(row) != len(names):
                 raise WrongRow(number, f"which has {_values(len(row))} instead of {len(names)}")
             return row
@@ -135,12 +135,12 @@ class RowType:
             if extra := [name for name in row if name not in names]:
                 raise WrongRow(number, f'which has an unexpected field "{extra[0]}"')
             return tuple(row.get(name) for name in names)
-        wanted = self.made.__name__ if self.made is not None else "dict or tuple"
-        raise WrongRow(number, f"which is no {wanted}")
+        expected = self.row_class.__name__ if self.row_class is not None else "dict or tuple"
+        raise WrongRow(number, f"which is no {expected}")
 
 
 def row_type(hint: Any, explicit: str | None, name: str) -> RowType:
-    """Return the type of rows with a type hint, or with the DuckDB type `explicit`. A column of plain values is called `name`.
+    """Return the type of rows, from a type hint or from the DuckDB type `explicit`. The column of plain values is called `name`.
 
     Raises UnusableType.
 
@@ -164,8 +164,8 @@ def row_type(hint: Any, explicit: str | None, name: str) -> RowType:
     assert isinstance(codec, StructOf)
     codecs = dict(codec.fields)
     columns = tuple(RowColumn(field, type_, codecs[field]) for field, type_ in fields.items())
-    if isinstance(codec.made, type):
-        return RowType(columns, "fields", codec.made)
+    if isinstance(codec.record_class, type):
+        return RowType(columns, "fields", codec.record_class)
     return RowType(columns, "mapping", dict if typing.is_typeddict(hint) else None)
 
 

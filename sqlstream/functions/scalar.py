@@ -51,7 +51,7 @@ class ScalarDeclaration(FunctionDeclaration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarCall(Call):
-    """Calls a function per row, or once per chunk if it is vectorized."""
+    """A scalar function that is called per row; a vectorized one is called once per chunk."""
 
     result: Codec
 

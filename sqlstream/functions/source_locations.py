@@ -36,20 +36,20 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def display(path: str, root: str) -> str:
-    """Return a path, relative to the root if it is below the root."""
+    """Return a path for people: relative to the root, if it is below the root."""
     below = os.path.join(root, "")
     return path[len(below) :] if path.startswith(below) else path
 
 
 def raised_at(traceback: TracebackType | None, root: str) -> str | None:
     """Return `file:line` of the innermost frame in the user's own files; None if there is none."""
-    found = None
+    place = None
     while traceback is not None:
         path = traceback.tb_frame.f_code.co_filename
         if is_user_file(path):
-            found = f"{display(path, root)}:{traceback.tb_lineno}"
+            place = f"{display(path, root)}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
-    return found
+    return place
 
 
 def location(function: FunctionType, root: str) -> str:
@@ -61,18 +61,18 @@ def location(function: FunctionType, root: str) -> str:
 
 def definition(function: FunctionType, root: str) -> Span | None:
     """Return the place of `def name`; None if its source text is unavailable."""
-    if (found := _parsed(function, root)) is None:
+    if (parsed := _parsed(function, root)) is None:
         return None
-    source, node = found
+    source, node = parsed
     start = _offset(source, node.lineno, node.col_offset)
     keyword = source.text.index("def ", start)
     return Span(source, start, source.text.index(node.name, keyword + len("def ")) + len(node.name))
 
 
 def parameter(function: FunctionType, name: str, root: str) -> Span | None:
-    """Return the place of a parameter with its hint; the place of the function if that is unknown."""
-    if (found := _parsed(function, root)) is not None:
-        source, node = found
+    """Return the place of a parameter with its hint; the place of the function if the parameter's place is unknown."""
+    if (parsed := _parsed(function, root)) is not None:
+        source, node = parsed
         for argument in _arguments(node):
             if argument.arg == name and argument.end_lineno is not None and argument.end_col_offset is not None:
                 start = _offset(source, argument.lineno, argument.col_offset)
@@ -80,42 +80,42 @@ def parameter(function: FunctionType, name: str, root: str) -> Span | None:
     return definition(function, root)
 
 
-def class_location(made: type, root: str) -> str | None:
+def class_location(user_class: type, root: str) -> str | None:
     """Return `file:line` of a class; None if its source text is unavailable."""
-    span = class_definition(made, root)
+    span = class_definition(user_class, root)
     return f"{span.source.name}:{span.source.position(span.start)[0]}" if span else None
 
 
-def class_definition(made: type, root: str) -> Span | None:
+def class_definition(user_class: type, root: str) -> Span | None:
     """Return the place of `class Name`; None if its source text is unavailable."""
-    if (found := _parsed_class(made, root)) is None:
+    if (parsed := _parsed_class(user_class, root)) is None:
         return None
-    source, node = found
+    source, node = parsed
     start = _offset(source, node.lineno, node.col_offset)
     return Span(source, start, source.text.index(node.name, start + len("class ")) + len(node.name))
 
 
-def assignment(made: type, name: str, root: str) -> Span | None:
+def assignment(user_class: type, name: str, root: str) -> Span | None:
     """Return the place of an annotated attribute in the body of a class; the place of the class if there is none."""
-    if (found := _parsed_class(made, root)) is not None:
-        source, node = found
+    if (parsed := _parsed_class(user_class, root)) is not None:
+        source, node = parsed
         for part in node.body:
             target = part.target if isinstance(part, ast.AnnAssign) else None
             named = isinstance(target, ast.Name) and target.id == name
             if named and part.end_lineno is not None and part.end_col_offset is not None:
                 start = _offset(source, part.lineno, part.col_offset)
                 return Span(source, start, _offset(source, part.end_lineno, part.end_col_offset))
-    return class_definition(made, root)
+    return class_definition(user_class, root)
 
 
-def _parsed_class(made: type, root: str) -> tuple[SourceText, ast.ClassDef] | None:
-    methods = [m for m in vars(made).values() if isinstance(m, FunctionType)]
+def _parsed_class(user_class: type, root: str) -> tuple[SourceText, ast.ClassDef] | None:
+    methods = [m for m in vars(user_class).values() if isinstance(m, FunctionType)]
     if not methods:
         return None
     path = methods[0].__code__.co_filename
     text = "".join(linecache.getlines(path))
     first = min(m.__code__.co_firstlineno for m in methods if m.__code__.co_filename == path)
-    named = (node for node in _definitions(text).classes if node.name == made.__name__)
+    named = (node for node in _definitions(text).classes if node.name == user_class.__name__)
     around = [node for node in named if node.lineno <= first <= (node.end_lineno or node.lineno)]
     return (SourceText(display(path, root), text), around[-1]) if around else None
 

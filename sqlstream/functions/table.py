@@ -1,7 +1,7 @@
 """Table functions, which `@udtf` marks: any number of rows per input row.
 
-DuckDB sees a scalar function that returns the list of its rows. The lists of a chunk are one array of all rows, and the offset at
-which the rows of each input row begin.
+For DuckDB it is a scalar function that returns the list of its rows. The lists of a chunk are one Arrow array of all rows, and
+the offsets at which the rows of each input row begin.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class TableFunctionDeclaration(FunctionDeclaration):
             method=self.method,
         )
 
-    def taken(self) -> dict[str, str]:
-        """Return the reserved names, to which the names of DuckDB's table functions belong."""
+    def reserved_names(self) -> dict[str, str]:
+        """Return the reserved names, including the names of DuckDB's table functions."""
         # A state query would call DuckDB's function.
         return {**table_function_names(), **builtin_names()}
 
@@ -97,7 +97,7 @@ class TableFunctionDeclaration(FunctionDeclaration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCall(Call):
-    """Calls a function per row, or once per chunk if it is vectorized, and returns a list of rows per input row.
+    """A table function: it is called per row, or once per chunk if it is vectorized, and returns a list of rows per input row.
 
     `generates` is True for a generator function, whose results need no check.
     """
@@ -114,9 +114,9 @@ class TableCall(Call):
             return self._vector(columns)
         decoded = self.decoded(columns)
         called = self.called(columns)
-        given = decoded if called is None else [list(compress(values, called)) for values in decoded]
-        rows, ends = self._called(given, len(given[0]))
-        arrays = self._arrays(rows, ends, given)
+        arguments = decoded if called is None else [list(compress(values, called)) for values in decoded]
+        rows, ends = self._called(arguments, len(arguments[0]))
+        arrays = self._arrays(rows, ends, arguments)
         if called is not None:
             # A skipped row ends where the row before it ends.
             before = np.cumsum(called)
@@ -194,9 +194,9 @@ class TableCall(Call):
             index, arrays = index[order], [a.take(pa.array(order)) for a in arrays]
         return self._lists(np.searchsorted(index, np.arange(number + 1)), arrays)
 
-    def _index(self, given: Any, number: int) -> np.ndarray[Any, Any]:
+    def _index(self, values: Any, number: int) -> np.ndarray[Any, Any]:
         try:
-            array = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else pa.array(given)
+            array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else pa.array(values)
             if array.null_count or not (pa.types.is_integer(array.type) or len(array) == 0):
                 raise self._wrong(f"returned an index of {array.type} with {array.null_count} NULLs, not of numbers")
             index: np.ndarray[Any, Any] = array.cast(pa.int64()).to_numpy(zero_copy_only=False)

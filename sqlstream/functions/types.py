@@ -1,4 +1,4 @@
-"""DuckDB types for type hints, and the codecs of the Python objects that the hints promise.
+"""The DuckDB types of type hints, and codecs for the Python objects of these hints.
 
 | hint | DuckDB | | hint | DuckDB |
 |---|---|---|---|---|
@@ -12,8 +12,8 @@
 | | | | Enum, Literal | the type of its values |
 
 DECIMAL(38,10) holds 28 digits before the point; results are rounded half up, as CAST does. An instant (a datetime
-in UTC) needs its SQL type: `@udf(parameters={"at": "TIMESTAMP WITH TIME ZONE"})`. A hint that is a class of the user's
-counts with such a type, too: a dataclass with `returns="STRUCT(...)"`.
+in UTC) needs its SQL type: `@udf(parameters={"at": "TIMESTAMP WITH TIME ZONE"})`. Beside a SQL type, a hint that is a class
+of the user's still determines the class of the objects: a dataclass with `returns="STRUCT(...)"`.
 """
 
 from __future__ import annotations
@@ -203,7 +203,10 @@ def _fields(hint: Any) -> dict[str, Any] | None:
 
 
 def field_hints(hint: type) -> dict[str, Any]:
-    """Return the hints of a class's fields as objects; they replace hints as text in the class, too. Raises UnusableType."""
+    """Return the evaluated type hints of a class's fields, and put them in the place of textual hints in the class itself.
+
+    Raises UnusableType if one cannot be evaluated.
+    """
     try:
         hints = typing.get_type_hints(hint)
         # A worker receives the class without its file, where hints as text could not be evaluated.
@@ -265,12 +268,12 @@ def _codec(duck: DuckDBPyType, hint: Any) -> Codec:
 def _struct(duck: DuckDBPyType, hint: Any) -> StructOf:
     hints = _fields(hint) or {}
     members = {name: _codec(child, hints.get(name)) for name, child in duck.children if isinstance(child, DuckDBPyType)}
-    made: type | None = None
+    record_class: type | None = None
     if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or is_named_tuple(hint)):
-        made = hint
-    if made is not None and members.keys() != hints.keys():
+        record_class = hint
+    if record_class is not None and members.keys() != hints.keys():
         raise UnusableType(f"{duck} does not have the fields of {describe(hint)}: {', '.join(hints)}")
-    return StructOf(tuple(members.items()), made)
+    return StructOf(tuple(members.items()), record_class)
 
 
 def _tuple(duck: DuckDBPyType, hint: Any) -> TupleOf:

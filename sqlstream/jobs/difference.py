@@ -11,7 +11,7 @@ _LINE = 120
 
 
 def difference(before: str, after: str) -> str:
-    """Return the changed lines of two plan texts: at most 6, each long one cut to about 120 characters around its difference.
+    """Return the changed lines of two plan texts: at most 6 lines, and of a long line about 120 characters around the change.
 
     >>> difference("Filter x", "Filter x")
     'Both plans are described in the same words; their values differ.'

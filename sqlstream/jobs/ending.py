@@ -25,23 +25,23 @@ POLL_SECONDS = 0.05
 
 def running(warehouse: Warehouse) -> list[str]:
     """Return the names of the jobs that a process runs now."""
-    found = []
+    job_names = []
     for name in warehouse.jobs():
         status = effective_status(warehouse.fs, warehouse.job(name))
         if status is not None and status.is_active:
-            found.append(name)
-    return found
+            job_names.append(name)
+    return job_names
 
 
 def running_with(warehouse: Warehouse, table: str) -> list[str]:
     """Return the names of the jobs that a process runs now and that read or write a table, by its name."""
-    found = []
+    job_names = []
     for name in running(warehouse):
         record = read_record(warehouse.fs, warehouse.job(name))
         tables = () if record is None else (*(s.table for s in record.scans), *(s.table for s in record.sinks))
         if table.lower() in map(str.lower, tables):
-            found.append(name)
-    return found
+            job_names.append(name)
+    return job_names
 
 
 def stop(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
@@ -68,7 +68,7 @@ def ask(warehouse: Warehouse, name: str, *, drain: bool = False) -> None:
 def await_end(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
     """Wait for the end of a job that was asked to stop, at most `timeout` seconds (default: 60, with `drain` 600).
 
-    Raises JobError when that is not long enough, or when a job that was to be drained ended otherwise.
+    Raises JobError if the job has not ended by then, or if it ended without closing its windows although it was to be drained.
     """
     fs, paths = warehouse.fs, warehouse.job(name)
     timeout = timeout if timeout is not None else DRAIN_SECONDS if drain else STOP_SECONDS

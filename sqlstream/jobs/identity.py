@@ -23,9 +23,9 @@ Keys = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What makes a job the same job: digests of its plan, its plan as text, and a line of text for each table with a key.
+    """The identity of a job: digests of its plan, its plan as text, and a line of text for each table with a key.
 
-    Texts may change from version to version, digests may not. The record of an earlier version has no digests: then texts are
+    Texts may change between releases of sqlstream, digests may not. Records of early releases have no digests: then texts are
     compared, and the next start of the job records its digests.
     """
 
@@ -76,7 +76,7 @@ def planned_identity(planned: PlannedJob) -> Identity:
 
 
 def planned_digests(planned: PlannedJob) -> PlanDigests:
-    """Return the digests of a planned job. They ignore what may change while a job lives, such as rates of reading."""
+    """Return the digests of a planned job. They ignore options that may change while a job lives, such as rates of reading."""
     plans = lasting(planned.optimized)
     names = [(plan.table.name, plan.table.connector) for plan in planned.optimized]
     tables = digest_of((names, _planned_keys(planned)))
@@ -116,7 +116,7 @@ def key_lines(keys: Keys) -> tuple[str, ...]:
 
 
 def _without_sinks(plan_text: str) -> str:
-    """Return a plan without the names of the tables that it writes.
+    """Return a plan text without the names of the tables that it writes.
 
     >>> _without_sinks("Sink a (warehouse table): k BIGINT")
     'Sink: k BIGINT'
@@ -126,7 +126,7 @@ def _without_sinks(plan_text: str) -> str:
 
 
 def _without_starts(plan_text: str) -> str:
-    """Return a plan without where its sources begin.
+    """Return a plan text without the options that say where its sources start.
 
     >>> _without_starts("Scan t (connector=delta, path=d, scan.startup.mode=latest) c")
     'Scan t (connector=delta, path=d) c'

@@ -56,7 +56,7 @@ class Job:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the job has read all there is, and waits for more."""
+        """Whether the job has read all available input, and waits for more."""
         return self._run is not None and self._run.is_waiting
 
     @property
@@ -111,7 +111,7 @@ class Job:
         return True
 
     def verify(self, *, at: Version | None = None) -> Verification:
-        """Compare what the job had written at a version (default: its newest) with a batch query over all that it had read.
+        """Compare the rows written up to a version (default: the newest) with a batch query over all rows read up to it.
 
         The result is true if every difference is explained; its text lists the differences. Raises CannotVerify when the query,
         its input or its output cannot be compared, and UsageError when the job or the version is not kept.

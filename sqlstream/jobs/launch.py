@@ -36,7 +36,10 @@ from sqlstream.warehouse.records import digest
 
 
 def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> set[str]:
-    """Return the names of the jobs to start from scratch: all, none, or the named ones. Raises UsageError for other names."""
+    """Return the names of the jobs to start from scratch: all (True), none (False), or the jobs that `fresh` names.
+
+    Raises UsageError for a name that no job has.
+    """
     names = {job.name.lower(): job.name for job in compiled if isinstance(job, PlannedJob) and not job.is_query}
     if isinstance(fresh, bool):
         return set(names.values()) if fresh else set()
@@ -55,15 +58,15 @@ def check_fresh(anew: Collection[str], *, savepoint: str | None, upgrades: bool)
         raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
 
 
-def only_jobs(compiled: Iterable[Compiled], wanted: Collection[str]) -> list[Compiled]:
-    """Return only the jobs with the `wanted` names, in any case. Raises UsageError for a name that no job has."""
+def only_jobs(compiled: Iterable[Compiled], selection: Collection[str]) -> list[Compiled]:
+    """Return only the jobs whose names are in `selection`, in any case. Raises UsageError for a name that no job has."""
     jobs = [one for one in compiled if isinstance(one, PlannedJob) and not one.is_query]
     names = [job.name for job in jobs]
-    for name in wanted:
+    for name in selection:
         if name.lower() not in map(str.lower, names):
             raise UsageError(f'there is no job "{name}" in the SQL', hint=missing("job", name, names))
-    asked = {name.lower() for name in wanted}
-    return [job for job in jobs if job.name.lower() in asked]
+    lower_names = {name.lower() for name in selection}
+    return [job for job in jobs if job.name.lower() in lower_names]
 
 
 def job_spec(
@@ -139,8 +142,8 @@ _PLACES = ("path", "topic", "url", "table", "table-name", "catalog", "class", "f
 
 def _place(table: Table) -> str:
     """Return a digest of the options that say where a table is; "" if it has none, or is in the warehouse. No secret is in it."""
-    said = {key: table.options[key] for key in _PLACES if key in table.options}
-    return digest(repr((table.connector, said))) if table.connector is not None and said else ""
+    places = {key: table.options[key] for key in _PLACES if key in table.options}
+    return digest(repr((table.connector, places))) if table.connector is not None and places else ""
 
 
 def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
@@ -205,7 +208,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
 
 
 def _script(planned: PlannedJob) -> ScriptRecord | None:
-    """Return what the record keeps of the job's script: nothing of INSERT .. VALUES, or of a script with secrets."""
+    """Return the part of the job's script that its record stores; None for INSERT .. VALUES, and for a script with secrets."""
     script = planned.script
     if script is None or planned.appends:
         return None

@@ -57,7 +57,7 @@ class SpreadProgress:
     def __init__(self, job: str, notice: Callable[[str], None]):
         self._job, self._notice = job, notice
         self._rows = self._written = 0
-        self._told = time.monotonic()
+        self._notice_time = time.monotonic()
 
     def begin(self, rows: int) -> None:
         """Set the number of stored rows to spread."""
@@ -66,8 +66,8 @@ class SpreadProgress:
     def add(self, rows: int) -> None:
         """Count rows that have been spread, and give notice if the last notice is old enough."""
         self._written += rows
-        if time.monotonic() - self._told >= TELL_SECONDS:
-            self._told = time.monotonic()
+        if time.monotonic() - self._notice_time >= TELL_SECONDS:
+            self._notice_time = time.monotonic()
             self._notice(f'job "{self._job}": {self._written:,} of {self._rows:,} stored rows spread')
 
 

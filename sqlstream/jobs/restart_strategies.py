@@ -38,7 +38,7 @@ class RestartStrategy(ABC):
 
     @abstractmethod
     def needed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Return the attempts that later decisions depend on. The others need not be kept: a job may fail often in a year."""
+        """Return the attempts that later decisions depend on. Others may be forgotten: a job may fail often in a year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,20 +169,20 @@ class ExponentialDelay(RestartStrategy):
 
         >>> strategy = ExponentialDelay(Duration(10), Duration(30), 2.0, Duration(1000), 0.0, None)
         >>> first = Attempt(ProcessingTime(0), ProcessingTime(1))
-        >>> found = strategy.needed([first] * 50)
-        >>> len(found), strategy.delay(found)
+        >>> attempts = strategy.needed([first] * 50)
+        >>> len(attempts), strategy.delay(attempts)
         (3, 30)
         """
-        left = list(self._since_reset(attempts))
+        recent = list(self._since_reset(attempts))
         if self.attempts is not None:
-            return left[-self.attempts - 1 :]
+            return recent[-self.attempts - 1 :]
         count, pause = 1, float(self.initial)
-        while self.multiplier > 1 and pause < self.most and count < len(left):
+        while self.multiplier > 1 and pause < self.most and count < len(recent):
             count, pause = count + 1, pause * self.multiplier
-        return left[-count:]
+        return recent[-count:]
 
     def _since_reset(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Return the last attempt that ran for at least `reset`, and those after it; all if there is none."""
+        """Return the last attempt that ran for at least `reset`, and all later attempts; all attempts if none ran for so long."""
         last = 0
         for number, attempt in enumerate(attempts):
             if attempt.failed - attempt.began >= self.reset:
@@ -191,7 +191,7 @@ class ExponentialDelay(RestartStrategy):
 
 
 def covered_errors(options: Options) -> tuple[type[JobError], ...]:
-    """Return the classes of errors after which a restart strategy is asked; other errors end the job."""
+    """Return the classes of errors after which the restart strategy decides; other errors end the job."""
     return (OutageError, UserCodeError) if options.text(USER_CODE).lower() == "any" else (OutageError,)
 
 

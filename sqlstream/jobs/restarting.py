@@ -39,7 +39,7 @@ class RestartingRun:
     `attempt` returns a run that continues after the last committed batch. It is called first by the constructor, so an error at
     the start of the job is raised to the caller.
 
-    The store of the warehouse may be what does not answer: a status that cannot be written becomes a warning, and ends nothing.
+    The outage may be one of the warehouse's store. So if the job's status cannot be written, that is a warning, not an error.
     """
 
     def __init__(
@@ -117,11 +117,11 @@ class RestartingRun:
         self._run.request_stop(drain=drain)
 
     def take_warnings(self) -> list[str]:
-        """Return the pending warnings, with those about restarts, and remove them."""
-        taken = []
+        """Remove and return the pending warnings, of the runs and about restarts."""
+        warnings = []
         while self._warnings:
-            taken.append(self._warnings.popleft())
-        return [*taken, *self._run.take_warnings()]
+            warnings.append(self._warnings.popleft())
+        return [*warnings, *self._run.take_warnings()]
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the end of the last attempt, at most `timeout` seconds."""
@@ -145,8 +145,8 @@ class RestartingRun:
             while error is not None:
                 pause = self._next_pause(began)
                 if pause is None:
-                    said = f"It is not started again, by its restart strategy ({self._strategy.limits})."
-                    error.detail = f"{error.detail}\n{said}" if error.detail else said
+                    sentence = f"It is not started again, by its restart strategy ({self._strategy.limits})."
+                    error.detail = f"{error.detail}\n{sentence}" if error.detail else sentence
                     self._end(FAILED, error)
                     return
                 self._wait(error, pause)
@@ -184,8 +184,8 @@ class RestartingRun:
         with self._warned():
             check_held(self._paths)
             self._write_status(RESTARTING, error)
-        while (left := deadline - time.monotonic()) > 0 and not self._is_asked_to_stop():
-            time.sleep(min(_POLL_SECONDS, left))
+        while (remaining := deadline - time.monotonic()) > 0 and not self._is_asked_to_stop():
+            time.sleep(min(_POLL_SECONDS, remaining))
 
     def _record_restarts(self) -> int | None:
         """Record the restarts that the warehouse lacks; return the number of restarts so far, None if nothing was recorded."""

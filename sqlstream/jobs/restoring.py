@@ -35,7 +35,7 @@ from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The savepoint that a job begins from, by name or folder; with `is_fork` the job is another one than the savepoint's.
+    """The savepoint that a job begins from, by name or folder; with `is_fork` it is not the job of the savepoint, but a new one.
 
     The tables `overruled`, in lower case, are read from where their options say, not from the positions in the savepoint.
     """
@@ -52,7 +52,7 @@ def plan_restore(
     name: str | None = None,
     overruled: frozenset[str] = frozenset(),
 ) -> tuple[list[Compiled], Mapping[str, Restore]]:
-    """Return the statements of a script, and the job that begins from the savepoint, if any: a Restore by the job's name.
+    """Return the statements of a script, and a Restore by the name of the job that begins from the savepoint, if there is one.
 
     Without `name` it is the job of the savepoint. With `name`, the script must have one job: it is renamed, and becomes a fork.
     For the tables `overruled` (see `Restore`) the caller has set options that say where to start. Raises UsageError when the
@@ -65,12 +65,12 @@ def plan_restore(
     jobs = [one for one in compiled if isinstance(one, PlannedJob) and not (one.appends or one.is_query)]
     if name is None:
         record = find_savepoint(warehouse, savepoint).record
-        found = next((job.name for job in jobs if job.name.lower() == record.job.lower()), None)
-        if found is None and len(jobs) != 1:
+        job_name = next((job.name for job in jobs if job.name.lower() == record.job.lower()), None)
+        if job_name is None and len(jobs) != 1:
             names = [job.name for job in jobs]
             hint = missing("job", record.job, names) if names else None
             raise UsageError(f'the SQL has no job "{record.job}", of which savepoint "{savepoint}" is', hint=hint)
-        return list(compiled), {found or jobs[0].name: Restore(savepoint, overruled=overruled)}
+        return list(compiled), {job_name or jobs[0].name: Restore(savepoint, overruled=overruled)}
     if (wrong := problem(name)) is not None:
         raise UsageError(f"the name of a job {wrong}")
     if len(jobs) != 1:
@@ -99,71 +99,71 @@ class Restorer:
         self._warehouse, self._planned, self._make_record, self._notice = warehouse, planned, make_record, notice
         self._start_over, self._upgrader = start_over, upgrader
 
-    def run(self, asked: Restore) -> None:
+    def run(self, restore: Restore) -> None:
         """Restore the job; a job that is still at the savepoint's version stays as it is.
 
         Raises UsageError or DamageError, before it changes anything, when the job cannot continue from the savepoint.
         """
-        savepoint = find_savepoint(self._warehouse, asked.savepoint)
+        savepoint = find_savepoint(self._warehouse, restore.savepoint)
         saved = _saved(savepoint)
         scans = [scan.table for scan in self._planned.physical.scans]
-        overruled = [i for i, table in enumerate(scans) if table.name.lower() in asked.overruled]
-        comparison = self._check_plan(savepoint, saved, is_fork=asked.is_fork, overruled=bool(overruled))
-        made = self._make_record(saved)
-        if asked.is_fork:
-            self._check_fork(saved, made, is_changed=comparison is not None)
+        overruled = [i for i, table in enumerate(scans) if table.name.lower() in restore.overruled]
+        comparison = self._check_plan(savepoint, saved, is_fork=restore.is_fork, overruled=bool(overruled))
+        record = self._make_record(saved)
+        if restore.is_fork:
+            self._check_fork(saved, record, is_changed=comparison is not None)
         elif comparison is None and self._is_there(savepoint, saved) and not overruled:
             # The job has committed nothing since, so it need not go back.
             return
         else:
-            made = self._check_itself(savepoint, saved, made)
-        if asked.is_fork or comparison is not None:
+            record = self._check_itself(savepoint, saved, record)
+        if restore.is_fork or comparison is not None:
             check_only_writer(self._warehouse, self._planned, self._planned.name)
         restoring.check(savepoint)
         if comparison is not None:
-            self._restore_changed(savepoint, saved, made, comparison, asked, overruled)
+            self._restore_changed(savepoint, saved, record, comparison, restore, overruled)
             return
-        pairs = zip(_results(saved.sinks), _results(made.sinks), strict=True)
+        pairs = zip(_results(saved.sinks), _results(record.sinks), strict=True)
         tables = {old.table.lower(): new.table for old, new in pairs if old.kind == new.kind == TABLE}
-        if not asked.is_fork:
+        if not restore.is_fork:
             # A fork stores malformed rows of its own; earlier ones belong to the first job.
             tables |= {one.table.lower(): one.table for one in saved.sinks if has_malformed_rows(one)}
         inside = savepoint.warehouse.root.startswith(f"{self._warehouse.root}/")
         place = savepoint.record.name if inside else savepoint.warehouse.root
-        kept = () if asked.is_fork else self._going_on(savepoint, saved.sinks)
-        plan = Restoring(place, made.to_json(), tables, kept, tuple(overruled))
-        self._unpublish(made, is_fork=asked.is_fork)
+        sink_places = () if restore.is_fork else self._going_on(savepoint, saved.sinks)
+        plan = Restoring(place, record.to_json(), tables, sink_places, tuple(overruled))
+        self._unpublish(record, is_fork=restore.is_fork)
         restoring.restore(self._warehouse, savepoint, plan, self._start_over)
-        self._tell(savepoint, made, kept, is_fork=asked.is_fork)
+        self._tell(savepoint, record, sink_places, is_fork=restore.is_fork)
         self._tell_overruled(overruled)
 
     def _restore_changed(
         self,
         savepoint: Savepoint,
         saved: JobRecord,
-        made: JobRecord,
+        record: JobRecord,
         comparison: Comparison,
-        asked: Restore,
+        restore: Restore,
         overruled: Sequence[int],
     ) -> None:
         """Restore the job from a copy of the savepoint, rewritten for the changed query."""
         assert self._upgrader is not None
-        draft = self._upgrader.rewritten(savepoint, saved, made, comparison)
-        going_on = () if asked.is_fork else self._going_on(savepoint, made.sinks)
-        kept = tuple(i for i in going_on if comparison.sinks[i].was is not None)
-        tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
-        plan = Restoring(draft.place, made.to_json(), tables, kept, tuple(overruled))
-        self._unpublish(made, is_fork=asked.is_fork)
+        draft = self._upgrader.rewritten(savepoint, saved, record, comparison)
+        going_on = () if restore.is_fork else self._going_on(savepoint, record.sinks)
+        sink_places = tuple(i for i in going_on if comparison.sinks[i].was is not None)
+        tables = {sink.table.lower(): sink.table for sink in record.sinks if sink.kind == TABLE}
+        plan = Restoring(draft.place, record.to_json(), tables, sink_places, tuple(overruled))
+        self._unpublish(record, is_fork=restore.is_fork)
         restoring.restore(self._warehouse, draft, plan, self._start_over)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
-        self._tell(savepoint, made, kept, is_fork=asked.is_fork)
+        self._tell(savepoint, record, sink_places, is_fork=restore.is_fork)
         self._tell_overruled(overruled)
 
-    def _unpublish(self, made: JobRecord, *, is_fork: bool) -> None:
+    def _unpublish(self, record: JobRecord, *, is_fork: bool) -> None:
         """Delete the published form of tables that the job has written and will not write any more."""
-        current = read_record(self._warehouse.fs, self._warehouse.job(made.job))
+        current = read_record(self._warehouse.fs, self._warehouse.job(record.job))
         if current is not None and not is_fork:
-            unpublish(self._warehouse, current, made)
+            unpublish(self._warehouse, current, record)
 
     def _going_on(self, savepoint: Savepoint, sinks: Sequence[SinkRecord]) -> tuple[int, ...]:
         """Return the places of the sinks that continue; to the other sinks it is a new job.
@@ -212,7 +212,7 @@ class Restorer:
             )
         return None
 
-    def _check_fork(self, saved: JobRecord, made: JobRecord, *, is_changed: bool) -> None:
+    def _check_fork(self, saved: JobRecord, record: JobRecord, *, is_changed: bool) -> None:
         """Raise UsageError when a job has the fork's name, or the fork would use a slot or write a table of the first job."""
         planned = self._planned
         self._check_slots()
@@ -224,7 +224,7 @@ class Restorer:
         if read_record(self._warehouse.fs, paths) is not None and not self._warehouse.fs.exists(paths.restoring):
             hint = f'Give the fork another name with --as, or drop that job first: sqlstream drop "{planned.name}".'
             raise UsageError(f'job "{planned.name}" exists already', hint=hint)
-        for new in _results(made.sinks):
+        for new in _results(record.sinks):
             if any(_is_same_place(one, new) for one in saved.sinks):
                 where = "" if new.kind == TABLE else ", and change its options to another place"
                 raise UsageError(
@@ -232,7 +232,7 @@ class Restorer:
                     head(planned.statement),
                     hint=f"Rename the table in its CREATE TABLE and in INSERT INTO{where}.",
                 )
-        for old, new in () if is_changed else zip(_results(saved.sinks), _results(made.sinks), strict=True):
+        for old, new in () if is_changed else zip(_results(saved.sinks), _results(record.sinks), strict=True):
             if old.kind == new.kind == TABLE and _shape(old) != _shape(new):
                 raise UsageError(
                     f'table "{new.table}" is not declared like "{old.table}", with whose rows the fork begins',
@@ -246,25 +246,25 @@ class Restorer:
         if fs.exists(paths.restoring):
             return False
         record = read_record(fs, paths)
-        taken = savepoint.record
-        if record is None or not record.has_written(taken.job_created_at, taken.version):
+        savepoint_record = savepoint.record
+        if record is None or not record.has_written(savepoint_record.job_created_at, savepoint_record.version):
             return False
-        if last_committed(fs, paths) != taken.version or not recorded_identity(record).is_same(
+        if last_committed(fs, paths) != savepoint_record.version or not recorded_identity(record).is_same(
             recorded_identity(saved)
         ):
             return False
         return restoring.has_rows_of(self._warehouse, savepoint)
 
-    def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
+    def _check_itself(self, savepoint: Savepoint, saved: JobRecord, record: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where a sink or a source cannot."""
         half = restoring.interrupted(self._warehouse, saved.job)
         paths = self._warehouse.job(saved.job)
         current = half.record if half is not None else read_record(self._warehouse.fs, paths)
         # From a new time of creation, readers of the job's tables learn that rows which they have read may be gone.
-        made = replace(made, lives=_lives(saved, current, savepoint.record.version))
+        record = replace(record, lives=_lives(saved, current, savepoint.record.version))
         gone_on = has_gone_on(self._warehouse, savepoint) if half is None else had_gone_on(half, savepoint)
         if current is None or (half is not None and not gone_on):
-            return made
+            return record
         self._check_rewinds(saved.job)
         declared = [s.table for s in self._planned.physical.sinks if s.table.connector is None]
         tables = ahead(self._warehouse, saved, declared)
@@ -276,7 +276,7 @@ class Restorer:
                 hint="Restore it beside the job, with --as and other tables. Or drop the job, take back by hand what it"
                 f" wrote after version {savepoint.record.version}, and restore it then.",
             )
-        return made
+        return record
 
     def _check_slots(self) -> None:
         """Raise UsageError when a source of the fork would use a slot that the first job has on a server."""
@@ -295,10 +295,10 @@ class Restorer:
         message = f'{what} table "{table.name}" ({table.connector})'
         return UsageError(message, head(self._planned.statement), detail=why)
 
-    def _tell(self, savepoint: Savepoint, made: JobRecord, kept: Collection[int], *, is_fork: bool) -> None:
+    def _tell(self, savepoint: Savepoint, record: JobRecord, sink_places: Collection[int], *, is_fork: bool) -> None:
         version = savepoint.record.version
-        self._notice(f'job "{made.job}" goes on from savepoint "{savepoint.place}", version {version}')
-        outside = [s for i, s in enumerate(made.sinks) if _is_outside(s) and i not in kept]
+        self._notice(f'job "{record.job}" goes on from savepoint "{savepoint.place}", version {version}')
+        outside = [s for i, s in enumerate(record.sinks) if _is_outside(s) and i not in sink_places]
         if outside and is_fork:
             self._notice(f"tables outside of the warehouse begin without what was before: {_named(outside)}")
         elif outside:

@@ -32,11 +32,11 @@ def default_name(warehouse: Warehouse, job: str, version: int | None) -> str:
     return f"{warehouse.job(job).name}-{version}"
 
 
-def _free_name(warehouse: Warehouse, wanted: str) -> str:
+def _free_name(warehouse: Warehouse, base: str) -> str:
     """Return a name, with a number appended if a savepoint of the name exists."""
-    taken = {*warehouse.savepoints()}
-    numbered = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
-    return next(name for name in numbered if name.lower() not in taken)
+    names = {*warehouse.savepoints()}
+    numbered = (base if n == 1 else f"{base}-{n}" for n in range(1, len(names) + 2))
+    return next(name for name in numbered if name.lower() not in names)
 
 
 def drop_savepoint(warehouse: Warehouse, name: str) -> None:

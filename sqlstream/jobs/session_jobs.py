@@ -88,7 +88,7 @@ class SessionJobs:
         self._notice(f'savepoint "{name}" keeps the last version of job "{record.job}"; drop it with --savepoint')
 
     def repair(self, name: str) -> list[str]:
-        """Return a job to its newest intact version; return sentences that say what was done.
+        """Take a job back to its newest intact version; return sentences about what was done.
 
         Raises UsageError when there is no such job, or a process runs it, and JobError when no version is intact.
         """

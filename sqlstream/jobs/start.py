@@ -66,9 +66,9 @@ class Starter:
     ) -> Job:
         """Start a job under a name, or continue it; a job that has finished is skipped with a notice.
 
-        With `fresh` the job starts from scratch, with `restore` from a savepoint, and what it had is deleted. With `upgrade` its
-        query may have changed. Raises UsageError when another process runs the job, or a job of this name has another plan, and
-        DamageError.
+        With `fresh` the job starts from scratch, with `restore` from a savepoint; its earlier state and results are deleted.
+        With `upgrade` its query may have changed. Raises UsageError when another process runs the job, or a job of this name has
+        another plan, and DamageError.
         """
         # Before anything is discarded, or recorded.
         check_places(self.warehouse, (sink.table for sink in planned.physical.sinks))
@@ -112,7 +112,7 @@ class Starter:
             raise
 
     def _complete(self, planned: PlannedJob, name: str, upgrade: Upgrade | None) -> None:
-        """Complete a restore or an upgrade of the job that was interrupted, if there is one."""
+        """Complete an interrupted restore or upgrade of the job, if there is one."""
         savepoint = complete(self.warehouse, name, self._start_over(planned, name))
         if savepoint is None:
             return
@@ -130,7 +130,7 @@ class Starter:
         if planned.appends or planned.is_query:
             raise UsageError("only a job that goes on can be restored", head(planned.statement))
 
-        def made(saved: JobRecord) -> JobRecord:
+        def make_record(saved: JobRecord) -> JobRecord:
             spec = job_spec(
                 planned,
                 self.project.warehouse,
@@ -139,18 +139,20 @@ class Starter:
                 project=self.project.root,
                 key_hash=key_hash_of(saved),
             )
-            made = job_record(planned, spec, saved.partitions)
-            return replace(made, versions=saved.versions, upgraded_from=saved.upgraded_from)
+            record = job_record(planned, spec, saved.partitions)
+            return replace(record, versions=saved.versions, upgraded_from=saved.upgraded_from)
 
         upgrader = self._upgrader(planned, upgrade) if upgrade is not None else None
-        restorer = Restorer(self.warehouse, planned, made, self._start_over(planned, name), self.notice, upgrader)
+        restorer = Restorer(
+            self.warehouse, planned, make_record, self._start_over(planned, name), self.notice, upgrader
+        )
         restorer.run(restore)
 
     def _upgrader(self, planned: PlannedJob, upgrade: Upgrade) -> Upgrader:
         return Upgrader(self.warehouse, planned, self.project.root, upgrade, self.notice)
 
     def _upgrade(self, planned: PlannedJob, upgrade: Upgrade) -> None:
-        """Upgrade the job if its query has changed, or if migrations make its state."""
+        """Upgrade the job if its query has changed, or if migrations compute some of its state."""
         if (record := upgradable(self.warehouse, planned, upgrade)) is not None:
             self._upgrader(planned, upgrade).run(record)
         elif upgrade.migrates(planned.name):
@@ -161,7 +163,7 @@ class Starter:
         return lambda which: start_over(self.warehouse.fs, paths.splits, scans, which, self.project.root)
 
     def _settle(self, name: str) -> None:
-        """Return the job to its newest intact version, such as after a power failure. Raises DamageError when it cannot."""
+        """Take the job back to its newest intact version, for example after a power failure. Raises DamageError without one."""
         versions = Versions(self.warehouse, name)
         if versions.newest < 0 and isinstance(record := versions.record(), DamageError) and record.torn:
             # The job died before its first commit.
@@ -205,16 +207,16 @@ class Starter:
         # The name of a SELECT is generated, and says nothing to people.
         known_as = {} if planned.is_query else {"name": name}
         engine.prepare(Resources(options.parallelism, options.spark, **known_as))
-        wanted = engine.layout(options.parallelism)
+        new_layout = engine.layout(options.parallelism)
         spec = job_spec(
             planned,
             self.project.warehouse,
-            wanted.labels,
+            new_layout.labels,
             name=name,
             project=self.project.root,
             key_hash=key_hash_of(record),
         )
-        layout = wanted if record is None else self._spread(spec, record, wanted)
+        layout = new_layout if record is None else self._spread(spec, record, new_layout)
         spec = replace_spec(spec, labels=layout.labels)
         if record is None or not planned.appends:
             self._write_record(job_record(planned, spec, layout.partitions), record)
@@ -230,13 +232,13 @@ class Starter:
             covered_errors(options),
         )
 
-    def _spread(self, spec: JobSpec, record: JobRecord, wanted: Layout) -> Layout:
+    def _spread(self, spec: JobSpec, record: JobRecord, new_layout: Layout) -> Layout:
         """Spread the state of a job over its new number of tasks, if that has changed; return the layout that it runs with."""
         entry = newest_entry(self.warehouse, spec.name)
         before = labels_of(record, entry)
-        if before == wanted.labels:
-            return wanted
-        number, now = len(before), len(wanted.labels)
+        if before == new_layout.labels:
+            return new_layout
+        number, now = len(before), len(new_layout.labels)
         if begun_outside(self.warehouse, spec, entry):
             self.notice(
                 f'job "{spec.name}" goes on with {number} tasks, not {now}: a batch had begun, and what it writes must '
@@ -247,20 +249,20 @@ class Starter:
             rows = sum(metrics.state_rows for metrics in entry.operators.values())
             self.notice(f'job "{spec.name}": spreading {rows:,} rows of state over {now} tasks, from {number} ...')
             spread(spec, entry, before, SpreadProgress(spec.name, self.notice))
-        return wanted
+        return new_layout
 
-    def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:
+    def _write_record(self, record: JobRecord, before: JobRecord | None) -> None:
         """Write the job's record. A job that continues keeps its creation time, versions, lives and savepoint of its upgrade."""
         if before is not None:
-            made = replace(
-                made,
+            record = replace(
+                record,
                 created_at=before.created_at,
                 versions=before.versions,
                 lives=before.lives,
                 upgraded_from=before.upgraded_from,
             )
-        if made != before:
-            write_record(self.warehouse.fs, self.warehouse.job(made.job), made)
+        if record != before:
+            write_record(self.warehouse.fs, self.warehouse.job(record.job), record)
 
     def _discard(self, name: str, *, lock: bool = False) -> None:
         ending.discard(self.warehouse, name, self.project.root, lock=lock)
@@ -294,7 +296,7 @@ def check_same_query(planned: PlannedJob, record: JobRecord) -> None:
 
 
 def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
-    """Raise UsageError when a job of this name is none of INSERT .. VALUES, or writes other columns."""
+    """Raise UsageError when a job of this name is not of INSERT .. VALUES, or writes other columns."""
     [sink] = planned.physical.sinks
     if record is None:
         return

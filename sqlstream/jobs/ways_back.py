@@ -20,9 +20,9 @@ from sqlstream.warehouse.savepoints import Savepoint
 
 
 def rollback(kind: str) -> Rollback:
-    """Return what a sink does with rows after a savepoint, by the name of its connector in a record.
+    """Return what a sink does with the rows written after a savepoint when its job goes back to that savepoint.
 
-    Of a connector that is not installed, the rows stay.
+    `kind` is the name of the sink's connector in a record. If the connector is not installed, the rows stay.
     """
     connector = find(kind)
     sink = connector.sink_type if connector is not None else None
@@ -30,7 +30,7 @@ def rollback(kind: str) -> Rollback:
 
 
 def ahead(warehouse: Warehouse, saved: JobRecord, tables: Iterable[Table] = ()) -> list[str]:
-    """Return the tables, as errors name them, that would keep rows which a job writes after a savepoint.
+    """Return the tables, as errors name them, that would keep the rows written after a savepoint if the job went back to it.
 
     These are outside of the warehouse, or published; tables of the warehouse in `tables` count as published if they will be.
     """
@@ -42,7 +42,7 @@ def ahead(warehouse: Warehouse, saved: JobRecord, tables: Iterable[Table] = ()) 
 
 
 def has_gone_on(warehouse: Warehouse, savepoint: Savepoint) -> bool:
-    """Return whether sinks of a job may have rows that a savepoint of it does not have.
+    """Return whether sinks of a job may have rows that a savepoint of the job does not have.
 
     They may if the job has committed a batch since, if a batch has begun, or if rows of the last batch wait to be sent.
     """
@@ -51,18 +51,23 @@ def has_gone_on(warehouse: Warehouse, savepoint: Savepoint) -> bool:
 
 
 def had_gone_on(half: Interrupted, savepoint: Savepoint) -> bool:
-    """Return the same as `has_gone_on` for a job whose restore or upgrade was interrupted, from the savepoint it restores."""
+    """Return the same as `has_gone_on` for a job whose restore or upgrade was interrupted.
+
+    The savepoint from which it was being restored stands for the job. Return True if that savepoint is gone.
+    """
     if half.savepoint is None:
         return True
     return _has_more(half.savepoint.warehouse, half.savepoint.record.job, half.record, savepoint)
 
 
 def _has_more(warehouse: Warehouse, job: str, record: JobRecord | None, savepoint: Savepoint) -> bool:
-    fs, paths, taken = warehouse.fs, warehouse.job(job), savepoint.record
-    if record is None or not record.has_written(taken.job_created_at, taken.version):
+    fs, paths, savepoint_record = warehouse.fs, warehouse.job(job), savepoint.record
+    if record is None or not record.has_written(savepoint_record.job_created_at, savepoint_record.version):
         return True
-    entry = JobLog(savepoint.warehouse.fs, savepoint.warehouse.job(taken.job).log).entry(taken.version)
-    if entry is None or last_committed(fs, paths) != taken.version or may_have_begun(fs, paths, entry):
+    entry = JobLog(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint_record.job).log).entry(
+        savepoint_record.version
+    )
+    if entry is None or last_committed(fs, paths) != savepoint_record.version or may_have_begun(fs, paths, entry):
         return True
     # Rows that wait to be sent are in folders below the folders of sinks.
     return any(path.removeprefix(f"{paths.output}/").count("/") > 1 for path in fs.walk(paths.output))
@@ -84,7 +89,7 @@ def may_have_begun(fs: Filesystem, paths: JobPaths, entry: LogEntry) -> bool:
 def way_back(warehouse: Warehouse, saved: JobRecord, declared: Iterable[Table] = ()) -> str:
     """Return a clause for people: when `run --from` can go back to a savepoint that was just taken.
 
-    `declared` are those of the job's tables whose declarations are known.
+    `declared` are the tables of the job whose declarations the caller knows.
     """
     tables_by_name = {(table.name.lower(), table.connector): table for table in declared}
     scans = [(scan, tables_by_name.get((scan.table.lower(), scan.kind))) for scan in saved.scans]

@@ -13,10 +13,10 @@ from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement, StatementS
 
 
 class FedTables:
-    """Compiles statements, and makes fed tables of tables without a connector that no job writes: they get `options`.
+    """Compiles statements, and turns tables without a connector that no job writes into fed tables: they get `options`.
 
-    `replaced` returns what a declared table is replaced by. If that has a problem, jobs can write the table, but it cannot be
-    fed.
+    `replaced` returns the table that takes the place of a declared one. If that table has a problem, jobs can write it, but it
+    cannot be fed.
     """
 
     def __init__(

@@ -22,17 +22,17 @@ def write_rows(table: Table, rows: Iterable[Sequence[object] | Mapping[str, obje
     Raises BindError for a row or a value that does not fit.
     """
     columns = table.physical
-    given = [_row(table, row) for row in rows]
+    tuples = [_row(table, row) for row in rows]
     names = ", ".join(quote_name(c.name) for c in columns)
-    marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in given)
+    marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in tuples)
     nothing = f"(VALUES ({', '.join(f'CAST(NULL AS {c.type})' for c in columns)}))"
-    source = f"(VALUES {marks}) t({names})" if given else f"{nothing} t({names}) WHERE false"
-    values = [_value(v, c.type) for row in given for v, c in zip(row, columns, strict=True)]
+    source = f"(VALUES {marks}) t({names})" if tuples else f"{nothing} t({names}) WHERE false"
+    values = [_value(v, c.type) for row in tuples for v, c in zip(row, columns, strict=True)]
     with databases.passing() as con:
         try:
             con.execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
         except duckdb.Error as e:
-            raise _misfit(con, table, given) or e from None
+            raise _misfit(con, table, tuples) or e from None
 
 
 def _row(table: Table, row: Sequence[object] | Mapping[str, object]) -> tuple[object, ...]:
@@ -43,12 +43,12 @@ def _row(table: Table, row: Sequence[object] | Mapping[str, object]) -> tuple[ob
             raise BindError(f'a row of table "{table.name}" has {len(columns)} columns, not {len(row)}: {tuple(row)}')
         return tuple(row)
     by_name = {name.lower(): value for name, value in row.items()}
-    known = [c.name for c in columns]
+    names = [c.name for c in columns]
     for name in row:
-        if name.lower() not in {k.lower() for k in known}:
-            hint = missing("column", name, known)
+        if name.lower() not in {k.lower() for k in names}:
+            hint = missing("column", name, names)
             raise BindError(f'column "{name}" does not exist in table "{table.name}": {dict(row)}', hint=hint)
-    return tuple(by_name.get(name.lower()) for name in known)
+    return tuple(by_name.get(name.lower()) for name in names)
 
 
 def _value(value: object, type: str) -> object:

@@ -27,7 +27,7 @@ def values_splits(job: JobSpec) -> Mapping[int, Sequence[Split]]:
 
 
 class ImmediateRun:
-    """A run that `start` completes; another job of the same name adds a batch to what it wrote. Otherwise it is like any Run."""
+    """A run that ends within `start`. A later job of the same name adds a batch to the rows that it wrote."""
 
     is_waiting = is_stopping = False
     untold: tuple[type[SqlStreamError], ...] = ()

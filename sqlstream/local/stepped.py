@@ -43,7 +43,7 @@ class SteppedRun:
         self._feeds: dict[str, Feed] = {}
         self._numbers: dict[str, list[int]] = {}
 
-    # -- what an engine's run is asked
+    # -- the interface of an engine's run
 
     @property
     def totals(self) -> Totals:
@@ -135,8 +135,8 @@ class SteppedRun:
 
     def _own(self) -> dict[int, ScanStage]:
         """Return the scans of sources with connectors, other than files."""
-        given = values_splits(self.job)
-        own = {i: s for i, s in self._scans() if i not in given and s.table.connector is not None}
+        values = values_splits(self.job)
+        own = {i: s for i, s in self._scans() if i not in values and s.table.connector is not None}
         return {i: s for i, s in own.items() if not takes_files(s.table)}
 
     def tick_idle(self) -> None:
@@ -150,9 +150,9 @@ class SteppedRun:
         if (feed := self._feeds.get("sources")) is None:
             return
         numbers = list(self._own())
-        known = {numbers[i]: names for i, names in feed.partitions(feed.sequence).items()}
-        marks = {numbers[i]: found for i, found in feed.watermarks().items()}
-        self.commits.see_partitions(known, marks, self.clock())
+        partitions = {numbers[i]: names for i, names in feed.partitions(feed.sequence).items()}
+        marks = {numbers[i]: watermarks for i, watermarks in feed.watermarks().items()}
+        self.commits.see_partitions(partitions, marks, self.clock())
         clocks = self.commits.clocks()
         reached = self.commits.partition_marks(self.clock())
         ticks = {i: mark for i, mark in reached.items() if (before := clocks[i].mark) is None or mark > before}

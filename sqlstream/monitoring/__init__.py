@@ -1,1 +1,1 @@
-"""Metrics of jobs for Prometheus, read from the warehouse when they are asked for."""
+"""Metrics of jobs for Prometheus, read from the warehouse at each scrape."""

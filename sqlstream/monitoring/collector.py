@@ -47,13 +47,13 @@ class JobCollector:
 
     def collect(self) -> Iterator[Any]:
         """Yield the metric families of which a job has a sample."""
-        found: dict[str, list[_Sample]] = {}
+        samples: dict[str, list[_Sample]] = {}
         for name in sorted(self._jobs()):
             for sample in self._samples(name):
-                found.setdefault(sample[0], []).append(sample)
+                samples.setdefault(sample[0], []).append(sample)
         for name, family in FAMILIES.items():
-            if name in found:
-                yield _filled(family, found[name])
+            if name in samples:
+                yield _filled(family, samples[name])
 
     def _samples(self, name: str) -> Iterator[_Sample]:
         history = JobHistory(self._warehouse, name)

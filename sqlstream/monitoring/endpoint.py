@@ -25,10 +25,10 @@ def registry(warehouse: Warehouse, jobs: Callable[[], Collection[str]] | None = 
     except ImportError as error:
         hint = f"Install it: {install_command('metrics')}."
         raise UsageError(f"metrics need prometheus_client, which cannot be imported: {error}", hint=hint) from error
-    found = CollectorRegistry()
-    found.register(cast(Any, JobCollector(warehouse, jobs)))
-    ProcessCollector(registry=found)
-    return found
+    metrics = CollectorRegistry()
+    metrics.register(cast(Any, JobCollector(warehouse, jobs)))
+    ProcessCollector(registry=metrics)
+    return metrics
 
 
 def exposition(of: Any) -> bytes:

@@ -52,5 +52,5 @@ def relation_html(relation: duckdb.DuckDBPyRelation) -> str:
 
 def job_html(job: Job) -> str:
     """Return the status, the progress and the error of a job as an HTML table, without values that are missing."""
-    found = {name: text for name, text in facts(job).items() if text is not None}
-    return table(list(found), [list(found.values())], [False] * len(found))
+    fields = {name: text for name, text in facts(job).items() if text is not None}
+    return table(list(fields), [list(fields.values())], [False] * len(fields))

@@ -38,9 +38,9 @@ class Magic:
     @property
     def session(self) -> Session:
         """The session of the notebook, which is opened if there is none."""
-        given = self._ipython.user_ns.get(SESSION)
-        if isinstance(given, Session):
-            return given
+        session = self._ipython.user_ns.get(SESSION)
+        if isinstance(session, Session):
+            return session
         self._own = Session()
         self._ipython.push({SESSION: self._own})
         return self._own
@@ -106,9 +106,9 @@ class Magic:
             while not ended:
                 # First, so that no change is missed that comes between this call and the next.
                 ended = changes.has_ended()
-                while taken := changes.take(0.0 if ended else _REDRAW_SECONDS):
-                    count += len(taken)
-                    for change in taken:
+                while new_changes := changes.take(0.0 if ended else _REDRAW_SECONDS):
+                    count += len(new_changes)
+                    for change in new_changes:
                         numbers = [a or _is_number(v) for a, v in zip(numbers, change.row.values(), strict=True)]
                         rows.apply(change.kind, tuple(None if v is None else str(v) for v in change.row.values()))
                     draw(again=True)

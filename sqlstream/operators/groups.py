@@ -12,10 +12,10 @@ from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import quote_name
 
 # Columns, each with the SQL expression over input rows that computes it.
-Made: TypeAlias = tuple[tuple[Column, str], ...]
+ComputedColumns: TypeAlias = tuple[tuple[Column, str], ...]
 
 
-def stored_columns(columns: Iterable[Column]) -> Made:
+def stored_columns(columns: Iterable[Column]) -> ComputedColumns:
     """Map each input column to a state column c0, c1, .. of the same type; its SQL is the quoted name of the input column."""
     return tuple((Column(f"c{i}", c.type), quote_name(c.name)) for i, c in enumerate(columns))
 
@@ -24,11 +24,11 @@ class Grouping(Protocol):
     """The window columns by which rows are grouped, beside the keys: the part of a WindowAssigner that aggregates need."""
 
     @property
-    def columns(self) -> Made:
+    def columns(self) -> ComputedColumns:
         """The state columns behind the keys, each with its SQL in a SELECT that groups the rows of `source` by `group_by`."""
 
     @property
-    def value_columns(self) -> Made:
+    def value_columns(self) -> ComputedColumns:
         """The same state columns, each with its SQL over single rows of `source`, for a SELECT without GROUP BY."""
 
     @property
@@ -58,7 +58,7 @@ W_co = TypeVar("W_co", bound=Grouping, covariant=True)
 class Groups(Generic[W_co]):
     """Groups of rows with equal keys in the same window; `keys` are columns, each with its SQL over input rows."""
 
-    keys: Made
+    keys: ComputedColumns
     windows: W_co
 
     @cached_property
@@ -72,7 +72,7 @@ class Groups(Generic[W_co]):
         return tuple(Column(name, c.type) for name, (c, _) in zip(self.key_names, self.keys, strict=True))
 
     @cached_property
-    def made_keys(self) -> list[str]:
+    def key_items(self) -> list[str]:
         """The select items over input rows that compute the key columns in state."""
         return [f"{sql} AS {name}" for name, (_, sql) in zip(self.key_names, self.keys, strict=True)]
 

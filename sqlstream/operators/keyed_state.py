@@ -77,7 +77,7 @@ class KeyedState:
     def store(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, new: str, clock: Clock) -> None:
         """Append to a table the difference between its loaded rows and `new`, a relation (SQL for FROM) with weights.
 
-        So `new` is what the table has of the loaded keys from now on. The counter WEIGHTS changes by the number of rows that are
+        Afterwards `new` is the table's content for the loaded keys. The counter WEIGHTS changes by the number of rows that are
         added, less those that are deleted, unless the table is KEYS. Call `load` before.
         """
         columns = self.tables[table]
@@ -104,34 +104,32 @@ class KeyedState:
             return
         keys = summed(self.tables[self.clocked], rows)
         past = f"SELECT {self._listed} FROM ({keys}) WHERE {self._is_past(clock)}"
-        if found := keep(con, self.touched_by, past):
+        if count := keep(con, self.touched_by, past):
             self._keep_stored(con, state)
             for table in self.tables:
                 self.store(con, state, table, f"(SELECT * FROM _stored_{table} WHERE false)", clock)
-            state.count(EXPIRED, found)
+            state.count(EXPIRED, count)
 
     def current(self, relations: Mapping[str, str]) -> dict[str, str]:
         """Return relations (SQL for FROM) by table: rows with the sum of their weights, of the keys live at the time of NOW().
 
         `relations` are the relations that read the state tables.
         """
-        found = {table: f"({summed(columns, relations[table])})" for table, columns in self.tables.items()}
+        net_rows = {table: f"({summed(columns, relations[table])})" for table, columns in self.tables.items()}
         if not self.ttl:
-            return found
-        keys = (
-            f"(SELECT * FROM {found[self.clocked]} WHERE {self._micros} > epoch_us({NOW}) - {self.ttl} OR {self.lasts})"
-        )
+            return net_rows
+        keys = f"(SELECT * FROM {net_rows[self.clocked]} WHERE {self._micros} > epoch_us({NOW}) - {self.ttl} OR {self.lasts})"
         live = f"SEMI JOIN {keys} _keys_ ON {self.same('_rows_', '_keys_')}"
-        return {table: f"(SELECT * FROM {rows} _rows_ {live})" for table, rows in found.items()}
+        return {table: f"(SELECT * FROM {rows} _rows_ {live})" for table, rows in net_rows.items()}
 
     def times(self, columns: Iterable[Column]) -> tuple[Column, ...]:
-        """Return the columns that a view with `columns` has besides: `_updated_at` and, with a time to live, `_expires_at`.
+        """Return the time columns of a view with `columns`: `_updated_at` and, with a time to live, `_expires_at`.
 
-        Both are instants. One whose name is a column of the view already is left out.
+        Both are instants. A time column is left out if the view already has a column of its name.
         """
-        taken = {c.name.lower() for c in columns}
-        found = (UPDATED_AT, EXPIRES_AT) if self.ttl else (UPDATED_AT,)
-        return tuple(Column(name, "TIMESTAMP WITH TIME ZONE") for name in found if name not in taken)
+        view_names = {c.name.lower() for c in columns}
+        time_names = (UPDATED_AT, EXPIRES_AT) if self.ttl else (UPDATED_AT,)
+        return tuple(Column(name, "TIMESTAMP WITH TIME ZONE") for name in time_names if name not in view_names)
 
     def timed(
         self, rows: str, keys: Sequence[str], columns: Sequence[Column], current: Mapping[str, str], *, all: bool
@@ -146,10 +144,10 @@ class KeyedState:
         times = [f"{instants[c.name]} AS {c.name}" for c in self.times(columns)]
         of = [f"{sql} AS _of_{k}" for k, sql in zip(self.keys, keys, strict=True)]
         same = " AND ".join(f"_result_._of_{k} IS NOT DISTINCT FROM _keys_.{k}" for k in self.keys) or "true"
-        found = f"(SELECT {', '.join([*of, '*'])} FROM ({rows}))"
-        known = f"(SELECT {', '.join([*self.keys, *times, AT.name])} FROM {current[self.clocked]})"
+        keyed_rows = f"(SELECT {', '.join([*of, '*'])} FROM ({rows}))"
+        key_times = f"(SELECT {', '.join([*self.keys, *times, AT.name])} FROM {current[self.clocked]})"
         listed = names((*columns, *self.times(columns)))
-        return f"SELECT {listed} FROM {found} _result_ {'LEFT ' if all else ''}JOIN {known} _keys_ ON {same}"
+        return f"SELECT {listed} FROM {keyed_rows} _result_ {'LEFT ' if all else ''}JOIN {key_times} _keys_ ON {same}"
 
     @property
     def updated_at(self) -> str:
@@ -188,8 +186,8 @@ class KeyedState:
 
     def _keep_stored(self, con: duckdb.DuckDBPyConnection, state: Bucket) -> None:
         for table, columns in self.tables.items():
-            found = state.rows_of(con, table, self.keys, self.touched_by)
-            rows = f"({no_rows((*columns, WEIGHT_COLUMN))})" if found is None else found
+            stored = state.rows_of(con, table, self.keys, self.touched_by)
+            rows = f"({no_rows((*columns, WEIGHT_COLUMN))})" if stored is None else stored
             keep(con, f"_stored_{table}", self.in_order(table, summed(columns, rows)))
 
     def in_order(self, table: str, rows: str) -> str:

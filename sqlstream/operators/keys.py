@@ -8,35 +8,35 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import quote_name
-from sqlstream.operators.groups import Made
+from sqlstream.operators.groups import ComputedColumns
 from sqlstream.units import NO_TIME, Duration
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The key columns of an operator, `made`, each with its SQL over input rows, and their time to live (0: for ever).
+    """The key columns of an operator, `computed`, each with its SQL over input rows, and their time to live (0: for ever).
 
     `lasting` are keys that have a result even without rows, and never expire; each is a tuple of SQL values, one per column.
     """
 
-    made: Made
+    computed: ComputedColumns
     ttl: Duration = NO_TIME
     lasting: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the key columns in state: `__sqlstream_k0`, .."""
-        return tuple(f"{INTERNAL}k{i}" for i in range(len(self.made)))
+        return tuple(f"{INTERNAL}k{i}" for i in range(len(self.computed)))
 
     @cached_property
     def stored(self) -> tuple[Column, ...]:
         """The key columns in state: `names` with the types of the keys."""
-        return tuple(Column(name, c.type) for name, (c, _) in zip(self.names, self.made, strict=True))
+        return tuple(Column(name, c.type) for name, (c, _) in zip(self.names, self.computed, strict=True))
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """The key columns under the names that the query gives them."""
-        return tuple(column for column, _ in self.made)
+        return tuple(column for column, _ in self.computed)
 
     @cached_property
     def quoted(self) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ class Keys:
     @cached_property
     def items(self) -> list[str]:
         """The select items over input rows that compute the key columns in state."""
-        return [f"{sql} AS {name}" for name, (_, sql) in zip(self.names, self.made, strict=True)]
+        return [f"{sql} AS {name}" for name, (_, sql) in zip(self.names, self.computed, strict=True)]
 
     @cached_property
     def named(self) -> list[str]:

@@ -30,8 +30,8 @@ class LateOutput:
     """The side output of the late rows of one input, whose number is `place`.
 
     `columns` are the columns of the rows, each with the name of the column in which it arrives; `time` is the SQL of the event
-    time, a TIMESTAMP, over arriving rows. Values leave encoded as they are stored. An operator's watermark can be `kept_back`
-    behind that of its input; the side output shows the watermark of the input.
+    time, a TIMESTAMP, over arriving rows. Values leave encoded as they are stored. An operator's watermark can be `kept_back`, a
+    duration, behind the watermark of its input; the side output shows the input's watermark.
     """
 
     place: int
@@ -49,7 +49,7 @@ class LateOutput:
     ) -> Iterator[SideRows]:
         """Yield `dropped`, tables of late rows as they arrived, as rows of the side output; nothing if all are empty.
 
-        `watermark` is the operator's, the one that the rows came behind.
+        `watermark` is the operator's watermark, which had passed the rows when they arrived.
         """
         if not any(rows.num_rows for rows in dropped):
             return
@@ -59,8 +59,8 @@ class LateOutput:
             f"{self.time} AS {TIME.name}",
             f"{time_literal(EventTime(watermark + self.kept_back), MARK.type)} AS {MARK.name}",
         ]
-        found = con.sql(f"SELECT {', '.join(items)} FROM _dropped").to_arrow_table()
-        yield from (SideRows(late_output(self.place), some) for some in found.to_batches())
+        side_rows = con.sql(f"SELECT {', '.join(items)} FROM _dropped").to_arrow_table()
+        yield from (SideRows(late_output(self.place), some) for some in side_rows.to_batches())
 
 
 def late_outputs(of: Iterable[LateOutput]) -> dict[str, tuple[Column, ...]]:

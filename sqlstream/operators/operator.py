@@ -127,18 +127,18 @@ class Operator(ABC):
         """Return the SELECT of the operator's state view.
 
         `relations` are relations (SQL for FROM) that read the state tables, by name. `watermark` is the SQL of the operator's
-        watermark, a BIGINT of microseconds; while there is none, it is earlier than any event time. The columns are those of
-        the result, then `accumulators`, then `key_times`, unless `viewed` says otherwise.
+        watermark, a BIGINT of microseconds; while there is none, it is earlier than any event time. The columns are the
+        result's, then `accumulators`, then `key_times`, unless `viewed` says otherwise.
         """
 
     @property
     def viewed(self) -> tuple[Column, ...] | None:
-        """All columns of `current`; None if they are those of the result, `accumulators` and `key_times`."""
+        """All columns of `current`; None: the result's columns, `accumulators`, then `key_times`."""
         return None
 
     @property
     def accumulators(self) -> tuple[Column, ...]:
-        """The columns that `current` adds to those of the result: the accumulators of users' aggregate functions."""
+        """The columns that `current` adds to the result's: the accumulators of users' aggregate functions."""
         return ()
 
     @property
@@ -148,7 +148,7 @@ class Operator(ABC):
 
     @property
     def key_times(self) -> tuple[Column, ...]:
-        """The columns that `current` adds to those of the result: when a key was updated, and when it expires."""
+        """The columns that `current` adds to the result's: when a key was updated, and when it expires."""
         return ()
 
     @property
@@ -176,12 +176,12 @@ class Operator(ABC):
     def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the number of open windows, one row; an empty text if the operator has no windows.
 
-        The arguments are those of `current`.
+        The arguments are as for `current`.
         """
         return ""
 
     def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
-        """Return a view for each input of a join, in their order: the rows that are in state. The arguments are `current`'s."""
+        """Return a view for each input of a join, in their order: its rows in state. The arguments are as for `current`."""
         return ()
 
     def late_view(self, name: str) -> Rows | None:

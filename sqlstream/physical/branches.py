@@ -14,7 +14,7 @@ from sqlstream.logical.plan.graph import once
 from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Stateful, Windowed, closed, known
+from sqlstream.logical.plan.nodes import Stateful, Windowed, as_any_node, as_stateful
 from sqlstream.logical.plan.process import SideOutputRead
 from sqlstream.logical.plan.ranks import whole_ranks
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
@@ -38,7 +38,7 @@ _MANY = 16
 class Branch:
     """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`.
 
-    With `lookups`, it is a SELECT over the tables of the last lookup. Rows have further columns after those of the schema: with
+    With `lookups`, it is a SELECT over the tables of the last lookup. Rows have further columns after the schema's: with
     `weighted` their weight (WEIGHT), with `timed` the event time that put them into windows (EVENT_TIME), with `placed` the kind
     of change and the place in the source (CHANGE and PLACE).
     """
@@ -75,7 +75,7 @@ class Branch:
         return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql})")
 
     def over(self, select: Callable[[str], str]) -> Branch:
-        """Return the path with its SELECT replaced by what `select` makes of it."""
+        """Return the path with `select`, a function from SELECT to SELECT, applied to its SELECT."""
         return replace(self, sql=select(self.sql))
 
     def at(self, time: str) -> Branch:
@@ -106,9 +106,9 @@ def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, tim
         return _branches(child, made_above, timed)
 
     if made_above is not None and node is made_above:
-        found = [b.at(event_time(made_above)) if timed else b for b in branches(made_above.input)]
-        return [b.over(lambda rows: at_their_time(made_above, rows)) for b in found]
-    node = closed(node)
+        paths = [b.at(event_time(made_above)) if timed else b for b in branches(made_above.input)]
+        return [b.over(lambda rows: at_their_time(made_above, rows)) for b in paths]
+    node = as_any_node(node)
     match node:
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
@@ -123,8 +123,8 @@ def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, tim
             items = ", ".join(f"{i.expression.sql} AS {quote_name(i.name)}" for i in node.items)
             return [b.select(items) for b in below(node.input)]
         case TimeWindows():
-            found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
-            return [b.over(lambda rows: in_windows(node, rows)) for b in found]
+            paths = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
+            return [b.over(lambda rows: in_windows(node, rows)) for b in paths]
         case Expand():
             numbers = ", ".join(map(str, node.numbers))
             number = f"unnest([{numbers}]) AS {quote_name(node.column)}"
@@ -132,8 +132,8 @@ def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, tim
         case Lateral():
             return [b.over(lambda rows: with_made_rows(node, rows)) for b in below(node.input)]
         case Union():
-            found = [branch for child in node.inputs for branch in _renamed(child, node.schema, timed)]
-            return _in_one([b.with_weight() for b in found] if node.is_changelog else found)
+            paths = [branch for child in node.inputs for branch in _renamed(child, node.schema, timed)]
+            return _in_one([b.with_weight() for b in paths] if node.is_changelog else paths)
         case LookupJoin():
             return [_looked_up(node, b) for b in below(node.input)]
         case LateRows():
@@ -145,7 +145,7 @@ def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, tim
         case ResultSink():
             raise TypeError("a sink is not part of a path")
         case _:
-            # A leaf: mypy knows that only scans and stateful nodes are left.
+            # A leaf: mypy knows that it is a scan or a stateful node.
             return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
 
 
@@ -155,7 +155,7 @@ def _of_late_rows(node: LateRows) -> Branch:
     items = [f"{c.name} AS {name}" for c, name in own]
     rows = f"SELECT {', '.join([*items, TIME, MARK])} FROM _input"
     output = LATE if isinstance(node.operator, Windowed) else late_output(node.place)
-    return Branch(known(node.operator), rows, weighted=False, are_on_time=False, output=output)
+    return Branch(as_stateful(node.operator), rows, weighted=False, are_on_time=False, output=output)
 
 
 def _emitted(node: Stateful) -> list[Branch]:
@@ -167,12 +167,12 @@ def _emitted(node: Stateful) -> list[Branch]:
     return [Branch(node, f"{own} {where}", weighted=False, are_on_time=on_time) for on_time, where in both]
 
 
-def _in_one(found: list[Branch]) -> list[Branch]:
+def _in_one(paths: list[Branch]) -> list[Branch]:
     """Combine the paths from one leaf, if there are many paths, so that the rows of the leaf are computed once."""
-    if len(found) <= _MANY:
-        return found
+    if len(paths) <= _MANY:
+        return paths
     groups: dict[tuple[object, ...], list[Branch]] = {}
-    for number, branch in enumerate(found):
+    for number, branch in enumerate(paths):
         alone = number if branch.lookups or branch.placed else None
         groups.setdefault(
             (id(branch.leaf), branch.weighted, branch.timed, branch.on_time, branch.output, alone), []
@@ -191,10 +191,10 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     """Return a path with a lookup join above it."""
     number = len(branch.lookups)
     names = [f"{INTERNAL}key_{i}" for i in range(len(node.keys))]
-    wanted = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))
+    key_items = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))
     lookup = Lookup(
         node.table,
-        f"SELECT *, {wanted} FROM ({branch.query})",
+        f"SELECT *, {key_items} FROM ({branch.query})",
         tuple((name, column) for name, (_, column) in zip(names, node.keys, strict=True)),
         node.span,
     )
@@ -205,16 +205,16 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
         quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}"
         for c in node.table.visible
     )
-    found = f"(SELECT {', '.join(items)} FROM (SELECT {columns} FROM _found_{number}))"
+    table_rows = f"(SELECT {', '.join(items)} FROM (SELECT {columns} FROM _found_{number}))"
     on = " AND ".join(f"_before.{a} = _found.{b}" for a, (b, _) in zip(names, looked, strict=True))
     on += f" AND ({node.condition.sql})" if node.condition else ""
     shown = f"_before.* EXCLUDE ({', '.join(names)}), _found.* EXCLUDE ({', '.join(n for n, _ in looked)})"
     how = "LEFT JOIN" if node.kind == "left" else "JOIN"
-    sql = f"SELECT {shown} FROM _before_{number} _before {how} {found} _found ON {on}"
+    sql = f"SELECT {shown} FROM _before_{number} _before {how} {table_rows} _found ON {on}"
     return replace(branch, sql=sql, lookups=(*branch.lookups, lookup), common=())
 
 
 def _renamed(node: Node, target: Schema, timed: bool) -> list[Branch]:
-    names = [(own.name, wanted.name) for own, wanted in zip(node.schema, target, strict=True)]
-    items = ", ".join(f"{quote_name(own)} AS {quote_name(wanted)}" for own, wanted in names)
+    names = [(own.name, field.name) for own, field in zip(node.schema, target, strict=True)]
+    items = ", ".join(f"{quote_name(own)} AS {quote_name(name)}" for own, name in names)
     return [branch.select(items) for branch in branches(node, timed=timed)]

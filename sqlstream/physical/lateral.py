@@ -10,9 +10,9 @@ _LIST, _ELEMENT, _NUMBER = internal("list"), internal("element"), internal("numb
 
 
 def with_made_rows(node: Lateral, rows: str) -> str:
-    """Return the SELECT of each row of `rows` (a SELECT) joined with the rows that the node makes of it.
+    """Return the SELECT of each row of `rows` (a SELECT) joined with the rows that the node computes from it.
 
-    A row without any is left out; if the node is `outer`, it stays with NULLs.
+    A row for which it computes none is left out or, if the node is `outer`, stays with NULLs.
     """
     if isinstance(node.rows, Elements):
         return _with_elements(node, node.rows, rows)
@@ -27,14 +27,14 @@ def _with_elements(node: Lateral, elements: Elements, rows: str) -> str:
         values, numbers = _LIST, f"range(1, len({_LIST}) + 1)"
         if node.outer:
             values, numbers = (f"if(len({_LIST}) > 0, {sql}, [NULL])" for sql in (values, numbers))
-        made = f"unnest({values}) AS {_ELEMENT}"
-        made += f", unnest({numbers}) AS {_NUMBER}" if elements.numbered else ""
-        made = f"SELECT * EXCLUDE ({_LIST}), {made} FROM (SELECT *, {elements.values.sql} AS {_LIST} FROM ({rows}))"
+        items = f"unnest({values}) AS {_ELEMENT}"
+        items += f", unnest({numbers}) AS {_NUMBER}" if elements.numbered else ""
+        select = f"SELECT * EXCLUDE ({_LIST}), {items} FROM (SELECT *, {elements.values.sql} AS {_LIST} FROM ({rows}))"
     else:
-        made = f"SELECT *, unnest({elements.values.sql}) AS {_ELEMENT} FROM ({rows})"
+        select = f"SELECT *, unnest({elements.values.sql}) AS {_ELEMENT} FROM ({rows})"
     number = [_NUMBER] if elements.numbered else []
     parts = len(node.columns) - len(number)
     fields = [f"struct_extract_at({_ELEMENT}, {i})" for i in range(1, parts + 1)] if elements.fields else [_ELEMENT]
     named = zip([*fields, *number], node.columns, strict=True)
     columns = ", ".join(f"{sql} AS {quote_name(column.name)}" for sql, column in named)
-    return f"SELECT * EXCLUDE ({', '.join([_ELEMENT, *number])}), {columns} FROM ({made})"
+    return f"SELECT * EXCLUDE ({', '.join([_ELEMENT, *number])}), {columns} FROM ({select})"

@@ -72,7 +72,7 @@ class ScanStage:
     """Reads splits of a table and runs fragments over the rows.
 
     `columns` is a SELECT over `_input`, the physical columns, that adds the computed columns. Rows whose `time_column` is NULL or
-    infinite are dropped and counted, but for keyed changes. `watermark` is the SQL of a row's watermark over the result of
+    infinite are dropped and counted, except keyed changes. `watermark` is the SQL of a row's watermark over the result of
     `columns`; with `by_clock` the watermark is the time of the batch. `numbered` is `columns` with the column ROW, each row's
     number in its file.
 
@@ -107,7 +107,7 @@ class ScanStage:
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """A view of an operator's state beside the one of its result: its rows over the state tables, and a note for users."""
+    """A further view of an operator's state: its name, its rows over the state tables, and a note for users."""
 
     name: str
     rows: Rows
@@ -128,7 +128,7 @@ class ResultWindows:
 
 @dataclass(frozen=True, slots=True)
 class StatefulStage:
-    """A stateful operator, and the fragments that its changes go through; `time_column` is their time attribute.
+    """A stateful operator, and the fragments over the rows that it emits; `time_column` is their time attribute.
 
     `view` is the current result over the state tables, `count_sql` the SELECT of the number of open windows, empty without
     windows. `unique` are columns that no two rows of the result share; empty if none are known. `hash_columns` pick the bucket.
@@ -188,7 +188,7 @@ class SinkPlan:
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """The columns of the rows that the last fragment writes: results, then `order`, version and weight, if there are such."""
+        """The columns of the rows that the last fragment writes: results, then `order`, version and weight where it has them."""
         columns = tuple(Column(name, type) for name, type in self.columns)
         if not self.changing:
             return columns

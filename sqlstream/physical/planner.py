@@ -48,14 +48,14 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
     """
     planner = _Planner()
     refuse(sinks)
-    found: dict[str, SinkPlan] = {}
+    sink_plans: dict[str, SinkPlan] = {}
     for sink in sinks:
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if s.input.is_changelog}
         ordered = in_order(sink) if keeps_last(sink) else None
         order = ordered.columns if isinstance(ordered, Ordered) else ()
-        found.setdefault(name, _sink(sink, sinks, name in changing, order))
-        number = list(found).index(name)
+        sink_plans.setdefault(name, _sink(sink, sinks, name in changing, order))
+        number = list(sink_plans).index(name)
         pairs = zip(sink.input.schema, sink.columns, strict=True)
         positions = ", ".join(f"{quote_name(own.name)} AS {quote_name(target.name)}" for own, target in pairs)
         casts = ", ".join(f"{assigned(c, sink.table)} AS {quote_name(c.name)}" for c in sink.columns)
@@ -78,10 +78,10 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
                 ),
             )
     scans = tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans)
-    scans = keeping_malformed(scans, found) if keeps_malformed else scans
+    scans = keeping_malformed(scans, sink_plans) if keeps_malformed else scans
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
     return PhysicalPlan(
-        scans, stages, tuple(found.values()), any(n.reads_watermark for sink in sinks for n in walk(sink))
+        scans, stages, tuple(sink_plans.values()), any(n.reads_watermark for sink in sinks for n in walk(sink))
     )
 
 
@@ -106,9 +106,9 @@ def keys_of(sink: ResultSink) -> tuple[str, ...]:
     Columns that are all in the table's PRIMARY KEY are preferred.
     """
     pairs = {own.name: target.name for own, target in zip(sink.input.schema, sink.columns, strict=True)}
-    found = [tuple(target for own, target in pairs.items() if own in names) for names in sink.input.unique_keys]
+    keys = [tuple(target for own, target in pairs.items() if own in names) for names in sink.input.unique_keys]
     primary = set(sink.table.primary_key)
-    return next((f for f in found if set(f) <= primary), next(iter(found), ()))
+    return next((f for f in keys if set(f) <= primary), next(iter(keys), ()))
 
 
 class _Planner:

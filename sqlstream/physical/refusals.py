@@ -9,7 +9,7 @@ from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, Overlap
-from sqlstream.logical.plan.nodes import known
+from sqlstream.logical.plan.nodes import as_stateful
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
@@ -45,11 +45,11 @@ def refuse_many_windows(sinks: Sequence[ResultSink]) -> None:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        made = operator_plan(known(node)).windows_made_here if isinstance(node, StatefulNode) else None
-        if isinstance(made, TimeWindows):
+        windows = operator_plan(as_stateful(node)).windows_made_here if isinstance(node, StatefulNode) else None
+        if isinstance(windows, TimeWindows):
             # The aggregate merges windows from slices: each row is in one slice.
-            _refuse_more(made, made.overlap, MOST_SLICED)
-            pending.append(made.input)
+            _refuse_more(windows, windows.overlap, MOST_SLICED)
+            pending.append(windows.input)
             continue
         if (overlap := node.overlap) is not None:
             _refuse_more(node, overlap, MOST_COPIED)
@@ -84,10 +84,10 @@ def refuse_names(sinks: Sequence[ResultSink]) -> None:
 
 def refuse_replay_differences(sinks: Sequence[ResultSink]) -> None:
     """Refuse functions such as random() in queries that keep state: a batch that runs again would get other values."""
-    found = [n for sink in sinks for n in walk(sink)]
-    if not any(isinstance(n, StatefulNode) for n in found):
+    nodes = [n for sink in sinks for n in walk(sink)]
+    if not any(isinstance(n, StatefulNode) for n in nodes):
         return
-    for expression in (e for n in found for e in n.expressions):
+    for expression in (e for n in nodes for e in n.expressions):
         if expression.volatile:
             raise UnsupportedError(
                 "a function whose result differs on replay cannot be used in a query that keeps state",
@@ -128,11 +128,11 @@ def refuse_clock_in_order(sinks: Sequence[ResultSink]) -> None:
         if (
             isinstance(node, StatefulNode)
             and node.computes_when_leaving
-            and (found := next((e for e in node.expressions if e.reads.clock), None))
+            and (expression := next((e for e in node.expressions if e.reads.clock), None))
         ):
             raise UnsupportedError(
                 f"the current time in {node.label}",
-                found.span or node.span,
+                expression.span or node.span,
                 hint="Compute it in a subquery in FROM: that is done when a row comes.",
             )
 
@@ -193,13 +193,13 @@ def refuse_changes(sinks: Sequence[ResultSink]) -> None:
         # A sink that takes changes without upserts just passes them on.
         if (target.takes_changes and not target.replaces) or not needs_order(sink):
             continue
-        found = Unordered("several queries write it") if several else in_order(sink)
-        if isinstance(found, Unordered) or not target.replaces:
+        order = Unordered("several queries write it") if several else in_order(sink)
+        if isinstance(order, Unordered) or not target.replaces:
             raise UnsupportedError(
                 f'writing append-only rows into table "{table.name}" with a PRIMARY KEY',
                 next((n.span for n in walk(sink) if isinstance(n, Scan)), None),
-                detail=f"Which row of a key is the last one is not known: {found.why}."
-                if target.replaces and isinstance(found, Unordered)
+                detail=f"Which row of a key is the last one is not known: {order.why}."
+                if target.replaces and isinstance(order, Unordered)
                 else None,
                 hint="Say which row of a key counts: "
                 "ROW_NUMBER() OVER (PARTITION BY key ORDER BY ts DESC) AS n in a subquery, and WHERE n = 1."

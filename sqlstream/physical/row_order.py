@@ -16,7 +16,7 @@ from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import closed
+from sqlstream.logical.plan.nodes import as_any_node
 from sqlstream.logical.plan.process import SideOutputRead
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.stateful import StatefulNode
@@ -50,7 +50,7 @@ def needs_order(sink: ResultSink) -> bool:
 
 
 def one_row_a_key(sink: ResultSink) -> bool:
-    """Return whether no two rows of a result are known to share the PRIMARY KEY of the sink's table."""
+    """Return whether it is known that no two rows of a result share the PRIMARY KEY of the sink's table."""
     return any(_among_key(sink, names) for names in sink.input.unique_keys)
 
 
@@ -61,19 +61,19 @@ def keeps_last(sink: ResultSink) -> bool:
 
 def in_order(sink: ResultSink) -> Ordered | Unordered:
     """Return the plan below a sink with the columns of its order, or why rows of one PRIMARY KEY have no order."""
-    found = _with_order(sink.input)
-    if isinstance(found, Unordered) or found.columns[0].name != _AT:
-        return found
+    ordered = _with_order(sink.input)
+    if isinstance(ordered, Unordered) or ordered.columns[0].name != _AT:
+        return ordered
     # Rows of one time have no order among each other.
-    if any(_among_key(sink, names - {_AT}) for names in found.node.unique_keys):
-        return found
+    if any(_among_key(sink, names - {_AT}) for names in ordered.node.unique_keys):
+        return ordered
     return Unordered("rows of one time have no order")
 
 
 def arriving(node: Node) -> Ordered:
     """Return a plan with the columns of its order; the plan as it is, and no columns, if the order is unknown."""
-    found = _with_order(node)
-    return found if isinstance(found, Ordered) else Ordered(node, ())
+    ordered = _with_order(node)
+    return ordered if isinstance(ordered, Ordered) else Ordered(node, ())
 
 
 def _among_key(sink: ResultSink, names: frozenset[str]) -> bool:
@@ -84,7 +84,7 @@ def _among_key(sink: ResultSink, names: frozenset[str]) -> bool:
 
 
 def _with_order(node: Node) -> Ordered | Unordered:
-    node = closed(node)
+    node = as_any_node(node)
     if isinstance(node, StatefulNode):
         return _by_time(node, node.leaving_time)
     match node:
@@ -99,11 +99,11 @@ def _with_order(node: Node) -> Ordered | Unordered:
         case LookupJoin() if node.by_primary_key:
             return _above(node, node.input)
         case Projection() if not any(i.expression.makes_rows for i in node.items):
-            found = _with_order(node.input)
-            if isinstance(found, Unordered):
-                return found
-            passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in found.columns)
-            return Ordered(Projection(found.node, (*node.items, *passed)), found.columns)
+            ordered = _with_order(node.input)
+            if isinstance(ordered, Unordered):
+                return ordered
+            passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in ordered.columns)
+            return Ordered(Projection(ordered.node, (*node.items, *passed)), ordered.columns)
         case SideOutputRead() | LateRows():
             return Unordered(f"rows leave {node.label} in no order")
         case Union():
@@ -117,8 +117,8 @@ def _with_order(node: Node) -> Ordered | Unordered:
 
 
 def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Unordered:
-    found = _with_order(below)
-    return found if isinstance(found, Unordered) else Ordered(replace(node, input=found.node), found.columns)
+    ordered = _with_order(below)
+    return ordered if isinstance(ordered, Unordered) else Ordered(replace(node, input=ordered.node), ordered.columns)
 
 
 def _by_time(node: StatefulNode, time: str | None) -> Ordered | Unordered:

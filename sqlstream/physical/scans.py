@@ -56,11 +56,11 @@ def keeping_malformed(scans: Sequence[ScanStage], sinks: dict[str, SinkPlan]) ->
     `sinks` are by table name, in lower case. Of several scans of a table one keeps the malformed rows. Raises BindError if the
     job also writes results into the table that `errors-to` names.
     """
-    kept, found = set[str](), []
+    table_names, stages = set[str](), []
     for scan in scans:
         name = errors_to(scan.table)
-        if name is not None and scan.table.name not in kept:
-            kept.add(scan.table.name)
+        if name is not None and scan.table.name not in table_names:
+            table_names.add(scan.table.name)
             table = Table(name, MALFORMED)
             columns = tuple((c.name, c.type) for c in MALFORMED)
             sink = sinks.setdefault(name.lower(), SinkPlan(table, columns, malformed=True))
@@ -68,5 +68,5 @@ def keeping_malformed(scans: Sequence[ScanStage], sinks: dict[str, SinkPlan]) ->
                 message = f'table "{scan.table.name}": malformed rows cannot go into "{name}", which the job writes'
                 raise BindError(message, scan.table.span, hint="Give their table another name.")
             scan = replace(scan, errors=list(sinks).index(name.lower()))
-        found.append(scan)
-    return tuple(found)
+        stages.append(scan)
+    return tuple(stages)

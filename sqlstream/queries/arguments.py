@@ -35,21 +35,22 @@ class Maker(Protocol):
         catalog: str,
         warehouse: Warehouse,
         jobs: Mapping[str, JobHistory],
-        given: Sequence[Given],
+        arguments: Sequence[Given],
         span: Span,
+        /,
     ) -> str: ...
 
 
 def placed(
-    given: Sequence[Given], names: Sequence[str], usage: str, span: Span, required: int | None = None
+    arguments: Sequence[Given], names: Sequence[str], usage: str, span: Span, required: int | None = None
 ) -> list[Given]:
-    """Return the arguments in the order of their `names`, of which the first `required` (default: all) must be there.
+    """Return the arguments in the order of their `names`, and check that the first `required` ones (default: all) are there.
 
     Raises QueryError with the existing names, or the hint `usage`, if one is wrong or missing.
     """
     all_names = f"The arguments are {', '.join(names)}."
     by_name: dict[str, Given] = {}
-    for place, one in enumerate(given):
+    for place, one in enumerate(arguments):
         name = (one.name or (names[place] if place < len(names) else "")).lower()
         if one.name is not None and name not in names:
             hint = missing("argument", one.name, names)

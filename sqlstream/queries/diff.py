@@ -2,9 +2,9 @@
 
 A version is one that a job keeps, or a savepoint.
 
-Rows of state that differ in the hash columns of an operator have nothing to do with each other. So the keys are looked for that
-batches have written in between, in the segments that only one of the versions sees, and only their rows are compared. Rows of
-other keys can still go as time passes: windows close, keys expire.
+Rows of state whose hash columns differ are independent of each other. So a comparison first collects the keys that batches wrote
+between the versions, from the segments that only one of the versions sees, and compares the rows of these keys only. Rows of
+other keys can still disappear as time passes: windows close, keys expire.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ def create_diff(
     catalog: str,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    given: Sequence[Given],
+    arguments: Sequence[Given],
     span: Span,
     folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
     """Create the relation of a call of `sqlstream.diff`: see `Maker`. `folders` are savepoints by the folders that name them."""
-    state, *named = placed(given, ("state", "older", "newer"), USAGE, span)
+    state, *named = placed(arguments, ("state", "older", "newer"), USAGE, span)
     folders = folders or {}
     opened = [find_savepoint_named(warehouse, one.value, one.span, folders) for one in named]
     # A job that was dropped is still in its savepoints.
-    known = {**{one.job.name: one.job for one in opened if one is not None}, **jobs}
-    relation = find_state(known, state.value, state.span)
+    all_jobs = {**{one.job.name: one.job for one in opened if one is not None}, **jobs}
+    relation = find_state(all_jobs, state.value, state.span)
     older, newer = (find_moment(connection, warehouse, relation, one.value, one.span, folders) for one in named)
     difference = _Difference(connection, catalog, older, newer)
     if difference.is_one_life and older.version.version > newer.version.version:
@@ -100,7 +100,7 @@ class _Difference:
 
     @property
     def is_one_life(self) -> bool:
-        """Whether both are versions of one life of a job, without a fresh start or a return to a savepoint in between."""
+        """Whether the job ran on from one version to the other, without a fresh start or a return to a savepoint in between."""
         older, newer = (side.relation.job.record for side in self.sides)
         return older is newer or (older is not None and newer is not None and older.created_at == newer.created_at)
 
@@ -138,8 +138,8 @@ class _Difference:
     def _tables(self, side: StateAt) -> tuple[TableDeclaration, ...]:
         operator = side.relation.operator
         named = {name.lower() for name in self.connection.get_table_names(operator.views[side.relation.name])}
-        found = (table.declaration for table in operator.tables)
-        return tuple(table for table in found if table.name.lower() in named)
+        declarations = (table.declaration for table in operator.tables)
+        return tuple(table for table in declarations if table.name.lower() in named)
 
     @cached_property
     def own(self) -> tuple[JobVersion, JobVersion]:
@@ -159,6 +159,7 @@ class _Difference:
 
     @cached_property
     def changes(self) -> dict[str, VersionDifference]:
+        """The rows of each table that were written or forgotten between the versions, by table."""
         older, newer = (self._table_versions(side, own) for side, own in zip(self.sides, self.own, strict=True))
         if any(side.relation.savepoint is not None for side in self.sides):
             return {t.name: content_difference(t, older[t.name], newer[t.name]) for t in self.tables}
@@ -182,7 +183,7 @@ class _Difference:
         return tuple(map(quote_name, columns))
 
     @cached_property
-    def asked(self) -> frozenset[str]:
+    def clock_variables(self) -> frozenset[str]:
         """The variables of the clock that the view reads and that differ between the versions."""
         tokens = tokenize(self.sql[1])
         named = (tokens[i + 2].text.strip("'") for i, t in enumerate(tokens) if t.name.lower() == "getvariable")
@@ -194,7 +195,12 @@ class _Difference:
     def _tells_expired(self) -> bool:
         """Whether the rows that no batch has removed can only be gone because the time to live of their keys was over."""
         operator = self.relation.operator
-        return self.asked == {"_now"} and operator.ttl > 0 and self.relation.name == operator.name and bool(self.keys)
+        return (
+            self.clock_variables == {"_now"}
+            and operator.ttl > 0
+            and self.relation.name == operator.name
+            and bool(self.keys)
+        )
 
     @property
     def _due(self) -> str:
@@ -238,7 +244,7 @@ class _Difference:
             f"FROM ({' UNION ALL '.join(passed)}) GROUP BY {by}"
         )
         done = "bool_or(_adds) AS _adds, bool_or(_by_batch) AS _by_batch"
-        found = f"SELECT {by}, {done} FROM ({' UNION ALL '.join(written)}) GROUP BY {by}"
+        changed_keys = f"SELECT {by}, {done} FROM ({' UNION ALL '.join(written)}) GROUP BY {by}"
         same = self._same("_written_", "_passed_")
         is_passed = f"EXISTS (FROM {name}.main.passed _passed_ WHERE _moved AND {same})"
         kind = f"_adds::INT + 2 * {is_passed}::INT"
@@ -246,7 +252,7 @@ class _Difference:
             migrated = f"WHEN NOT _by_batch THEN {_MIGRATED} WHEN _by_batch IS NULL THEN {_PERHAPS_MIGRATED}"
             kind = f"CASE {migrated} ELSE {kind} END"
         self.connection.execute(
-            f"CREATE TABLE {name}.main.written AS SELECT *, {kind} AS {_KIND} FROM ({found}) _written_"
+            f"CREATE TABLE {name}.main.written AS SELECT *, {kind} AS {_KIND} FROM ({changed_keys}) _written_"
         )
         kinds = self.connection.execute(f"SELECT DISTINCT {_KIND} FROM {name}.main.written ORDER BY 1").fetchall()
         return [kind for (kind,) in kinds]
@@ -281,10 +287,10 @@ class _Difference:
         return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
 
     def _columns(self) -> list[str]:
-        """Create the view of all rows. Return its columns; those that only the older version has come last."""
+        """Create the view of all rows. Return its columns; columns that only the older version has come last."""
         for side, rows, schema, sql in zip(self.sides, self.rows, self.schemas, self.sql, strict=True):
-            known = {table.name: rows[table.name] for table in self._tables(side)}
-            self.connection.execute(f'CREATE VIEW {schema}."all" AS {over(known, sql)}')
+            relations = {table.name: rows[table.name] for table in self._tables(side)}
+            self.connection.execute(f'CREATE VIEW {schema}."all" AS {over(relations, sql)}')
         older, newer = self._own_columns
         return [*newer, *(name for name in older if name not in newer)]
 
@@ -294,7 +300,7 @@ class _Difference:
         older, newer = (self.connection.sql(f'FROM {schema}."all"').columns for schema in self.schemas)
         return older, newer
 
-    def _known(self, rows: Mapping[str, str]) -> dict[str, str]:
+    def _table_rows(self, rows: Mapping[str, str]) -> dict[str, str]:
         return {table.name: rows[table.name] for table in self.tables}
 
     def _has_keys(self, table: TableDeclaration) -> bool:
@@ -305,36 +311,36 @@ class _Difference:
         if not self.keys:
             return self._differing("all", columns, kind)
         for rows, schema in zip(self.rows, self.schemas, strict=True):
-            found = {}
+            relations = {}
             for table in self.tables:
-                found[table.name] = rows[table.name]
+                relations[table.name] = rows[table.name]
                 if self._has_keys(table):
                     own = f"{schema}.{quote_name(f'{table.name} {kind}')}"
                     keys = f"(FROM {name}.main.written WHERE {_KIND} = {kind}) _keys_"
                     some = f"FROM ({rows[table.name]}) _rows_ SEMI JOIN {keys} ON {self._same('_rows_', '_keys_')}"
                     self.connection.execute(f"CREATE TABLE {own} AS {some}")
-                    found[table.name] = f"FROM {own}"
-            self.connection.execute(f'CREATE VIEW {schema}."kind {kind}" AS {over(found, self.sql[1])}')
+                    relations[table.name] = f"FROM {own}"
+            self.connection.execute(f'CREATE VIEW {schema}."kind {kind}" AS {over(relations, self.sql[1])}')
         return self._differing(f"kind {kind}", columns, kind)
 
     def _rest(self, name: str, columns: Sequence[str]) -> list[str]:
-        """Return the SELECTs of differences in keys that nothing has written in between: what the passing of time has changed."""
+        """Return the SELECTs of the differences in keys that no batch wrote in between: only the passing of time changed them."""
         [(passed,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.passed").fetchall()
         [(written,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.written").fetchall()
-        unmoved = not self.asked or self._tells_expired
+        unmoved = not self.clock_variables or self._tells_expired
         if (unmoved and not passed) or (written and not self.keys):
             return []
         for rows, schema in zip(self.rows, self.schemas, strict=True):
-            found = self._known(rows)
+            relations = self._table_rows(rows)
             for table in self.tables:
                 if self.keys and self._has_keys(table):
                     of = f"({rows[table.name]}) _rows_"
-                    if not self.asked or self._tells_expired:
+                    if not self.clock_variables or self._tells_expired:
                         same = self._same("_rows_", "_passed_")
                         of = f"(FROM {of} SEMI JOIN {name}.main.passed _passed_ ON {same}) _rows_"
                     same = self._same("_rows_", "_written_")
-                    found[table.name] = f"FROM {of} ANTI JOIN {name}.main.written _written_ ON {same}"
-            self.connection.execute(f"CREATE VIEW {schema}.rest AS {over(found, self.sql[1])}")
+                    relations[table.name] = f"FROM {of} ANTI JOIN {name}.main.written _written_ ON {same}"
+            self.connection.execute(f"CREATE VIEW {schema}.rest AS {over(relations, self.sql[1])}")
         if gone := self._gone(columns):
             return [f"{self._select(0, 'rest', columns, _REST)} WHERE {gone}"]
         if self._tells_expired and EXPIRES_AT in columns:
@@ -350,7 +356,7 @@ class _Difference:
         return f"SELECT {listed}, {kind} AS {_KIND}, {count} AS {_COUNT} FROM {self.schemas[place]}.{quote_name(view)}"
 
     def _differing(self, view: str, columns: Sequence[str], kind: int) -> str:
-        """Return the SELECT of the distinct rows of which two views of a name have different numbers, with the difference."""
+        """Return the SELECT of the rows that a view has more or less often in the newer version, with the difference."""
         both = " UNION ALL ".join(self._select(place, view, columns, kind) for place in (0, 1))
         return f"SELECT * EXCLUDE ({_COUNT}), sum({_COUNT}) AS {_COUNT} FROM ({both}) GROUP BY ALL HAVING sum({_COUNT}) <> 0"
 
@@ -386,7 +392,7 @@ class _Difference:
         """Return the SQL of the reason why a row differs, over `change`, `before` and the kind of the row's key."""
         timers = any(table.name in _TIMERS for table in self.relation.operator.tables)
         expires = EXPIRES_AT in columns
-        forgets_keys = expires or "_now" in self.asked
+        forgets_keys = expires or "_now" in self.clock_variables
         cases = []
         if gone := self._gone(columns, "before."):
             cases.append(f"WHEN change = 'removed' AND {gone} THEN 'window closed'")
@@ -400,7 +406,7 @@ class _Difference:
             cases.append(f"WHEN {due} THEN 'expired'")
         rest = "'watermark'"
         if forgets_keys:
-            rest = "'expired'" if self.asked <= {"_now"} else "'not known'"
+            rest = "'expired'" if self.clock_variables <= {"_now"} else "'not known'"
         cases.append(f"WHEN {_KIND} = {_REST} THEN {rest}")
         if forgets_keys and not expires:
             cases.append(f"WHEN change = 'removed' AND {_KIND} IN (0, 2) THEN 'not known'")
@@ -423,7 +429,7 @@ def _paired(net: str, columns: Sequence[str], identity: Sequence[str], reason: s
     single = f"SELECT *, {alone} AS _pairs FROM ({rows})"
     before, after = "CASE WHEN NOT _is_new THEN _row END AS before", "CASE WHEN _is_new THEN _row END AS after"
     change = "CASE WHEN _is_new THEN 'added' ELSE 'removed' END AS change"
-    found = f"SELECT {change}, {_KIND}, {before}, {after} FROM counted WHERE NOT _pairs"
+    changes = f"SELECT {change}, {_KIND}, {before}, {after} FROM counted WHERE NOT _pairs"
     if identity:
         sides = ", ".join(
             f"any_value(_row) FILTER (WHERE {c}) AS {name}"
@@ -432,8 +438,8 @@ def _paired(net: str, columns: Sequence[str], identity: Sequence[str], reason: s
         pairs = (
             f"SELECT 'changed' AS change, max({_KIND}) AS {_KIND}, {sides} FROM counted WHERE _pairs GROUP BY {listed}"
         )
-        found = f"{found} UNION ALL {pairs}"
+        changes = f"{changes} UNION ALL {pairs}"
     return (
-        f"WITH counted AS ({single}) SELECT change, {reason} AS reason, before, after FROM ({found}) "
+        f"WITH counted AS ({single}) SELECT change, {reason} AS reason, before, after FROM ({changes}) "
         "ORDER BY coalesce(after, before), change"
     )

@@ -45,8 +45,8 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
-class AskedView:
-    """A view of an operator, with what its lookups need, which stays the same until the job's record changes.
+class LookupView:
+    """A view of an operator, and what lookups in it need. It stays valid until the job's record changes.
 
     `columns` are the key columns, `tables` the state tables that the view reads, `labels` the labels of the buckets.
     """
@@ -93,22 +93,22 @@ class AskedView:
     @cached_property
     def plain_types(self) -> Sequence[pa.DataType] | None:
         """The Arrow types of the stored key columns; None if a Python value may not represent a stored value exactly."""
-        found = [_PLAIN.get(stored_type(c.type)) for c in self.columns]
-        known = [kind for kind in found if kind is not None]
-        return known if len(known) == len(found) else None
+        candidates = [_PLAIN.get(stored_type(c.type)) for c in self.columns]
+        types = [kind for kind in candidates if kind is not None]
+        return types if len(types) == len(candidates) else None
 
     def plain_key(self, key: Sequence[str | None]) -> list[int | str | None] | None:
         """Return a key of texts and whole numbers as stored values; None for a key that only DuckDB can convert."""
-        found = list[int | str | None]()
+        values = list[int | str | None]()
         for column, text in zip(self.columns, key, strict=True):
             if text is None or (column.type == "VARCHAR" and text.isprintable()):
-                found.append(text)
+                values.append(text)
                 continue
             bits = _BITS.get(column.type)
             if bits is None or not _WHOLE.fullmatch(text) or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
                 return None
-            found.append(int(text))
-        return found
+            values.append(int(text))
+        return values
 
     @cached_property
     def is_of_key(self) -> str:
@@ -126,7 +126,7 @@ class AskedView:
         return is_result and operator.kind != "join" and columns >= set(operator.key_columns)
 
     def seen_rows(self, table: TableDeclaration, rows: str, at: JobVersion, keys: int) -> str:
-        """Return the SELECT of the rows of a table that a version sees; its parameters follow those of so many `keys`."""
+        """Return the SELECT of the rows of a table that a version sees. Its parameters follow the parameters of `keys` keys."""
         parameter = keys * len(self.columns) + 1
         seen = f"{BATCH_COLUMN} <= CAST(${parameter} AS BIGINT)"
         if table.time_column is not None and at.watermark is not None:
@@ -138,15 +138,15 @@ class AskedView:
 
     def values_of(self, at: JobVersion) -> list[str]:
         """Return the values of the parameters that follow the keys, as SQL: the version, and watermarks."""
-        found = [f"{at.version}::BIGINT"]
+        values = [f"{at.version}::BIGINT"]
         if at.watermark is not None:
-            found += [time_literal(at.watermark, t.time_type) for t in self.tables if t.time_column is not None]
-        return found
+            values += [time_literal(at.watermark, t.time_type) for t in self.tables if t.time_column is not None]
+        return values
 
     def several(self, rows: Mapping[str, str], at: JobVersion, keys: int) -> str:
-        """Return the SELECT of the view's rows of several keys, each after its key's number; NULL is the number of other keys.
+        """Return the SELECT of the view's rows of several keys. Its first column is the number (from 0) of a row's key.
 
-        `rows` are relations with the stored rows of the tables, by table. `keys` is the number of keys.
+        Rows of other keys have the number NULL. `rows` are relations with the stored rows by table, `keys` is the number of keys.
         """
         relations = {
             table.name: self.seen_rows(table, f"SELECT {self.selected[table.name]} FROM {rows[table.name]}", at, keys)
@@ -175,13 +175,13 @@ class AskedView:
     @cached_property
     def empty(self) -> Mapping[str, pa.Table]:
         """Empty Arrow tables with the stored columns of each state table."""
-        found = {}
+        tables = {}
         with duckdb.connect() as connection:
             for table in self.tables:
                 stored = [Column(c.name, stored_type(c.type)) for c in table.columns]
                 sql = no_rows([*stored, Column(BATCH_COLUMN, "BIGINT")])
-                found[table.name] = connection.sql(sql).to_arrow_table()
-        return found
+                tables[table.name] = connection.sql(sql).to_arrow_table()
+        return tables
 
 
 def _parameter(number: int, column: Column) -> str:
@@ -192,7 +192,7 @@ def _parameter(number: int, column: Column) -> str:
 class StoredKey:
     """A key as it is stored: its bucket's label and its hashes. Raises duckdb.Error if a value does not fit its column."""
 
-    def __init__(self, view: AskedView, statements: PreparedStatements, key: Sequence[str | None]):
+    def __init__(self, view: LookupView, statements: PreparedStatements, key: Sequence[str | None]):
         self.values = ["NULL::VARCHAR" if value is None else quote_text(value) for value in key]
         self._columns: Sequence[pa.Array | pa.ChunkedArray]
         if (types := view.plain_types) is not None:
@@ -214,7 +214,7 @@ class StoredKey:
         self.can_hash = is_exact and all(can_hash(column.type) for column in self._columns)
 
     def is_as_written(self, key: Sequence[str | None]) -> bool:
-        """Return whether each value but NULL has, as it is written, the type of its column, and was not rounded to it."""
+        """Return whether each value except NULL, as written, is a value of its column's type, without being rounded."""
         pairs = [(v, c, w) for v, c, w in zip(key, self._columns, self._are_whole, strict=True) if v is not None]
         return all(not c.null_count and (not whole or has_whole_number(v)) for v, c, whole in pairs)
 
@@ -237,13 +237,13 @@ def _is_text(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows that a version sees of keys in one bucket. Indexes of segments take at most `memory` bytes.
+    """The rows of keys in one bucket that a version sees. Indexes of segments take at most `memory` bytes.
 
-    Work that takes long runs within the context `aside`.
+    To read and index a large segment takes long, and happens within the context `aside`.
     """
 
     warehouse: Warehouse
-    view: AskedView
+    view: LookupView
     keys: Sequence[StoredKey]
     at: JobVersion
     memory: int
@@ -261,7 +261,7 @@ class StoredRows:
         The rows, as they are stored, include all rows of the keys in indexed segments; other keys with the same hashes may be
         among them.
         """
-        found, unindexed = list[pa.Table](), list[Segment]()
+        parts, unindexed = list[pa.Table](), list[Segment]()
         for segment in segments:
             if segment.first_batch > self.at.version or (segment.until or self.at.version + 1) <= self.at.version:
                 continue
@@ -273,18 +273,18 @@ class StoredRows:
                 rows = index.find(hashes)
                 if not segment.compacted:
                     rows = rows.append_column(BATCH_COLUMN, pa.repeat(segment.first_batch, rows.num_rows))
-                found.append(rows)
-        if not found:
+                parts.append(rows)
+        if not parts:
             return self.view.empty[table.name], unindexed
-        return found[0] if len(found) == 1 else pa.concat_tables(found, promote_options="permissive"), unindexed
+        return parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="permissive"), unindexed
 
     def _hashes(self, types: tuple[pa.DataType, ...]) -> Hashes | None:
-        """Return the distinct hashes of the keys for key columns of some types; None if that is None for one of them."""
-        found = [key.hashes(types) for key in self.keys]
-        known = [hashes for hashes in found if hashes is not None]
-        if len(known) < len(found):
+        """Return the distinct hashes of the keys for key columns of some types; None if a key has none for these types."""
+        key_hashes = [key.hashes(types) for key in self.keys]
+        arrays = [hashes for hashes in key_hashes if hashes is not None]
+        if len(arrays) < len(key_hashes):
             return None
-        return known[0] if len(known) == 1 else np.unique(np.concatenate(known))
+        return arrays[0] if len(arrays) == 1 else np.unique(np.concatenate(arrays))
 
     def _index(
         self, connection: duckdb.DuckDBPyConnection, directory: str, table: TableDeclaration, segment: Segment

@@ -70,8 +70,8 @@ class KeyState:
                 f"{quote_name(c.name)} IS NOT DISTINCT FROM CAST(${i} AS {c.type})"
                 for i, c in enumerate(self._columns, 1)
             )
-            found = " UNION ALL ".join([empty, *rows])
-            select = f"SELECT {names}, {BATCH_COLUMN}, {_UNTIL} FROM ({found}) WHERE {own or 'true'}"
+            union = " UNION ALL ".join([empty, *rows])
+            select = f"SELECT {names}, {BATCH_COLUMN}, {_UNTIL} FROM ({union}) WHERE {own or 'true'}"
             self.connection.execute(f"CREATE TABLE {self._table(table)} AS {select}", self._parameters())
 
     def _parameters(self) -> dict[str, Any]:
@@ -150,10 +150,10 @@ class KeyState:
         if not all(map(self.is_keyed, tables)):
             others = state_tables(self.warehouse, self.record.job, self.operator, version)
         relations = {t.name: self._visible(t, own) if self.is_keyed(t) else others[t.name] for t in tables}
-        found = f"{self.schema}.{quote_name(f'view {name}')}"
+        view = f"{self.schema}.{quote_name(f'view {name}')}"
         self.connection.execute(clock_of(self.schema, version))
-        self.connection.execute(f"CREATE OR REPLACE VIEW {found} AS {over(relations, sql)}")
-        return found
+        self.connection.execute(f"CREATE OR REPLACE VIEW {view} AS {over(relations, sql)}")
+        return view
 
     def _visible(self, table: TableDeclaration, version: JobVersion) -> str:
         names = ", ".join(quote_name(c.name) for c in table.columns)

@@ -23,7 +23,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck import clock, databases, key_hash
 from sqlstream.duck.sql import over
 from sqlstream.errors import DamageError, QueryError
-from sqlstream.queries.key_rows import AskedView, StoredKey, StoredRows
+from sqlstream.queries.key_rows import LookupView, StoredKey, StoredRows
 from sqlstream.queries.lookup_turns import Turns, Waiting
 from sqlstream.queries.prepared import PreparedStatements
 from sqlstream.queries.versions import Version, find_state, find_version, no_version
@@ -41,7 +41,7 @@ from sqlstream.warehouse.records import GONE
 # How often a lookup is tried: files that it needs may be deleted while it runs.
 _ATTEMPTS = 4
 _MOST_MANIFESTS = 1_000
-_MOST_ASKED = 100
+_MOST_VIEWS = 100
 # The most keys that one statement looks up.
 _MOST_TOGETHER = 32
 
@@ -64,28 +64,28 @@ class Manifests:
 
     def __init__(self) -> None:
         # The name of the manifest and the manifest, by the directory of the bucket's manifests.
-        self._found: OrderedDict[str, tuple[str, Manifest]] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[str, Manifest]] = OrderedDict()
         self._changing = threading.Lock()
 
     def get(self, directory: str, name: str, read: Callable[[], Manifest]) -> Manifest:
         """Return the manifest `name` of a directory: the cached one, or the result of `read`."""
         with self._changing:
-            known = self._found.get(directory)
-            if known is not None and known[0] == name:
-                self._found.move_to_end(directory)
-                return known[1]
-        found = read()
+            entry = self._cache.get(directory)
+            if entry is not None and entry[0] == name:
+                self._cache.move_to_end(directory)
+                return entry[1]
+        manifest = read()
         with self._changing:
-            self._found[directory] = name, found
-            self._found.move_to_end(directory)
-            while len(self._found) > _MOST_MANIFESTS:
-                self._found.popitem(last=False)
-        return found
+            self._cache[directory] = name, manifest
+            self._cache.move_to_end(directory)
+            while len(self._cache) > _MOST_MANIFESTS:
+                self._cache.popitem(last=False)
+        return manifest
 
 
 @dataclass(frozen=True, slots=True)
-class _Lent:
-    """A connection, and the statements that are planned in it."""
+class _Engine:
+    """A connection, and the statements that are prepared in it."""
 
     connection: duckdb.DuckDBPyConnection
     statements: PreparedStatements
@@ -105,10 +105,10 @@ _Request: TypeAlias = Waiting[Question, FoundRows]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Lookup:
     """A key to look up in a view, at a version (`at`: as the operator has it), with the segments of its bucket by table."""
 
-    asked: AskedView
+    view: LookupView
     version: JobVersion
     at: JobVersion
     key: StoredKey
@@ -118,7 +118,7 @@ class _Wanted:
     @property
     def variables(self) -> Mapping[str, str]:
         """The clock variables that the view reads, as SQL by name."""
-        tells_time = "getvariable" in self.asked.sql
+        tells_time = "getvariable" in self.view.sql
         return clock.view_variables(self.version.time, self.version.watermark) if tells_time else {}
 
 
@@ -140,12 +140,12 @@ class Lookups:
         self._warehouse, self._memory, self._prepare = warehouse, memory, prepare
         self._histories = JobHistories(warehouse)
         self._manifests = Manifests()
-        self._free: list[_Lent] = []
-        self._asked: dict[object, AskedView] = {}
+        self._free: list[_Engine] = []
+        self._views: dict[object, LookupView] = {}
         self._turns = Turns[Question, FoundRows](self._together, self._alone, _MOST_TOGETHER)
 
     def find(self, job: str, operator: str, key: Sequence[str | None], version: Version | None = None) -> FoundRows:
-        """Return the rows of a key. Raises QueryError if the state, the version or the key's values are wrong, and DamageError.
+        """Return the rows of a key. Raises DamageError, and QueryError if the state, the version or a value of the key is wrong.
 
         `key` has a text, or None for NULL, for each key column, in their order.
         """
@@ -153,34 +153,34 @@ class Lookups:
 
     def _together(self, requests: Sequence[_Request]) -> None:
         """Answer requests by common statements where that is possible: when their rows are indexed, and nothing fails."""
-        groups: dict[tuple[int, int], list[tuple[_Request, _Wanted]]] = {}
-        with self._lent() as lent:
+        groups: dict[tuple[int, int], list[tuple[_Request, _Lookup]]] = {}
+        with self._engine() as engine:
             for request in requests:
                 # The error is raised when the request is repeated alone.
                 with suppress(Exception):
-                    wanted = self._wanted(lent, request.question)
-                    if wanted.asked.shows_key and None not in request.question.key:
-                        groups.setdefault((id(wanted.asked), wanted.version.version), []).append((request, wanted))
+                    lookup = self._plan(engine, request.question)
+                    if lookup.view.shows_key and None not in request.question.key:
+                        groups.setdefault((id(lookup.view), lookup.version.version), []).append((request, lookup))
             for group in groups.values():
                 if len(group) > 1:
                     with suppress(Exception):
-                        found = self._found_together(lent, [wanted for _, wanted in group])
-                        for (request, _), rows in zip(group, found, strict=True):
+                        answers = self._run_together(engine, [lookup for _, lookup in group])
+                        for (request, _), rows in zip(group, answers, strict=True):
                             request.answer = rows
 
     def _alone(self, question: Question) -> FoundRows:
-        with self._lent() as lent:
+        with self._engine() as engine:
             for attempt in range(_ATTEMPTS):
                 try:
-                    return self._found(lent, self._wanted(lent, question))
+                    return self._run(engine, self._plan(engine, question))
                 except (FileNotFoundError, DamageError, duckdb.IOException) as error:
                     if attempt == _ATTEMPTS - 1 or (isinstance(error, DamageError) and error.fault != GONE):
                         raise
                     self._histories.forget(question.job.lower())
         raise AssertionError("unreachable")
 
-    def _wanted(self, lent: _Lent, question: Question) -> _Wanted:
-        """Return what a lookup needs. Raises QueryError."""
+    def _plan(self, engine: _Engine, question: Question) -> _Lookup:
+        """Return the view, the version and the segments that a lookup reads. Raises QueryError."""
         history = self._histories.of(question.job.lower())
         title = f"{question.job}.{question.operator}"
         newest = history.newest
@@ -191,11 +191,11 @@ class Lookups:
                 f'job "{question.job}" has no version yet', hint="It has one once it has committed a batch."
             )
         labels = labels_of(_record(history), newest.newest)
-        asked = self._asked_of(lent.connection, history, title, labels)
-        key = _stored(lent, asked, question.key)
-        at = newest if question.version is None else find_version(lent.connection, history, question.version, None)
-        operator = asked.relation.operator
-        paths = self._warehouse.job(asked.record.job).operator(operator.name)
+        view = self._view_of(engine.connection, history, title, labels)
+        key = _stored(engine, view, question.key)
+        at = newest if question.version is None else find_version(engine.connection, history, question.version, None)
+        operator = view.relation.operator
+        paths = self._warehouse.job(view.record.job).operator(operator.name)
         segments: Mapping[str, Sequence[Segment]] = {}
         if (name := at.newest.state_manifests(operator.name).get(key.label)) is not None:
             directory = paths.manifests(key.label)
@@ -207,54 +207,54 @@ class Lookups:
             segments = manifest.tables
         seen = operator_version(operator, at)
         assert seen is not None
-        return _Wanted(asked, at, seen, key, paths.data(key.label), segments)
+        return _Lookup(view, at, seen, key, paths.data(key.label), segments)
 
-    def _found(self, lent: _Lent, wanted: _Wanted) -> FoundRows:
-        asked = wanted.asked
-        rows = StoredRows(self._warehouse, asked, [wanted.key], wanted.at, self._memory, self._turns.left)
+    def _run(self, engine: _Engine, lookup: _Lookup) -> FoundRows:
+        view = lookup.view
+        rows = StoredRows(self._warehouse, view, [lookup.key], lookup.at, self._memory, self._turns.suspended)
         relations, is_indexed = dict[str, str](), True
-        for number, table in enumerate(asked.tables):
-            segments = wanted.segments.get(table.name, ())
-            found, unindexed = rows.find(lent.connection, wanted.directory, table, segments)
-            slot = lent.statements.put(number, found)
-            relations[table.name] = rows.relation(table, slot, wanted.directory, unindexed)
+        for number, table in enumerate(view.tables):
+            segments = lookup.segments.get(table.name, ())
+            table_rows, unindexed = rows.find(engine.connection, lookup.directory, table, segments)
+            slot = engine.statements.put(number, table_rows)
+            relations[table.name] = rows.relation(table, slot, lookup.directory, unindexed)
             is_indexed = is_indexed and not unindexed
-        sql = over(relations, asked.sql)
-        values = [*wanted.key.values, *asked.values_of(wanted.at)] if asked.tables else []
+        sql = over(relations, view.sql)
+        values = [*lookup.key.values, *view.values_of(lookup.at)] if view.tables else []
         if is_indexed:
-            answer = lent.statements.execute(sql, values, wanted.variables)
-            return FoundRows(wanted.version, _types(answer), answer.fetchall())
-        with self._turns.left():
+            answer = engine.statements.execute(sql, values, lookup.variables)
+            return FoundRows(lookup.version, _types(answer), answer.fetchall())
+        with self._turns.suspended():
             # The statement names the files to read, which change with each batch.
-            answer = lent.statements.execute_once(sql, values, wanted.variables)
-            return FoundRows(wanted.version, _types(answer), answer.fetchall())
+            answer = engine.statements.execute_once(sql, values, lookup.variables)
+            return FoundRows(lookup.version, _types(answer), answer.fetchall())
 
-    def _found_together(self, lent: _Lent, group: Sequence[_Wanted]) -> list[FoundRows]:
+    def _run_together(self, engine: _Engine, group: Sequence[_Lookup]) -> list[FoundRows]:
         """Return the rows of several keys by one statement. Raises _Alone when rows are in files, or are of other keys."""
         first, relations = group[0], dict[str, str]()
-        buckets: dict[str, list[_Wanted]] = {}
-        for wanted in group:
-            buckets.setdefault(wanted.directory, []).append(wanted)
-        for number, table in enumerate(first.asked.tables):
+        buckets: dict[str, list[_Lookup]] = {}
+        for lookup in group:
+            buckets.setdefault(lookup.directory, []).append(lookup)
+        for number, table in enumerate(first.view.tables):
             parts = list[pa.Table]()
             for directory, some in buckets.items():
-                keys = [wanted.key for wanted in some]
-                stored = StoredRows(self._warehouse, first.asked, keys, first.at, self._memory, _not_now)
-                rows, unindexed = stored.find(lent.connection, directory, table, some[0].segments.get(table.name, ()))
+                keys = [lookup.key for lookup in some]
+                stored = StoredRows(self._warehouse, first.view, keys, first.at, self._memory, _not_now)
+                rows, unindexed = stored.find(engine.connection, directory, table, some[0].segments.get(table.name, ()))
                 if unindexed:
                     raise _Alone
                 parts.append(rows)
-            found = pa.concat_tables(parts, promote_options="permissive")
-            relations[table.name] = lent.statements.put(number, found)
-        return _split(lent, group, relations)
+            table_rows = pa.concat_tables(parts, promote_options="permissive")
+            relations[table.name] = engine.statements.put(number, table_rows)
+        return _split(engine, group, relations)
 
-    def _asked_of(
+    def _view_of(
         self, connection: duckdb.DuckDBPyConnection, history: JobHistory, title: str, labels: tuple[int, ...]
-    ) -> AskedView:
+    ) -> LookupView:
         """Return the view to look up in. Raises QueryError if there is none, or it is not stored by key."""
-        record, known = _record(history), (title.lower(), labels)
-        if (asked := self._asked.get(known)) is not None and (asked.record is record or asked.record == record):
-            return asked
+        record, cache_key = _record(history), (title.lower(), labels)
+        if (view := self._views.get(cache_key)) is not None and (view.record is record or view.record == record):
+            return view
         relation = find_state({history.name: history}, title, None)
         operator = relation.operator
         tables = [table.declaration for table in operator.tables]
@@ -265,14 +265,14 @@ class Lookups:
         keyed = all({c.name for c in columns} <= {c.name for c in table.columns} for table in used)
         if not operator.key_columns or len(columns) != len(operator.key_columns) or not keyed:
             raise QueryError(f'"{relation.title}" is not stored by key', hint="Ask for it with a state query.")
-        found = AskedView(record, relation, columns, used, labels)
-        self._asked = dict([*self._asked.items(), (known, found)][-_MOST_ASKED:])
-        return found
+        new_view = LookupView(record, relation, columns, used, labels)
+        self._views = dict([*self._views.items(), (cache_key, new_view)][-_MOST_VIEWS:])
+        return new_view
 
     @contextmanager
-    def _lent(self) -> Iterator[_Lent]:
+    def _engine(self) -> Iterator[_Engine]:
         try:
-            found = self._free.pop()
+            engine = self._free.pop()
         except IndexError:
             # No SQL of users runs in it: the view comes from the job's record.
             connection = duckdb.connect(
@@ -282,36 +282,36 @@ class Lookups:
             connection.execute("SET TimeZone = 'UTC'; PRAGMA disable_optimizer")
             key_hash.register(connection)
             self._prepare(connection)
-            found = _Lent(connection, PreparedStatements(connection))
+            engine = _Engine(connection, PreparedStatements(connection))
         try:
-            yield found
+            yield engine
         finally:
-            self._free.append(found)
+            self._free.append(engine)
 
     def close(self) -> None:
         """Close the connections that no lookup is using."""
-        for lent in self._free:
-            lent.connection.close()
+        for engine in self._free:
+            engine.connection.close()
 
 
-def _split(lent: _Lent, group: Sequence[_Wanted], relations: Mapping[str, str]) -> list[FoundRows]:
+def _split(engine: _Engine, group: Sequence[_Lookup], relations: Mapping[str, str]) -> list[FoundRows]:
     """Return the view's rows of each key, from relations with the stored rows of all of them. Raises _Alone."""
     first = group[0]
     # The number of keys is rounded up to a power of two, so that few statements are parsed.
     count = 1 << (len(group) - 1).bit_length()
-    keys = [wanted.key.values for wanted in group]
+    keys = [lookup.key.values for lookup in group]
     keys += [keys[-1]] * (count - len(group))
-    values = [*chain.from_iterable(keys), *first.asked.values_of(first.at)]
-    sql = first.asked.several(relations, first.at, count)
-    answer = lent.statements.execute(sql, values, first.variables)
+    values = [*chain.from_iterable(keys), *first.view.values_of(first.at)]
+    sql = first.view.several(relations, first.at, count)
+    answer = engine.statements.execute(sql, values, first.variables)
     types = dict(list(_types(answer).items())[1:])
-    found: list[list[Sequence[Any]]] = [[] for _ in range(count)]
+    key_rows: list[list[Sequence[Any]]] = [[] for _ in range(count)]
     for number, *row in answer.fetchall():
         if number is None:
             # Another key has the same hash as one of these.
             raise _Alone
-        found[number].append(tuple(row))
-    return [FoundRows(first.version, types, rows) for rows in found[: len(group)]]
+        key_rows[number].append(tuple(row))
+    return [FoundRows(first.version, types, rows) for rows in key_rows[: len(group)]]
 
 
 def _types(answer: duckdb.DuckDBPyConnection) -> dict[str, str]:
@@ -324,21 +324,21 @@ def _record(history: JobHistory) -> JobRecord:
     return record
 
 
-def _stored(lent: _Lent, asked: AskedView, key: Sequence[str | None]) -> StoredKey:
+def _stored(engine: _Engine, view: LookupView, key: Sequence[str | None]) -> StoredKey:
     """Return a key as it is stored. Raises QueryError unless it has a value of the right type for each key column."""
-    names = asked.relation.operator.key_columns
+    names = view.relation.operator.key_columns
     if len(key) != len(names):
         columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
         hint = f"Give a value for each, in this order: {', '.join(names)}."
-        raise QueryError(f'the key of "{asked.relation.title}" has {columns}, not {len(key)}', hint=hint)
+        raise QueryError(f'the key of "{view.relation.title}" has {columns}, not {len(key)}', hint=hint)
     try:
-        found: StoredKey | duckdb.Error = StoredKey(asked, lent.statements, key)
+        stored_key: StoredKey | duckdb.Error = StoredKey(view, engine.statements, key)
     except duckdb.Error as error:
-        found = error
-    if isinstance(found, duckdb.Error) or not found.is_as_written(key):
-        for name, column, value in zip(names, asked.columns, key, strict=True):
+        stored_key = error
+    if isinstance(stored_key, duckdb.Error) or not stored_key.is_as_written(key):
+        for name, column, value in zip(names, view.columns, key, strict=True):
             if column.type != "VARCHAR":
-                check_key_value(lent.connection, name, value, column.type)
-    if isinstance(found, duckdb.Error):
-        raise found
-    return found
+                check_key_value(engine.connection, name, value, column.type)
+    if isinstance(stored_key, duckdb.Error):
+        raise stored_key
+    return stored_key

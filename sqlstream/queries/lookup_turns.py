@@ -1,4 +1,4 @@
-"""Turns of threads: one question is answered at a time, or several questions that wait at the same time together."""
+"""Turns of threads: one thread at a time answers its question, together with others that wait at the same time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ A = TypeVar("A")
 
 
 class Waiting(Generic[Q, A]):
-    """A question that a thread waits for an answer to. With `is_single` that thread answers it, alone."""
+    """A question whose answer a thread waits for. With `is_single`, that thread answers it, alone."""
 
     def __init__(self, question: Q):
         self.question = question
@@ -26,7 +26,7 @@ class Turns(Generic[Q, A]):
     A lookup releases the interpreter lock for each of its statements. If several threads ran lookups, each would wait up to 5 ms
     (`sys.getswitchinterval`) to get the lock back, every time: all together would take several times as long.
 
-    `together` sets the answers that it can. A question that it leaves open is answered by `alone`, in its own thread.
+    `together` sets the answers to as many questions as it can. `alone` answers each of the others, in the thread that asks it.
     """
 
     def __init__(self, together: Callable[[Sequence[Waiting[Q, A]]], None], alone: Callable[[Q], A], most: int) -> None:
@@ -62,7 +62,7 @@ class Turns(Generic[Q, A]):
                         self._waiting.append(request)
 
     @contextmanager
-    def left(self) -> Iterator[None]:
+    def suspended(self) -> Iterator[None]:
         """Give up the turn while a long block runs, and take it again at the end. One such block runs at a time."""
         self._running.release()
         try:

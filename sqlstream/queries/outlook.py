@@ -52,7 +52,7 @@ def event_time(time: EventTime) -> str:
 def due_times(
     operator: OperatorRecord, rows: Sequence[Mapping[str, Any]], watermark: EventTime | None
 ) -> Iterator[Finding]:
-    """Yield when each window closes that rows of the operator's main view belong to."""
+    """Yield, for each window of the rows of the operator's main view, when it closes."""
     window = operator.window
     if window is None or window.end is None:
         return
@@ -96,7 +96,7 @@ def expiries(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Findin
 
 
 def sources(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:
-    """Yield the watermark, and the progress of each source; those that hold the watermark come first."""
+    """Yield the watermark, and the progress of each source with a watermark; sources that hold it back come first."""
     marks = {name: s.watermark for name, s in entry.sources.items() if s.idle_timeout is not None}
     if not marks:
         return
@@ -142,8 +142,8 @@ def late_rows(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:
     metrics = entry.operators.get(operator.name, OperatorMetrics())
     if metrics.late_rows:
         text = f"{_rows(metrics.late_rows)} of all keys came too late so far"
-        known = "; LATE_ROWS would keep them" if len(operator.views) == 1 else ""
-        yield Finding("late rows", None, f"{text}{known}")
+        hint = "; LATE_ROWS would keep them" if len(operator.views) == 1 else ""
+        yield Finding("late rows", None, f"{text}{hint}")
     if metrics.missed_windows:
         text = f"{metrics.missed_windows} times a row of any key came too late for one of its windows"
         yield Finding("late rows", None, text)

@@ -57,14 +57,14 @@ class PreparedStatements:
         """Run a statement, prepared before if it has run before; `values` and DuckDB's `variables` are SQL constants."""
         self._set(variables or {})
         # When it plans, DuckDB may replace a variable by its value.
-        known = (sql, *(variables or {}).items())
-        name = self._statements.get(known)
+        cache_key = (sql, *(variables or {}).items())
+        name = self._statements.get(cache_key)
         if name is None:
             if len(self._statements) >= _MOST_STATEMENTS:
                 self._forget()
             name = f"_statement_{len(self._statements)}"
             self._connection.execute(f"PREPARE {name} AS {sql}")
-            self._statements[known] = name
+            self._statements[cache_key] = name
         return self._connection.execute(_call(name, values))
 
     def execute_once(
@@ -76,7 +76,7 @@ class PreparedStatements:
         return self._connection.execute(_call(_ONCE, values))
 
     def relation(self, sql: str, values: Sequence[str]) -> duckdb.DuckDBPyRelation:
-        """Return the relation of a statement, which is kept prepared as in `execute`."""
+        """Return the relation of a statement, which stays prepared as in `execute`."""
         if (sql,) not in self._statements:
             self.execute(sql, values)
         return self._connection.sql(_call(self._statements[sql,], values))

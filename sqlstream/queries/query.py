@@ -49,11 +49,11 @@ class QueryLimits:
     def settings(self) -> str:
         """Return the SET statements of the limits, as one text."""
         sizes = {"memory_limit": self.memory, "max_temp_directory_size": self.spilled}
-        found = [f"SET {name} = '{size // 1024}KiB';" for name, size in sizes.items() if size is not None]
-        if found:
+        statements = [f"SET {name} = '{size // 1024}KiB';" for name, size in sizes.items() if size is not None]
+        if statements:
             # A progress bar would go to the output of the server.
-            found.append("SET enable_progress_bar = false;")
-        return " ".join([*found, *([f"SET threads = {self.threads};"] if self.threads is not None else [])])
+            statements.append("SET enable_progress_bar = false;")
+        return " ".join([*statements, *([f"SET threads = {self.threads};"] if self.threads is not None else [])])
 
 
 _NO_LIMITS = QueryLimits()
@@ -68,7 +68,7 @@ def open_query(
     catalog_tables: Mapping[str, str] | None = None,
     others: Mapping[str, str] | None = None,
     calls: Mapping[str, Maker] | None = None,
-    given: Mapping[tuple[str, str], str] | None = None,
+    extra_relations: Mapping[tuple[str, str], str] | None = None,
     allowed_paths: Sequence[str] = (),
     more_warehouses: Sequence[Warehouse] = (),
     temp_directory: str | None = None,
@@ -76,8 +76,8 @@ def open_query(
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of one SELECT-like statement, not yet computed, over one committed version of each job.
 
-    `catalog_tables` are DuckDB relations by table name, `given` further relations by schema and name. `others` are declared
-    names; a text says why queries cannot read the table, "" that they can. `calls` are further functions of the schema
+    `catalog_tables` are DuckDB relations by table name, `extra_relations` further ones by schema and name. `others` has, for each
+    declared name, why queries cannot read the table, or "" if they can. `calls` are further functions of the schema
     `sqlstream`. `allowed_paths` are files, directories and globs that may be read besides the warehouse and `more_warehouses`.
     `functions` are called with the connection before anything runs in it: they register functions of the user, or keep the
     connection to interrupt the query. `table_functions` are the names of registered functions that may stand in FROM.
@@ -93,7 +93,9 @@ def open_query(
         temp_directory=temp_directory,
         limits=limits,
     )
-    return sandbox.query(sql, catalog_tables=catalog_tables, others=others, calls=calls, given=given)
+    return sandbox.query(
+        sql, catalog_tables=catalog_tables, others=others, calls=calls, extra_relations=extra_relations
+    )
 
 
 class Sandbox:
@@ -126,7 +128,7 @@ class Sandbox:
         catalog_tables: Mapping[str, str] | None = None,
         others: Mapping[str, str] | None = None,
         calls: Mapping[str, Maker] | None = None,
-        given: Mapping[tuple[str, str], str] | None = None,
+        extra_relations: Mapping[tuple[str, str], str] | None = None,
         only: str | None = None,
     ) -> duckdb.DuckDBPyRelation:
         """Return the result of a query, not yet computed; the result of the previous query becomes invalid.
@@ -138,7 +140,7 @@ class Sandbox:
         _check_warehouse(self.warehouse, statement)
         self._prepare()
         for attempt in range(_ATTEMPTS):
-            relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls, given, only)
+            relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls, extra_relations, only)
             try:
                 return _open(self._connection, statement, relations, last=attempt == _ATTEMPTS - 1)
             except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:
@@ -190,18 +192,18 @@ def _open(
     except duckdb.Error as error:
         failed = error
     columns = _columns(connection, statement)
-    raise translate(failed, statement.source, relations.known(), relations.others, columns) from failed
+    raise translate(failed, statement.source, relations.suggestions(), relations.others, columns) from failed
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, statement: Statement) -> list[str]:
-    """Return the columns of those relations in a statement that can be read."""
-    found: dict[str, None] = {}
+    """Return the columns of the relations in a statement, except relations that cannot be read."""
+    columns: dict[str, None] = {}
     for path in (*statement.relations, *(travel.path for travel in statement.travels)):
         try:
-            found |= dict.fromkeys(connection.sql(f"FROM {'.'.join(map(quote_name, path))}").columns)
+            columns |= dict.fromkeys(connection.sql(f"FROM {'.'.join(map(quote_name, path))}").columns)
         except duckdb.Error:
             continue
-    return list(found)
+    return list(columns)
 
 
 def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
@@ -228,7 +230,7 @@ def _overtaken(error: Exception, source: SourceText) -> SqlStreamError:
 def _connect(
     warehouses: Sequence[Warehouse], allowed_paths: Sequence[str], temp_directory: str | None, limits: QueryLimits
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection that can reach nothing but some warehouses and some paths, and keeps these settings."""
+    """Return a connection that can reach nothing but some warehouses and some paths; its settings are locked."""
     directories, files = _reachable([*(w.root for w in warehouses if w.fs.local), *allowed_paths])
     directories += [w.fs.path_for_duckdb(f"{w.root}/") for w in warehouses if not w.fs.local]
     spill = temp_directory or process_folder(SPILL)

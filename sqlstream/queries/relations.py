@@ -33,7 +33,7 @@ Pick = Callable[[JobHistory], JobVersion | None]
 
 @dataclass(frozen=True, slots=True)
 class WarehouseTable:
-    """A table of the warehouse, with the jobs that have written it or will write it; or as a savepoint has it."""
+    """A warehouse table, with the jobs that have written it or will write it; with `savepoint`, as that savepoint has it."""
 
     name: str
     writers: tuple[JobHistory, ...]
@@ -60,9 +60,9 @@ Relation = StateRelation | WarehouseTable | DeclaredTable | SystemTable
 
 
 class Relations:
-    """The meaning of the names in one query.
+    """The relations that the names in one query stand for.
 
-    Each job is read once: all views show the same version of it, unless AT names another. With `only` there is no other job.
+    Each job is read once: all views show the same version of it, unless AT names another. With `only`, a query sees no other job.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Relations:
         declared: Mapping[str, str],
         others: Mapping[str, str],
         calls: Mapping[str, Maker] | None = None,
-        given: Mapping[tuple[str, str], str] | None = None,
+        extra_relations: Mapping[tuple[str, str], str] | None = None,
         only: str | None = None,
     ):
         self._only = None if only is None else only.lower()
@@ -82,21 +82,21 @@ class Relations:
         self._calls = {**_CALLS, **(calls or {})}
         self._declared = {name.lower(): DeclaredTable(name, relation) for name, relation in declared.items()}
         # Relations of this query alone, by schema and name.
-        self._given = {
+        self._extra_relations = {
             (schema.lower(), name.lower()): DeclaredTable(name, relation, schema)
-            for (schema, name), relation in (given or {}).items()
+            for (schema, name), relation in (extra_relations or {}).items()
         }
 
     def _savepoint(self, name: str) -> tuple[Savepoint, JobHistory] | None:
         """Return a savepoint, and the history of its job, which has one version. Raises DamageError and OtherVersionError."""
         if name.lower() not in self._savepoints:
             return None
-        found = self._savepoints[name.lower()]
-        if found is None:
+        entry = self._savepoints[name.lower()]
+        if entry is None:
             opened = read_savepoint(self._warehouse.savepoint(name), name)
-            found = opened, JobHistory(opened.warehouse, opened.record.job.lower())
-            self._savepoints[name.lower()] = found
-        return found
+            entry = opened, JobHistory(opened.warehouse, opened.record.job.lower())
+            self._savepoints[name.lower()] = entry
+        return entry
 
     @cached_property
     def _savepoints(self) -> dict[str, tuple[Savepoint, JobHistory] | None]:
@@ -108,19 +108,19 @@ class Relations:
         return {name: JobHistory(self._warehouse, name) for name in names if self._only in (None, name)}
 
     def names(self) -> Iterator[str]:
-        """Yield all names that a query can use, with dots; state comes first."""
+        """Yield all names that a query can use, with dots; state comes before tables."""
         yield from map(".".join, self.paths())
 
     def paths(self) -> Iterator[tuple[str, ...]]:
         """Yield all names that a query can use, as their parts."""
         yield from map(_path, self._all())
 
-    def known(self) -> list[str]:
+    def suggestions(self) -> list[str]:
         """Return the names that a query can use, and all declared names, for hints in errors."""
         return list(dict.fromkeys([*self.names(), *self._named]))
 
     def _all(self) -> Iterator[Relation]:
-        yield from self._given.values()
+        yield from self._extra_relations.values()
         records = [(job, record) for job in self._jobs.values() if (record := job.readable_record)]
         for job, record in records:
             yield from (StateRelation(job, operator, name) for operator in record.operators for name in operator.views)
@@ -138,29 +138,29 @@ class Relations:
 
     def _in_savepoint(self, name: str) -> Iterator[StateRelation | WarehouseTable]:
         """Yield the relations in a savepoint: state, and the tables that its job wrote, unless a state has the same name."""
-        if (found := self._savepoint(name)) is None or (record := found[1].record) is None:
+        if (entry := self._savepoint(name)) is None or (record := entry[1].record) is None:
             return
-        savepoint, job = found
+        savepoint, job = entry
         views = {view: operator for operator in record.operators for view in operator.views}
         yield from (StateRelation(job, operator, view, savepoint) for view, operator in views.items())
-        taken = {view.lower() for view in views}
+        names = {view.lower() for view in views}
         for sink in record.sinks:
-            if sink.kind == TABLE and sink.table.lower() not in taken:
-                taken.add(sink.table.lower())
+            if sink.kind == TABLE and sink.table.lower() not in names:
+                names.add(sink.table.lower())
                 yield WarehouseTable(sink.table, (job,), savepoint)
 
     def find(self, path: tuple[str, ...]) -> Relation | None:
         """Return the relation of a name, without regard to case; None if there is none. Raises DamageError, OtherVersionError."""
         match tuple(part.lower() for part in path):
-            case (schema, name) if (schema, name) in self._given:
-                return self._given[schema, name]
+            case (schema, name) if (schema, name) in self._extra_relations:
+                return self._extra_relations[schema, name]
             case "state", name, operator:
                 job = self._jobs.get(name)
                 operators = job.record.operators if job and job.record else ()
-                found = ((o, view) for o in operators for view in o.views if view.lower() == operator)
-                return next((StateRelation(job, *view) for view in found if job), None)
-            case "savepoint", name, kept:
-                return next((r for r in self._in_savepoint(name) if r.name.lower() == kept), None)
+                views = ((o, view) for o in operators for view in o.views if view.lower() == operator)
+                return next((StateRelation(job, *view) for view in views if job), None)
+            case "savepoint", name, relation:
+                return next((r for r in self._in_savepoint(name) if r.name.lower() == relation), None)
             case ("sqlstream", name) | ("memory", "sqlstream", name) if name in SYSTEM_TABLES:
                 return SystemTable(name)
             case (name,) | ("main" | "memory", name) | ("memory", "main", name):
@@ -195,8 +195,8 @@ class Relations:
             catalog = f"@{number}"
             connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
             targets.append(self._create_older(connection, catalog, travel))
-        made = [self._make(connection, f"@call{number}", call) for number, call in enumerate(statement.calls)]
-        return statement.rewritten(targets, made)
+        call_targets = [self._make(connection, f"@call{number}", call) for number, call in enumerate(statement.calls)]
+        return statement.rewritten(targets, call_targets)
 
     def _list(self, connection: duckdb.DuckDBPyConnection, last: bool) -> None:
         """Create the views of all relations that can be read; a query that names another one gets the error."""
@@ -217,15 +217,15 @@ class Relations:
         make = self._calls.get(call.function)
         if make is None:
             raise QueryError(f"sqlstream.{call.function} cannot be called here", call.span)
-        given = [
+        arguments = [
             Given(a.name, self._evaluated(connection, a.value, a.span, "an argument is one value"), a.span)
             for a in call.arguments
         ]
         try:
-            return make(connection, catalog, self._warehouse, self._jobs, given, call.span)
+            return make(connection, catalog, self._warehouse, self._jobs, arguments, call.span)
         except VersionGone as gone:
             # The first argument names the job, or the call would have failed before.
-            job = find_state(self._jobs, given[0].value, given[0].span).job
+            job = find_state(self._jobs, arguments[0].value, arguments[0].span).job
             raise no_version(job, "version that old", call.span, gone.oldest) from gone
 
     def _create(
@@ -257,11 +257,11 @@ class Relations:
         """Create the view of a relation at an older version or in a savepoint, and return the view's name as SQL."""
         relation = self.find(travel.path)
         if relation is None:
-            error = missing_table(".".join(travel.path), travel.relation, self.known(), self.others)
+            error = missing_table(".".join(travel.path), travel.relation, self.suggestions(), self.others)
             if travel.unit == "SAVEPOINT":
                 name = str(self._value(connection, travel, "?::VARCHAR"))
-                if (kept := self.find(("savepoint", name, travel.path[-1]))) is not None:
-                    error.hint = f"The savepoint has it, as {'.'.join(_path(kept))}."
+                if (saved_relation := self.find(("savepoint", name, travel.path[-1]))) is not None:
+                    error.hint = f"The savepoint has it, as {'.'.join(_path(saved_relation))}."
             raise error
         if not isinstance(relation, StateRelation | WarehouseTable):
             name = ".".join(_path(relation))
@@ -288,13 +288,13 @@ class Relations:
     ) -> StateRelation | WarehouseTable:
         """Return a relation in a savepoint of its job; of a table, in a savepoint of a job that writes it."""
         name = str(self._value(connection, travel, "?::VARCHAR"))
-        if relation.savepoint is not None or (found := self._savepoint(name)) is None:
+        if relation.savepoint is not None or (entry := self._savepoint(name)) is None:
             raise QueryError(
                 f'savepoint "{name}" does not exist',
                 travel.clause,
                 hint=missing("savepoint", name, self._savepoints),
             )
-        savepoint, job = found
+        savepoint, job = entry
         if isinstance(relation, WarehouseTable):
             if job.record is not None and job.record.sink(relation.name):
                 return WarehouseTable(relation.name, (job,), savepoint)
@@ -321,18 +321,18 @@ class Relations:
                     hint="Write AT (TIMESTAMP => ..).",
                 )
             number = int(self._value(connection, travel, "?::BIGINT"))
-            found = {jobs[0].name: jobs[0].at_version(number)}
-            asked = f"version {number}"
+            versions = {jobs[0].name: jobs[0].at_version(number)}
+            description = f"version {number}"
         else:
             time = ProcessingTime(self._value(connection, travel, "epoch_us(?::TIMESTAMPTZ)"))
-            found = {job.name: job.at_time(time) for job in jobs}
-            asked = f"version of {instant(time)} or before"
+            versions = {job.name: job.at_time(time) for job in jobs}
+            description = f"version of {instant(time)} or before"
         for job in jobs:
             # If another job has a version, this one may have begun later: it had written nothing.
-            began_later = any(found.values()) and job.oldest == 0
-            if found[job.name] is None and not began_later:
-                raise no_version(job, asked, travel.clause)
-        return found
+            began_later = any(versions.values()) and job.oldest == 0
+            if versions[job.name] is None and not began_later:
+                raise no_version(job, description, travel.clause)
+        return versions
 
     def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> Any:
         """Return the value in an AT clause, converted: a constant, or the result of a query over `sqlstream.*`."""
@@ -340,21 +340,21 @@ class Relations:
         if value is None:
             raise QueryError("AT takes one value that is not NULL", travel.clause)
         try:
-            [(said,)] = connection.execute(f"SELECT {conversion}", [value]).fetchall()
+            [(result,)] = connection.execute(f"SELECT {conversion}", [value]).fetchall()
         except duckdb.Error as error:
             raise QueryError(translate(error, SourceText("query", travel.value)).message, travel.clause) from error
-        return said
+        return result
 
-    def _evaluated(self, connection: duckdb.DuckDBPyConnection, sql: str, place: Span, wanted: str) -> Any:
+    def _evaluated(self, connection: duckdb.DuckDBPyConnection, sql: str, place: Span, message: str) -> Any:
         """Return the only value of a SELECT. Its expression is at the same position as in the statement, for errors."""
         origin = place.source
         value = SourceText(origin.name, sql)
         try:
-            asked = parse_statement(value, connection)
-            named = [(path, self.find(path)) for path in asked.relations]
+            statement = parse_statement(value, connection)
+            named = [(path, self.find(path)) for path in statement.relations]
             declared = {*self._declared, *(name.lower() for name in self._named)}
             ours = (isinstance(r, StateRelation | WarehouseTable) or path[-1].lower() in declared for path, r in named)
-            if asked.travels or asked.calls or any(ours):
+            if statement.travels or statement.calls or any(ours):
                 hint = "A query in it can read the tables of sqlstream.*, such as sqlstream.snapshots."
                 what = "AT" if place.text[:2].upper() == "AT" else "an argument"
                 raise QueryError(f"{what} takes a constant, or a query over sqlstream.*", place, hint=hint)
@@ -364,7 +364,7 @@ class Relations:
                     self._create(connection, _path(relation), relation, lambda job: job.newest)
             rows = connection.execute(sql).fetchall()
             if len(rows) != 1 or len(rows[0]) != 1:
-                raise QueryError(wanted, place)
+                raise QueryError(message, place)
         except duckdb.Error as error:
             raise QueryError(translate(error, value).message, place) from error
         except QueryError as error:

@@ -107,8 +107,8 @@ class StateCall:
 class Statement:
     """A statement that may run.
 
-    `relations` are the paths that it names, including CTEs, without those of `travels`. With `shows_tables` it is SHOW TABLES or
-    the like; with `lists_relations` it is one or contains one, so that it depends on all relations.
+    `relations` are the paths that it names, with CTEs, except the paths of `travels`. With `shows_tables` it is SHOW TABLES
+    or the like; with `lists_relations` it is or contains such a statement, and so depends on all relations.
     """
 
     source: SourceText
@@ -123,14 +123,14 @@ class Statement:
         """The last parts of all paths that the statement names, in lower case."""
         return frozenset(path[-1].lower() for path in (*self.relations, *(t.path for t in self.travels)))
 
-    def rewritten(self, targets: Sequence[str], made: Sequence[str] = ()) -> str:
-        """Return the text with each time travel replaced by a relation of `targets`, and each call by one of `made`.
+    def rewritten(self, targets: Sequence[str], call_targets: Sequence[str] = ()) -> str:
+        """Return the text with each time travel replaced by a relation of `targets`, and each call by one of `call_targets`.
 
         Blanks fill the gaps and lines stay lines, so that positions in DuckDB's errors are positions in the user's text.
         """
         text = self.source.text
         pieces = [(t.relation, t.clause, target) for t, target in zip(self.travels, targets, strict=True)]
-        pieces += [(_name_of(c), _behind_name(c), target) for c, target in zip(self.calls, made, strict=True)]
+        pieces += [(_name_of(c), _behind_name(c), target) for c, target in zip(self.calls, call_targets, strict=True)]
         for relation, clause, target in sorted(pieces, key=lambda piece: -piece[0].start):
             between = text[relation.end : clause.start]
             room = clause.end - relation.start - len(target) - len(between)
@@ -180,12 +180,12 @@ def parse_statement(
 def tokenize(text: str) -> list[Token]:
     """Split a text into DuckDB's tokens, without comments."""
     data = text.encode()
-    found = duckdb.tokenize(text)
-    ends = [*(start for start, _ in found[1:]), len(data)][: len(found)]
+    boundaries = duckdb.tokenize(text)
+    ends = [*(start for start, _ in boundaries[1:]), len(data)][: len(boundaries)]
     tokens = []
     # The characters before a byte offset are counted from token to token: a statement may have very many tokens.
     first = at = 0
-    for (start, kind), end in zip(found, ends, strict=True):
+    for (start, kind), end in zip(boundaries, ends, strict=True):
         first, at = first + len(data[at:start].decode()), start
         if kind != duckdb.token_type.comment:
             spelled = data[start:end].decode().rstrip()
@@ -363,16 +363,16 @@ def _check(node: dict[str, Any], source: SourceText, tokens: list[Token], own: f
     kind = str(node.get("type", ""))
     if (kind.endswith("_NODE") or "cte_map" in node) and kind not in _QUERY_NODES:
         verb = kind.split("_")[0]
-        found = next((after for before, after in pairwise(tokens) if before.text == "(" and after.word == verb), None)
-        raise QueryError(f"a query cannot contain {verb}", _place(source, found), hint=ALLOWED)
+        token = next((after for before, after in pairwise(tokens) if before.text == "(" and after.word == verb), None)
+        raise QueryError(f"a query cannot contain {verb}", _place(source, token), hint=ALLOWED)
     if kind != "TABLE_FUNCTION":
         return
     if _is_call(node):
         _check_call(node["function"]["function_name"], source, tokens)
     elif (name := node["function"]["function_name"].lower()) not in _TABLE_FUNCTIONS | own:
-        found = next((t for t, after in pairwise(tokens) if t.name.lower() == name and after.text == "("), None)
+        token = next((t for t, after in pairwise(tokens) if t.name.lower() == name and after.text == "("), None)
         hint = "Write the query itself." if name in ("query", "query_table") else None
-        raise QueryError(f'the table function "{name}" is not available in queries', _place(source, found), hint=hint)
+        raise QueryError(f'the table function "{name}" is not available in queries', _place(source, token), hint=hint)
 
 
 def _is_call(node: dict[str, Any]) -> bool:
@@ -381,9 +381,9 @@ def _is_call(node: dict[str, Any]) -> bool:
 
 def _check_call(name: str, source: SourceText, tokens: list[Token]) -> None:
     if name.lower() not in CALLS:
-        found = next((t for t, after in pairwise(tokens) if t.name == name and after.text == "("), None)
+        token = next((t for t, after in pairwise(tokens) if t.name == name and after.text == "("), None)
         hint = missing("function", f"{SCHEMA}.{name}", [f"{SCHEMA}.{call}" for call in CALLS])
-        raise QueryError(f'function "{SCHEMA}.{name}" does not exist', _place(source, found), hint=hint)
+        raise QueryError(f'function "{SCHEMA}.{name}" does not exist', _place(source, token), hint=hint)
 
 
 def _place(source: SourceText, token: Token | None) -> Span | None:

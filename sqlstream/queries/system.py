@@ -223,14 +223,14 @@ def _snapshots(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
 
 
 def oldest_queryable(warehouse: Warehouse, job: JobHistory) -> int:
-    """Return the oldest version for which all state and results of a job are kept; damaged manifests are ignored."""
+    """Return the oldest version for which all state and results of a job are still stored; damaged manifests are ignored."""
     newest = job.newest_entry
     if newest is None:
         return 0
-    found = [(warehouse.job(job.name).operator(name), newest.state_manifests(name)) for name in newest.operators]
-    found += [(warehouse.table(name).job(job.name), newest.table_manifests(name)) for name in newest.results]
+    directories = [(warehouse.job(job.name).operator(name), newest.state_manifests(name)) for name in newest.operators]
+    directories += [(warehouse.table(name).job(job.name), newest.table_manifests(name)) for name in newest.results]
     oldest = 0
-    for paths, manifests in found:
+    for paths, manifests in directories:
         warehouse.fs.fetch(f"{paths.manifests(bucket)}/{name}" for bucket, name in manifests.items())
         for bucket, name in manifests.items():
             with contextlib.suppress(DamageError, OtherVersionError):
@@ -242,13 +242,13 @@ def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: 
     logged = job.newest_entry.sources if job.newest_entry else {}
     idle = _idle(warehouse, job, logged)
     marks = {name: source.watermark for name, source in logged.items() if source.idle_timeout is not None}
-    found = holders(marks, idle)
+    holding = holders(marks, idle)
     for name, source in logged.items():
         yield {
             "job": record.job,
             "source": name,
-            "holds_minimum": name in found,
-            "holding_since": source.holding_since if name in found else None,
+            "holds_minimum": name in holding,
+            "holding_since": source.holding_since if name in holding else None,
             "idle_since": idle.get(name),
             "max_event_time": source.max_event_time,
             "watermark": source.watermark,
@@ -301,15 +301,15 @@ def _savepoints(warehouse: Warehouse) -> Iterator[Row]:
     for name in warehouse.savepoints():
         row: dict[str, Any] = {**dict.fromkeys(_COLUMNS["savepoints"]), "savepoint": name}
         try:
-            found = read_savepoint(warehouse.savepoint(name), name).record
+            record = read_savepoint(warehouse.savepoint(name), name).record
         except FileNotFoundError:
             # It has just been dropped.
             continue
         except SqlStreamError as error:
             yield {**row, "error": error.render()}
             continue
-        told = {column: getattr(found, column) for column in row if hasattr(found, column)}
-        yield {**row, **told, "savepoint": found.name, "format": SAVEPOINT_FORMAT}
+        values = {column: getattr(record, column) for column in row if hasattr(record, column)}
+        yield {**row, **values, "savepoint": record.name, "format": SAVEPOINT_FORMAT}
 
 
 def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetrics]) -> dict[str, ProcessingTime]:
@@ -319,7 +319,7 @@ def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetr
     When an idle source of that kind holds another source up, the job runs a batch at once.
     """
     status = effective_status(warehouse.fs, warehouse.job(job.name))
-    found = {name: source.idle_since for name, source in logged.items()}
+    idle_since = {name: source.idle_since for name, source in logged.items()}
     if status is not None and status.state == RUNNING:
         time = now()
         for name, source in logged.items():
@@ -327,15 +327,15 @@ def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetr
                 continue
             active_at = max(status.started_at, source.last_row_at or status.started_at)
             ended = source.watermark == END_OF_INPUT
-            found[name] = None if ended else fell_idle(active_at, source.idle_timeout or NO_TIME, time)
-    return {name: since for name, since in found.items() if since is not None}
+            idle_since[name] = None if ended else fell_idle(active_at, source.idle_timeout or NO_TIME, time)
+    return {name: since for name, since in idle_since.items() if since is not None}
 
 
 def _checks(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
-    found = read_results(warehouse.fs, warehouse.job(job.name))
-    known = {check.name: check for check in checks(warehouse, record.job)}
-    results = {(r.name, r.operator): r for r in found if r.name == MAX_ROWS or r.name in known}
-    waiting = [check for check in known.values() if (check.name, check.operator) not in results]
+    outcomes = read_results(warehouse.fs, warehouse.job(job.name))
+    by_name = {check.name: check for check in checks(warehouse, record.job)}
+    results = {(r.name, r.operator): r for r in outcomes if r.name == MAX_ROWS or r.name in by_name}
+    waiting = [check for check in by_name.values() if (check.name, check.operator) not in results]
     for check in waiting:
         yield {
             **dict.fromkeys(_COLUMNS["checks"]),

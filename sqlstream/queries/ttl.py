@@ -52,13 +52,13 @@ def create_ttl(
     catalog: str,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    given: Sequence[Given],
+    arguments: Sequence[Given],
     span: Span,
 ) -> str:
     """Create the relation of a call of `sqlstream.ttl`: see `Maker`."""
-    if named := next((one for one in given if one.name is not None), None):
+    if named := next((one for one in arguments if one.name is not None), None):
         raise QueryError("the arguments of sqlstream.ttl have no names", named.span, hint=_HINT)
-    rows = list(ttl_rows(connection, warehouse, jobs, [one.value for one in given], span))
+    rows = list(ttl_rows(connection, warehouse, jobs, [one.value for one in arguments], span))
     name = f"{quote_name(catalog)}.ttl"
     connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
     create_table(connection, name, COLUMNS, rows)
@@ -80,17 +80,17 @@ def ttl_rows(
         raise QueryError("sqlstream.ttl takes a job or an operator, and times to live", span, hint=_HINT)
     name, *texts = map(str, arguments)
     ttls = {text: _duration(text, span) for text in texts}
-    job, operators = _found(jobs, name, span)
+    job, operators = _operators_of(jobs, name, span)
     newest = job.newest
     if newest is None:
         raise QueryError(f'job "{job.name}" has no version yet', span)
-    parts = [(o, kept) for o in operators for kept in o.remembered]
+    parts = [(o, state) for o in operators for state in o.remembered]
     if not parts:
         bounds = "; ".join(f"{o.name}: {o.bound}" for o in operators)
         detail = f"What bounds it: {bounds}." if bounds else "It keeps no state."
         raise QueryError(f'"{name}" has no state that a time to live would bound', span, detail=detail)
-    for operator, kept in parts:
-        with closing(_Part(connection, warehouse, job, operator, kept, newest)) as part:
+    for operator, state in parts:
+        with closing(_Part(connection, warehouse, job, operator, state, newest)) as part:
             for text, ttl in ttls.items():
                 yield part.row(text, ttl)
 
@@ -105,18 +105,20 @@ def _duration(text: str, span: Span) -> Duration:
     return ttl
 
 
-def _found(jobs: Mapping[str, JobHistory], name: str, span: Span) -> tuple[JobHistory, tuple[OperatorRecord, ...]]:
-    """Return the job that a name is, or begins with, and its operators, or the one that the name says."""
+def _operators_of(
+    jobs: Mapping[str, JobHistory], name: str, span: Span
+) -> tuple[JobHistory, tuple[OperatorRecord, ...]]:
+    """Return a job and its operators by the job's name; by `job.operator`, the job and that operator. Raises QueryError."""
     records = {key: (job, record) for key, job in jobs.items() if (record := job.record)}
-    if found := records.get(name.lower()):
-        return found[0], found[1].operators
+    if entry := records.get(name.lower()):
+        return entry[0], entry[1].operators
     for key, (job, record) in records.items():
         if not name.lower().startswith(f"{key}."):
             continue
-        wanted = name[len(key) + 1 :].lower()
-        if operators := tuple(o for o in record.operators if o.name.lower() == wanted):
+        operator_name = name[len(key) + 1 :].lower()
+        if operators := tuple(o for o in record.operators if o.name.lower() == operator_name):
             return job, operators
-        hint = missing("operator", wanted, [o.name for o in record.operators])
+        hint = missing("operator", operator_name, [o.name for o in record.operators])
         raise QueryError(f'job "{record.job}" has no operator "{name[len(key) + 1 :]}"', span, hint=hint)
     hint = missing("job", name.partition(".")[0], [record.job for _, record in records.values()])
     raise QueryError(f'job "{name.partition(".")[0]}" does not exist', span, hint=hint)
@@ -131,15 +133,15 @@ class _Part:
         warehouse: Warehouse,
         job: JobHistory,
         operator: OperatorRecord,
-        kept: Remembered,
+        state: Remembered,
         newest: JobVersion,
     ):
         self.con, self.warehouse, self.job, self.operator = connection, warehouse, job, operator
-        self.kept, self.newest = kept, newest
+        self.state, self.newest = state, newest
         self.declared = {t.name: t.declaration for t in operator.tables}
-        self.keys = ", ".join(map(quote_name, kept.keys)) or _ALL
+        self.keys = ", ".join(map(quote_name, state.keys)) or _ALL
         # Without keys, all rows are of one key.
-        self.made = self.keys if kept.keys else f"true AS {_ALL}"
+        self.key_items = self.keys if state.keys else f"true AS {_ALL}"
         oldest = oldest_readable(warehouse, job.name, operator, newest)
         entries = {e.version: e.committed_at for e in job.entries if e.version >= oldest}
         self.oldest = min(entries)
@@ -148,13 +150,13 @@ class _Part:
         self.tables = state_tables(warehouse, job.name, operator, newest)
         self._keep_gaps()
         self._keep_ages()
-        sizes = stored_bytes(warehouse, job.name, operator, [self.declared[t] for t in kept.tables], newest)
-        self.bytes = [sizes[t] for t in kept.tables]
+        sizes = stored_bytes(warehouse, job.name, operator, [self.declared[t] for t in state.tables], newest)
+        self.bytes = [sizes[t] for t in state.tables]
 
     def row(self, text: str, ttl: Duration) -> Row:
-        """Return the row of a time to live, which `text` is."""
-        lives = f"({_AT} > {self.newest.time - ttl} OR ({self.kept.lasts}))"
-        is_counted = [not (self.kept.bare and table == self.kept.clocked) for table in self.kept.tables]
+        """Return the row of a time to live; `text` is the time as the call writes it."""
+        lives = f"({_AT} > {self.newest.time - ttl} OR ({self.state.lasts}))"
+        is_counted = [not (self.state.bare and table == self.state.clocked) for table in self.state.tables]
         counts = ", ".join(
             f"coalesce(sum(n{i}) FILTER ({lives}), 0), coalesce(sum(n{i}), 0)" for i in range(len(self.bytes))
         )
@@ -162,17 +164,17 @@ class _Part:
             f"SELECT count(*) FILTER ({lives}), count(*), count(*) FILTER ({lives} AND NOT {_EXACT}), {counts} FROM {_AGES}"
         ).fetchall()
         [(returned,)] = self.con.execute(
-            f"SELECT count(DISTINCT ({self.keys},)) FROM {_GAPS} WHERE gap >= {ttl} AND NOT ({self.kept.lasts})"
+            f"SELECT count(DISTINCT ({self.keys},)) FROM {_GAPS} WHERE gap >= {ttl} AND NOT ({self.state.lasts})"
         ).fetchall()
         shares = [
-            size * kept // total if total else 0
-            for size, kept, total in zip(self.bytes, rows[::2], rows[1::2], strict=True)
+            size * live // total if total else 0
+            for size, live, total in zip(self.bytes, rows[::2], rows[1::2], strict=True)
         ]
         record = self.job.record
         return {
             "job": record.job if record else self.job.name,
             "operator": self.operator.name,
-            "state": self.kept.name or None,
+            "state": self.state.name or None,
             "ttl": text,
             "keys": keys,
             "rows": int(sum(compress(rows[::2], is_counted))),
@@ -182,7 +184,7 @@ class _Part:
             "bytes_now": sum(self.bytes),
             "returned_keys": returned,
             "since": self.since,
-            "exact": not unsure and not self.kept.misses_writes,
+            "exact": not unsure and not self.state.misses_writes,
         }
 
     # -- when rows came
@@ -194,7 +196,7 @@ class _Part:
     def _versions(self, tables: Iterable[str], holds: str = "true") -> str:
         """Return the SELECT of the keys that each version has changed in some tables, with the version's time."""
         rows = " UNION ALL ".join(
-            f"SELECT {self.made}, {VERSION}, {WEIGHT} FROM ({self._changes(t)}) WHERE {holds}" for t in tables
+            f"SELECT {self.key_items}, {VERSION}, {WEIGHT} FROM ({self._changes(t)}) WHERE {holds}" for t in tables
         )
         return (
             f"SELECT {self.keys}, {VERSION}, sum({WEIGHT}) AS _weight, any_value(_time) AS _time FROM ({rows}) "
@@ -206,66 +208,68 @@ class _Part:
 
         The first row of a key is its state at the oldest version; its time is when the key's last row came, if that is known.
         """
-        kept, base = (
-            self.kept,
+        state, base = (
+            self.state,
             state_tables(self.warehouse, self.job.name, self.operator, self.job.at_version(self.oldest)),
         )
-        rows = f"({base[kept.clocked]}) WHERE {kept.holds}"
-        if not kept.at:
-            first = f"SELECT {self.made}, {self.oldest} AS {VERSION}, {self.since} AS _at, {WEIGHT} FROM {rows}"
-            came = f"SELECT {self.keys}, {VERSION}, _time AS _at, _weight FROM ({self._versions([kept.clocked])})"
+        rows = f"({base[state.clocked]}) WHERE {state.holds}"
+        if not state.at:
+            first = f"SELECT {self.key_items}, {self.oldest} AS {VERSION}, {self.since} AS _at, {WEIGHT} FROM {rows}"
+            came = f"SELECT {self.keys}, {VERSION}, _time AS _at, _weight FROM ({self._versions([state.clocked])})"
         else:
-            at = f"{quote_name(kept.at)} * {kept.unit}"
-            first = f"SELECT {self.made}, {self.oldest} AS {VERSION}, {at} AS _at, {WEIGHT} FROM {rows}"
+            at = f"{quote_name(state.at)} * {state.unit}"
+            first = f"SELECT {self.key_items}, {self.oldest} AS {VERSION}, {at} AS _at, {WEIGHT} FROM {rows}"
             added = (
-                f"SELECT {self.made}, {VERSION}, max({at}) FILTER ({WEIGHT} > 0) AS _at, sum({WEIGHT}) AS _weight "
-                f"FROM ({self._changes(kept.clocked)}) WHERE {kept.holds} GROUP BY ALL"
+                f"SELECT {self.key_items}, {VERSION}, max({at}) FILTER ({WEIGHT} > 0) AS _at, sum({WEIGHT}) AS _weight "
+                f"FROM ({self._changes(state.clocked)}) WHERE {state.holds} GROUP BY ALL"
             )
             came = f"SELECT {self.keys}, {VERSION}, _at, _weight FROM ({added})"
-            if not kept.ttl:
+            if not state.ttl:
                 # A row that removed the last row of a key came for that key, too.
-                left = f"({added}) JOIN (VALUES {self.times}) _times(_version, _time) ON {VERSION} = _version"
-                came = f"SELECT {self.keys}, {VERSION}, coalesce(_at, _time) AS _at, _weight FROM {left}"
-        known = f"SELECT {self.keys}, {VERSION}, max(_at) AS _at, sum({WEIGHT}) AS _weight FROM ({first}) GROUP BY ALL"
-        return f"{known} UNION ALL {came}"
+                timed_rows = f"({added}) JOIN (VALUES {self.times}) _times(_version, _time) ON {VERSION} = _version"
+                came = f"SELECT {self.keys}, {VERSION}, coalesce(_at, _time) AS _at, _weight FROM {timed_rows}"
+        initial = (
+            f"SELECT {self.keys}, {VERSION}, max(_at) AS _at, sum({WEIGHT}) AS _weight FROM ({first}) GROUP BY ALL"
+        )
+        return f"{initial} UNION ALL {came}"
 
     def _keep_gaps(self) -> None:
         """Store, for each row that came for an existing key, the time since the key's last row."""
         own = f"SELECT {self.keys}, {VERSION}, _at, _weight, _at AS _own FROM ({self._touches()})"
-        if self.kept.asks:
-            asked = self._versions(self.kept.asks)
-            own += f" UNION ALL SELECT {self.keys}, {VERSION}, _time, 0, NULL FROM ({asked})"
+        if self.state.asks:
+            reads = self._versions(self.state.asks)
+            own += f" UNION ALL SELECT {self.keys}, {VERSION}, _time, 0, NULL FROM ({reads})"
         self._create(f"{_GAPS}_rows", own)
         # A key that a time to live has removed from the state counts as existing.
-        there = "true" if self.kept.ttl else "_there > 0"
+        there = "true" if self.state.ttl else "_there > 0"
         before = f"OVER (PARTITION BY {self.keys} ORDER BY {VERSION} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         moments = (
             f"SELECT {self.keys}, {VERSION}, max(_at) AS _at, max(_own) AS _own, sum(_weight) AS _weight "
             f"FROM {_GAPS}_rows GROUP BY {self.keys}, {VERSION}"
         )
-        known = f"SELECT *, max(_own) {before} AS _last, sum(_weight) {before} AS _there FROM ({moments})"
+        history = f"SELECT *, max(_own) {before} AS _last, sum(_weight) {before} AS _there FROM ({moments})"
         self._create(
             _GAPS,
-            f"SELECT {self.keys}, _at - _last AS gap FROM ({known}) WHERE {VERSION} > {self.oldest} AND {there}",
+            f"SELECT {self.keys}, _at - _last AS gap FROM ({history}) WHERE {VERSION} > {self.oldest} AND {there}",
         )
 
     def _keep_ages(self) -> None:
         """Store the existing keys: the time of the last row, whether that is exact, and the number of rows by table."""
-        kept = self.kept
-        if kept.at:
-            at = f"{quote_name(kept.at)} * {kept.unit} AS {_AT}"
-            seen = f"SELECT {self.made}, {at}, true AS {_EXACT} FROM ({self.tables[kept.clocked]}) WHERE {kept.holds}"
+        state = self.state
+        if state.at:
+            at = f"{quote_name(state.at)} * {state.unit} AS {_AT}"
+            seen = f"SELECT {self.key_items}, {at}, true AS {_EXACT} FROM ({self.tables[state.clocked]}) WHERE {state.holds}"
             seen += f" GROUP BY ALL HAVING sum({WEIGHT}) > 0"
         else:
             # Rows at version 0 came with that version.
-            known = f"{VERSION} > {self.oldest} OR {self.oldest} = 0"
-            seen = f"SELECT {self.keys}, _own AS {_AT}, {known} AS {_EXACT} FROM {_GAPS}_rows WHERE _own IS NOT NULL"
+            is_exact = f"{VERSION} > {self.oldest} OR {self.oldest} = 0"
+            seen = f"SELECT {self.keys}, _own AS {_AT}, {is_exact} AS {_EXACT} FROM {_GAPS}_rows WHERE _own IS NOT NULL"
         counted = [
-            f"SELECT {self.made}, {', '.join(WEIGHT if i == n else '0' for i in range(len(kept.tables)))} "
-            f"FROM ({self.tables[table]}) WHERE {kept.holds}"
-            for n, table in enumerate(kept.tables)
+            f"SELECT {self.key_items}, {', '.join(WEIGHT if i == n else '0' for i in range(len(state.tables)))} "
+            f"FROM ({self.tables[table]}) WHERE {state.holds}"
+            for n, table in enumerate(state.tables)
         ]
-        numbers = [f"n{i}" for i in range(len(kept.tables))]
+        numbers = [f"n{i}" for i in range(len(state.tables))]
         listed = f"{self.keys}, {', '.join(numbers)}"
         rows = " UNION ALL ".join(counted)
         named = f"SELECT * FROM ({rows}) _rows_({listed})"
@@ -277,7 +281,7 @@ class _Part:
         )
         # The times of a key ascend with its rows: the last one says whether it is exact.
         newest = f"max({_AT}) AS {_AT}, coalesce(arg_max({_EXACT}, {_AT}), false) AS {_EXACT}"
-        there = f"max({_AT}) IS NOT NULL" if kept.at else f"sum({numbers[0]}) > 0"
+        there = f"max({_AT}) IS NOT NULL" if state.at else f"sum({numbers[0]}) > 0"
         self._create(_AGES, f"SELECT {self.keys}, {newest}, {sums} FROM ({both}) GROUP BY {self.keys} HAVING {there}")
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ _OR_SAVEPOINT = "Write a number, such as 10, a time, such as '2026-03-01 10:05:0
 
 @dataclass(frozen=True, slots=True)
 class StateRelation:
-    """`state.<job>.<operator>`, or a further view of the operator in its place; or `savepoint.<name>.<operator>`."""
+    """`state.<job>.<name>`, or `savepoint.<savepoint>.<name>`: `name` is an operator, or a further view of one."""
 
     job: JobHistory
     operator: OperatorRecord
@@ -50,13 +50,13 @@ def find_state(jobs: Mapping[str, JobHistory], name: object, span: Span | None) 
     pairs = [(".".join(parts[:i]), ".".join(parts[i:])) for i in range(1, len(parts) + 1)]
     job, operator = next((p for p in pairs if p[0].lower() in jobs), (parts[0], ""))
     history = jobs.get(job.lower())
-    known = {h.record.job: h for h in jobs.values() if h.readable_record and h.record}
+    histories = {h.record.job: h for h in jobs.values() if h.readable_record and h.record}
     if history is None or history.record is None:
-        raise QueryError(f'job "{job}" does not exist', span, hint=missing("job", job, known))
+        raise QueryError(f'job "{job}" does not exist', span, hint=missing("job", job, histories))
     relations = [StateRelation(history, o, view) for o in history.record.operators for view in o.views]
-    found = next((r for r in relations if r.name.lower() == operator.lower()), None)
-    if found is not None:
-        return found
+    relation = next((r for r in relations if r.name.lower() == operator.lower()), None)
+    if relation is not None:
+        return relation
     names = [r.name for r in relations]
     if not names:
         raise QueryError(f'job "{job}" has no operator: it keeps no state', span)
@@ -79,29 +79,29 @@ def find_moment(
     connection: duckdb.DuckDBPyConnection,
     warehouse: Warehouse,
     relation: StateRelation,
-    asked: object,
+    moment: object,
     span: Span | None,
     folders: Mapping[str, Warehouse],
 ) -> StateAt:
-    """Return a state at the version that `find_version` returns, or in the savepoint of that name. Raises QueryError.
+    """Return a state at the version that `find_version` returns, or in the savepoint that `moment` names. Raises QueryError.
 
     `folders` are savepoints outside of the warehouse that may be read, by the texts that name them.
     """
-    found = find_savepoint_named(warehouse, asked, span, folders)
-    if found is None:
-        return StateAt(warehouse, relation, find_version(connection, relation.job, asked, span, _OR_SAVEPOINT))
-    record = found.job.record
+    opened = find_savepoint_named(warehouse, moment, span, folders)
+    if opened is None:
+        return StateAt(warehouse, relation, find_version(connection, relation.job, moment, span, _OR_SAVEPOINT))
+    record = opened.job.record
     operators = record.operators if record is not None else ()
     operator = next((o for o in operators if relation.name in o.views), None)
-    if operator is None or found.job.newest is None:
+    if operator is None or opened.job.newest is None:
         raise QueryError(
-            f'savepoint "{found.savepoint.place}" has no "{relation.name}"',
+            f'savepoint "{opened.savepoint.place}" has no "{relation.name}"',
             span,
-            detail=f'It is of job "{found.savepoint.record.job}".',
+            detail=f'It is of job "{opened.savepoint.record.job}".',
             hint=missing("operator", relation.name, [view for o in operators for view in o.views]),
         )
-    there = StateRelation(found.job, operator, relation.name, found.savepoint)
-    return StateAt(found.savepoint.warehouse, there, found.job.newest)
+    there = StateRelation(opened.job, operator, relation.name, opened.savepoint)
+    return StateAt(opened.savepoint.warehouse, there, opened.job.newest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,49 +113,49 @@ class OpenedSavepoint:
 
 
 def find_savepoint_named(
-    warehouse: Warehouse, asked: object, span: Span | None, folders: Mapping[str, Warehouse]
+    warehouse: Warehouse, name: object, span: Span | None, folders: Mapping[str, Warehouse]
 ) -> OpenedSavepoint | None:
-    """Return the savepoint that `asked` names, None if it is no savepoint's name. Raises QueryError for another folder."""
-    if not isinstance(asked, str) or _number(asked) is not None:
+    """Return the savepoint `name`, None if there is none. Raises QueryError if `name` is a folder that is not in `folders`."""
+    if not isinstance(name, str) or _number(name) is not None:
         return None
-    if asked in folders:
-        found = read_savepoint(folders[asked], asked)
-    elif asked.lower() in warehouse.savepoints():
-        found = read_savepoint(warehouse.savepoint(asked), asked)
-    elif "/" in asked or os.sep in asked:
+    if name in folders:
+        savepoint = read_savepoint(folders[name], name)
+    elif name.lower() in warehouse.savepoints():
+        savepoint = read_savepoint(warehouse.savepoint(name), name)
+    elif "/" in name or os.sep in name:
         hint = "In SQL, name one of the warehouse. The commands diff and why, and those of Python, take folders, too."
-        raise QueryError(f'a state query cannot read the savepoint in "{asked}"', span, hint=hint)
+        raise QueryError(f'a state query cannot read the savepoint in "{name}"', span, hint=hint)
     else:
         return None
-    return OpenedSavepoint(found, JobHistory(found.warehouse, found.record.job.lower()))
+    return OpenedSavepoint(savepoint, JobHistory(savepoint.warehouse, savepoint.record.job.lower()))
 
 
 def find_version(
-    connection: duckdb.DuckDBPyConnection, job: JobHistory, asked: object, span: Span | None, hint: str = _WRITE
+    connection: duckdb.DuckDBPyConnection, job: JobHistory, moment: object, span: Span | None, hint: str = _WRITE
 ) -> JobVersion:
-    """Return the version of a number, or the newest version at a time. Raises QueryError when it is not kept.
+    """Return the version of a number, or the newest version at a time. Raises QueryError if the job does not keep it.
 
-    A time is a date or timestamp, or a text that DuckDB casts to TIMESTAMPTZ; without a zone it is in UTC.
+    `moment` is a number, also as text; or a date, a timestamp or a text that DuckDB casts to TIMESTAMPTZ, in UTC without a zone.
     """
-    number = _number(asked)
+    number = _number(moment)
     if number is not None:
-        found, what = job.at_version(number), f"version {number}"
+        version, what = job.at_version(number), f"version {number}"
     else:
-        time = _time(connection, asked, span, hint)
-        found, what = job.at_time(time), f"version of {instant(time)} or before"
-    if found is None:
+        time = _time(connection, moment, span, hint)
+        version, what = job.at_time(time), f"version of {instant(time)} or before"
+    if version is None:
         raise no_version(job, what, span)
-    return found
+    return version
 
 
-def _number(asked: object) -> int | None:
-    if isinstance(asked, int):
-        return asked
-    return int(asked) if isinstance(asked, str) and asked.strip().isdecimal() else None
+def _number(moment: object) -> int | None:
+    if isinstance(moment, int):
+        return moment
+    return int(moment) if isinstance(moment, str) and moment.strip().isdecimal() else None
 
 
-def _time(connection: duckdb.DuckDBPyConnection, asked: object, span: Span | None, hint: str) -> ProcessingTime:
-    text = asked.isoformat() if isinstance(asked, date | datetime) else str(asked)
+def _time(connection: duckdb.DuckDBPyConnection, moment: object, span: Span | None, hint: str) -> ProcessingTime:
+    text = moment.isoformat() if isinstance(moment, date | datetime) else str(moment)
     try:
         [(micros,)] = connection.execute("SELECT epoch_us(CAST(? AS TIMESTAMPTZ))", [text]).fetchall()
     except duckdb.Error:
@@ -163,8 +163,8 @@ def _time(connection: duckdb.DuckDBPyConnection, asked: object, span: Span | Non
     return ProcessingTime(micros)
 
 
-def no_version(job: JobHistory, asked: str, span: Span | None, oldest: int | None = None) -> QueryError:
-    """Return the error that a job does not keep a version, with its oldest and newest versions; `asked` says which one."""
+def no_version(job: JobHistory, description: str, span: Span | None, oldest: int | None = None) -> QueryError:
+    """Return the error that a job does not keep a version (`description`), with the job's oldest and newest versions."""
     name = job.record.job if job.record else job.name
     newest = job.newest_entry
     oldest = job.oldest if oldest is None else oldest
@@ -172,7 +172,7 @@ def no_version(job: JobHistory, asked: str, span: Span | None, oldest: int | Non
         return QueryError(f'job "{name}" has no version yet', span)
     first = next((e for e in job.entries if e.version >= oldest), newest)
     return QueryError(
-        f'job "{name}" keeps no {asked}',
+        f'job "{name}" keeps no {description}',
         span,
         detail=f"Its oldest version is {first.version} of {instant(first.committed_at)}, "
         f"its newest {newest.version} of {instant(newest.committed_at)}.",

@@ -54,19 +54,19 @@ def create_why(
     catalog: str,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    given: Sequence[Given],
+    arguments: Sequence[Given],
     span: Span,
     folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
     """Create the relation of a call of `sqlstream.why`: see `Maker`. `folders` are savepoints by the folders that name them."""
-    places = [g for g in given if g.name is None]
+    places = [g for g in arguments if g.name is None]
     if not 1 <= len(places) <= 2 or places[0].value is None:
         raise QueryError("sqlstream.why takes an operator, and a version if need be", span, hint=USAGE)
-    found = _state(connection, warehouse, jobs, places, folders or {})
-    values = _key(connection, found.relation, [g for g in given if g.name is not None], span)
+    state = _state(connection, warehouse, jobs, places, folders or {})
+    values = _key(connection, state.relation, [g for g in arguments if g.name is not None], span)
     schema = f"{quote_name(catalog)}.main"
     connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
-    explanation = _Explanation(connection, schema, found.warehouse, found.relation, values, found.version)
+    explanation = _Explanation(connection, schema, state.warehouse, state.relation, values, state.version)
     rows = json.dumps([finding.row() for finding in explanation.findings()])
     stored = json.dumps([{**COLUMNS, "time": "BIGINT"}])
     items = "r.part, r.name, r.text, make_timestamp(r.time) AS time, r.content"
@@ -88,8 +88,8 @@ def _state(
     state, *moment = places
     opened = [find_savepoint_named(warehouse, one.value, one.span, folders) for one in moment]
     # A job that was dropped is still in its savepoints.
-    known = {**{one.job.name: one.job for one in opened if one is not None}, **jobs}
-    relation = find_state(known, state.value, state.span)
+    all_jobs = {**{one.job.name: one.job for one in opened if one is not None}, **jobs}
+    relation = find_state(all_jobs, state.value, state.span)
     if moment:
         return find_moment(connection, warehouse, relation, moment[0].value, moment[0].span, folders)
     if relation.job.newest is None:
@@ -108,7 +108,7 @@ def _key(
         raise QueryError(message, span, hint="Run the job, which writes it anew.")
     of_key = f'The key of "{relation.title}" is {", ".join(operator.key_columns)}.'
     places = {place_of_key(number): name for number, name in enumerate(columns)}
-    given: dict[str, Given] = {}
+    by_column: dict[str, Given] = {}
     for one in named:
         name = places.get(one.name or "", (one.name or "").lower())
         if columns and name.startswith(INTERNAL):
@@ -121,15 +121,15 @@ def _key(
                 f'"{one.name}" is no key column of' if not name.startswith(INTERNAL) else "there is no key in"
             )
             raise QueryError(f'{named_or_not} "{relation.title}"', one.span, hint=hint)
-        if name in given:
+        if name in by_column:
             raise QueryError(f'key column "{one.name}" has two values', one.span)
-        given[name] = one
-    if absent := [column for name, column in columns.items() if name not in given]:
+        by_column[name] = one
+    if absent := [column for name, column in columns.items() if name not in by_column]:
         raise QueryError(f'there is no value for key column "{absent[0]}"', span, hint=of_key)
     types = {name: type for table in operator.tables for name, type in table.columns}
     pairs = zip(columns, operator.hash_columns, strict=True) if columns else ()
     return tuple(
-        check_key_value(connection, columns[name], given[name].value, types[stored], given[name].span)
+        check_key_value(connection, columns[name], by_column[name].value, types[stored], by_column[name].span)
         for name, stored in pairs
     )
 
@@ -137,7 +137,7 @@ def _key(
 def check_key_value(
     connection: duckdb.DuckDBPyConnection, column: str, value: Any, type: str, span: Span | None = None
 ) -> Any:
-    """Return a value if it can be cast to the type of its key column, uncast. Raises QueryError at the span otherwise."""
+    """Return a value unchanged if it can be cast to the type of its key column. Raises QueryError at the span otherwise."""
     if value is None:
         return None
     fits = not is_whole(type) or has_whole_number(value)
@@ -173,13 +173,14 @@ class _Explanation:
 
     @cached_property
     def state(self) -> KeyState:
+        """The stored rows of the key, loaded into tables of the schema."""
         record, newest = self.relation.job.record, self.relation.job.newest
         assert record is not None
         assert newest is not None
         operator = self.relation.operator
-        found = KeyState(self.connection, self.schema, self.warehouse, record, operator, self.values, newest)
-        found.load()
-        return found
+        state = KeyState(self.connection, self.schema, self.warehouse, record, operator, self.values, newest)
+        state.load()
+        return state
 
     @cached_property
     def views(self) -> dict[str, str]:
@@ -219,8 +220,8 @@ class _Explanation:
             if _is_long(kind)
         ]
         shown = f"* REPLACE ({', '.join(exact)})" if exact else "*"
-        found = self.connection.execute(f"SELECT to_json(_row_)::VARCHAR FROM (SELECT {shown} FROM ({of_key})) _row_")
-        return [json.loads(text) for (text,) in found.fetchall()]
+        result = self.connection.execute(f"SELECT to_json(_row_)::VARCHAR FROM (SELECT {shown} FROM ({of_key})) _row_")
+        return [json.loads(text) for (text,) in result.fetchall()]
 
     def findings(self) -> Iterator[Finding]:
         """Yield the rows of `sqlstream.why`, in the order in which people read them. Raises VersionGone."""
@@ -248,16 +249,16 @@ class _Explanation:
             # A savepoint has one version.
             yield Finding("nothing", None, f"nothing is kept for {of} in the savepoint")
             return
-        found = self._last_version()
-        if found is None:
+        last = self._last_version()
+        if last is None:
             oldest = self.relation.job.oldest
             text = f"nothing is kept for {of}, nor was in any version since {oldest}"
             yield Finding("nothing", None, text)
             return
         yield Finding(
-            "nothing", None, f"nothing is kept for {of}; version {found.version} was the last that had it", found.time
+            "nothing", None, f"nothing is kept for {of}; version {last.version} was the last that had it", last.time
         )
-        yield from _contents("last", {name: self._rows(name, found) for name in self.views})
+        yield from _contents("last", {name: self._rows(name, last) for name in self.views})
 
     def _last_version(self) -> JobVersion | None:
         """Return the newest version, up to this one, with rows of the key; None if there is none.

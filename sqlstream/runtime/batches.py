@@ -20,7 +20,7 @@ from sqlstream.units import EventTime, ProcessingTime, from_millis, to_millis
 class Descriptor:
     """What one micro-batch reads: splits and ticks (watermarks) of scans, by the place of the scan in the plan.
 
-    `time` is when it was composed: the NOW() of everything before the first exchange. The `last` one ends the input. With
+    `time` is when the driver composed it, and what NOW() returns before the first exchange. The `last` one ends the input. With
     `fires_timers` the batch calls the operators that have processing-time timers. With `opens`, in the first batch only, it runs
     the opening fragments of operators, which emit rows before any input.
     """
@@ -84,4 +84,4 @@ def by_slot(text: str, slots: Sequence[int]) -> list[str]:
     for line in text.splitlines():
         slot = json.loads(line)["slot"]
         lines[slot if slot in lines else slots[slot % len(slots)]].append(line)
-    return ["\n".join(found) for found in lines.values()]
+    return ["\n".join(slot_lines) for slot_lines in lines.values()]

@@ -28,7 +28,7 @@ from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import ScanClock, idle_timeouts, partition_mark, scan_clocks
 from sqlstream.runtime.tasks import ROWS, Output
-from sqlstream.runtime.times import said_time
+from sqlstream.runtime.times import event_time_of
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, holders
@@ -60,8 +60,8 @@ Emit = Callable[[int, Sequence[str]], None]
 class Totals:
     """The metrics of a job from its start to its last batch, `version`, which is -1 before the first.
 
-    They are by the name of a scan in `sources`, of a table in `sinks`, of an operator in `buckets` (then by the number of the
-    bucket) and `emitted` (rows), and of a phase in `spent`.
+    Keys are the names of scans in `sources`, of tables in `sinks`, of operators in `emitted` (rows) and in `buckets` (then the
+    numbers of buckets), and of phases in `spent`.
     """
 
     version: int = -1
@@ -81,7 +81,7 @@ class Totals:
     def copy(self) -> Totals:
         """Return a copy that changes independently. It shares the metrics of buckets, which are many and never change."""
         sources = {name: source.copy() for name, source in self.sources.items()}
-        buckets = {name: dict(found) for name, found in self.buckets.items()}
+        buckets = {name: dict(by_bucket) for name, by_bucket in self.buckets.items()}
         spent, sinks, emitted = dict(self.spent), dict(self.sinks), dict(self.emitted)
         return replace(self, sources=sources, buckets=buckets, spent=spent, sinks=sinks, emitted=emitted)
 
@@ -120,17 +120,17 @@ class Totals:
     def wrote(self, table: str, rows: int, size: int | None) -> None:
         """Add rows that were written into a table, and their `size` in bytes, None if it was not measured."""
         before = self.sinks.get(table, SinkMetrics())
-        known = None if size is None else (before.bytes or 0) + size
-        self.sinks[table] = SinkMetrics(before.rows + rows, before.bytes if known is None else known)
+        total_bytes = None if size is None else (before.bytes or 0) + size
+        self.sinks[table] = SinkMetrics(before.rows + rows, before.bytes if total_bytes is None else total_bytes)
         self.rows_out += rows
 
     def find_minimum(self, now: ProcessingTime) -> None:
         """Mark the sources that hold back the watermark, and since when."""
         marks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
-        found = holders(marks, {name for name, s in self.sources.items() if s.idle_since is not None})
+        holder_names = holders(marks, {name for name, s in self.sources.items() if s.idle_since is not None})
         for name, source in self.sources.items():
-            source.holds_minimum = name in found
-            source.holding_since = (source.holding_since or now) if name in found else None
+            source.holds_minimum = name in holder_names
+            source.holding_since = (source.holding_since or now) if name in holder_names else None
 
     @property
     def event_timer(self) -> EventTime | None:
@@ -149,7 +149,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class _BatchReports:
-    """The outputs of a batch's tasks: by the places of sinks, segments and the records of writers; by scan, the newest time."""
+    """The outputs of a batch's tasks: segments and writers' records by place of the sink, newest event times by scan."""
 
     segments: dict[int, list[Segment]]
     written: dict[int, list[Json]]
@@ -184,14 +184,14 @@ class Commits:
             self.totals.sources[job.plan.scans[i].name].idle_timeout = timeout
         # The partitions of scans, and whether each has input that waits or is being read; when this process first saw each.
         self._partitions: Mapping[int, Mapping[str, bool]] = {}
-        self._found: dict[tuple[int, str], ProcessingTime] = {}
+        self._first_seen: dict[tuple[int, str], ProcessingTime] = {}
         # The watermarks of partitions that sources themselves report, and when each last advanced.
-        self._said: Mapping[tuple[int, str], tuple[EventTime, ProcessingTime]] = {}
+        self._source_marks: Mapping[tuple[int, str], tuple[EventTime, ProcessingTime]] = {}
         self._committers: dict[int, Committer] = {}
         self._writers: dict[int, BatchWriter] = {}
         self._publishers: dict[int, Publisher] = {}
         # The last version whose commit was reported to sinks.
-        self._told, self._telling = -1, threading.Lock()
+        self._reported, self._reporting = -1, threading.Lock()
         # The time spent by phase since the last batch. Two threads add to it.
         self._spent: dict[str, Duration] = {}
         self._spending = threading.Lock()
@@ -225,17 +225,17 @@ class Commits:
         return [*self._committers.values(), *self._writers.values(), *self._publishers.values()]
 
     @property
-    def has_untold(self) -> bool:
+    def has_unreported(self) -> bool:
         """Whether the commit of the last batch must still be reported to sinks."""
-        return self._told < self.totals.version and bool(self._ends())
+        return self._reported < self.totals.version and bool(self._ends())
 
     def tell_sinks(self, version: int) -> None:
         """Report to sinks that a version is committed, unless that was done. Threads may call it at the same time."""
-        with self._telling:
-            if self._told < version:
+        with self._reporting:
+            if self._reported < version:
                 for end in self._ends():
                     end.committed(version)
-                self._told = version
+                self._reported = version
 
     def close(self) -> None:
         """Close the writers of sinks; no batch is committed afterwards."""
@@ -275,9 +275,9 @@ class Commits:
 
     def _clocks(self, totals: Totals) -> dict[int, ScanClock]:
         clocks = scan_clocks(self.job.plan, self.timeouts, totals.sources, self.began)
-        for (i, _), (_, said_at) in self._said.items():
+        for (i, _), (_, advanced_at) in self._source_marks.items():
             if i in clocks:
-                clocks[i] = replace(clocks[i], active_at=max(clocks[i].active_at, said_at))
+                clocks[i] = replace(clocks[i], active_at=max(clocks[i].active_at, advanced_at))
         return clocks
 
     def see_partitions(
@@ -292,44 +292,48 @@ class Commits:
         not idle either. Both are by scan, then by partition.
         """
         marks = {
-            (i, name): said_time(said, self.job.zone if self.job.plan.scans[i].has_instants else "UTC")
+            (i, name): event_time_of(watermark, self.job.zone if self.job.plan.scans[i].has_instants else "UTC")
             for i, times in watermarks.items()
-            for name, said in times.items()
+            for name, watermark in times.items()
         }
-        moved = {at: (mark, now) for at, mark in marks.items() if at not in self._said or mark > self._said[at][0]}
+        moved = {
+            at: (mark, now)
+            for at, mark in marks.items()
+            if at not in self._source_marks or mark > self._source_marks[at][0]
+        }
         # Another thread may be reading.
-        self._said = {**self._said, **moved}
-        self._found |= {
-            (i, name): now for i, names in partitions.items() for name in names if (i, name) not in self._found
+        self._source_marks = {**self._source_marks, **moved}
+        self._first_seen |= {
+            (i, name): now for i, names in partitions.items() for name in names if (i, name) not in self._first_seen
         }
         self._partitions = partitions
 
     def partition_marks(self, now: ProcessingTime) -> dict[int, EventTime]:
         """Return the watermarks, by scan, of the scans whose partitions have watermarks; a scan without one yet is left out."""
-        found = {}
+        watermarks = {}
         for i in self._partitions.keys() & self.timeouts.keys():
             source = self.totals.sources[self.job.plan.scans[i].name]
             clocks = self._partition_clocks(i, source, now)
-            said = [mark for (scan, _), (mark, _) in self._said.items() if scan == i]
+            source_marks = [mark for (scan, _), (mark, _) in self._source_marks.items() if scan == i]
             if clocks:
                 mark = partition_mark(clocks.values(), now)
-            elif said:
+            elif source_marks:
                 # The source reports watermarks, although no partition has input to read.
-                mark = min(said)
+                mark = min(source_marks)
             else:
                 # All were read to their ends.
                 mark = max((p.watermark for p in source.partitions.values() if p.watermark is not None), default=None)
             if mark is not None:
-                found[i] = mark
-        return found
+                watermarks[i] = mark
+        return watermarks
 
     def _partition_clocks(self, scan: int, source: SourceMetrics, now: ProcessingTime) -> dict[str, ScanClock]:
         clocks = {}
         for name, is_under_way in self._partitions[scan].items():
-            known = source.partitions.get(name, PartitionMetrics())
-            mark, said_at = self._said.get((scan, name), (None, self.began))
-            active_at = max(said_at, self._found[scan, name], known.last_row_at or self.began)
-            mark = newest(known.watermark, mark)
+            partition = source.partitions.get(name, PartitionMetrics())
+            mark, advanced_at = self._source_marks.get((scan, name), (None, self.began))
+            active_at = max(advanced_at, self._first_seen[scan, name], partition.last_row_at or self.began)
+            mark = newest(partition.watermark, mark)
             clocks[name] = ScanClock(mark, now if is_under_way else active_at, self.timeouts[scan])
         return clocks
 
@@ -354,17 +358,17 @@ class Commits:
         now = at if now is None else now
         # Another thread sees the totals before the batch or after it, nothing in between.
         totals = self.totals.copy()
-        found = self._received(outputs, totals, now)
-        for sink, told in found.written.items():
-            if told:
-                self._committers[sink].commit(batch, told)
-        for sink, added in found.segments.items():
+        reports = self._received(outputs, totals, now)
+        for sink, records in reports.written.items():
+            if records:
+                self._committers[sink].commit(batch, records)
+        for sink, added in reports.segments.items():
             self._store(sink, batch, added, at)
             plan = self.job.plan.sinks[sink]
             if added and not plan.malformed:
                 totals.wrote(plan.table.name, sum(s.rows for s in added), sum(s.bytes for s in added))
         totals.version, totals.watermark = batch, watermark
-        for scan, event in found.newest_events.items():
+        for scan, event in reports.newest_events.items():
             totals.sources[scan].latency = Duration(now - event)
         self.spend("commit", began)
         self._add_spent(totals)
@@ -389,22 +393,22 @@ class Commits:
     def _received(self, outputs: Iterable[Output], totals: Totals, now: ProcessingTime) -> _BatchReports:
         """Sort the outputs of a batch's tasks, and add their reports to the totals."""
         sinks = range(len(self.job.plan.sinks))
-        found = _BatchReports({sink: [] for sink in sinks}, {sink: [] for sink in sinks}, {})
+        reports = _BatchReports({sink: [] for sink in sinks}, {sink: [] for sink in sinks}, {})
         for output in outputs:
             match output.kind:
                 case "segment":
-                    found.segments[output.sink].append(read_json(output.body, Segment))
+                    reports.segments[output.sink].append(read_json(output.body, Segment))
                 case "written":
-                    count, told = json.loads(output.body)
+                    count, records = json.loads(output.body)
                     totals.wrote(self.job.plan.sinks[output.sink].table.name, count, None)
-                    found.written[output.sink] += told
+                    reports.written[output.sink] += records
                 case "metrics":
                     report = _REPORTS.decode(output.body)
                     totals.add(report, now)
                     if isinstance(report, ScanReport) and report.max_event_time is not None:
-                        known = found.newest_events.get(report.scan, report.max_event_time)
-                        found.newest_events[report.scan] = max(report.max_event_time, known)
-        return found
+                        before = reports.newest_events.get(report.scan, report.max_event_time)
+                        reports.newest_events[report.scan] = max(report.max_event_time, before)
+        return reports
 
     def spend(self, phase: str, began: float) -> None:
         """Add the time since `began`, in seconds of `time.monotonic`, to a phase of the next batch that is recorded."""
@@ -421,17 +425,18 @@ class Commits:
         plan = self.job.plan
         for i, clock in self._clocks(totals).items():
             totals.sources[plan.scans[i].name].idle_since = clock.idle_since(now)
-        for (i, _), (_, said_at) in self._said.items():
+        for (i, _), (_, advanced_at) in self._source_marks.items():
             source = totals.sources[plan.scans[i].name]
-            source.said_at = max(source.said_at or said_at, said_at)
+            source.said_at = max(source.said_at or advanced_at, advanced_at)
         for i in self._partitions.keys() & self.timeouts.keys():
             source = totals.sources[plan.scans[i].name]
             for name, clock in self._partition_clocks(i, source, now).items():
-                known = source.partitions.setdefault(name, PartitionMetrics())
-                known.found_at, known.idle_since = known.found_at or self._found[i, name], clock.idle_since(now)
-                known.watermark = clock.mark
-            for name, known in source.partitions.items():
-                known.ended = name not in self._partitions[i]
+                partition = source.partitions.setdefault(name, PartitionMetrics())
+                partition.found_at = partition.found_at or self._first_seen[i, name]
+                partition.idle_since = clock.idle_since(now)
+                partition.watermark = clock.mark
+            for name, partition in source.partitions.items():
+                partition.ended = name not in self._partitions[i]
         totals.find_minimum(now)
 
     def _store(self, sink: int, batch: int, segments: list[Segment], time: ProcessingTime) -> None:

@@ -53,7 +53,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a job needs of an engine before it starts: the number of tasks at a time, and settings for the engine.
+    """The requirements of a job on its engine: how many tasks run at a time, and settings.
 
     `name` is the name of the job, under which the engine may show it.
     """

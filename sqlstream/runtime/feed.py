@@ -82,7 +82,7 @@ class LastSplits:
         self._of_partition: dict[tuple[int, str], int] = {}
 
     def add(self, sequence: int, scan: int, splits: Sequence[Any]) -> None:
-        """Add the splits of a scan in a descriptor, which is later than those before it."""
+        """Add the splits of a scan in the descriptor `sequence`, which is later than all that were added before."""
         self._of_scan[scan] = sequence
         if self._stages[scan].has_partitions:
             self._of_partition |= {(scan, split.reached[0]): sequence for split in splits}
@@ -157,8 +157,8 @@ class Feed:
         # `_opens`: whether the first batch runs although no input waits.
         self._fs, self._directory, self._slots, self._finish, self._opens = fs, directory, slots, finish, opens
         # Where descriptors are.
-        self._kept = Descriptors(fs, directory)
-        self.directory = self._kept.next
+        self._descriptors = Descriptors(fs, directory)
+        self.directory = self._descriptors.next
         self._reminders: dict[int, EventTime] = {}
         self._last_splits = LastSplits(scans)
         # The last tick of each scan.
@@ -212,8 +212,8 @@ class Feed:
         path = f"{self._directory}/{name}-{scan}.json"
         if not self._fs.exists(path):
             write_sealed(self._fs, path, json.dumps(value), durable=True)
-        kept: T = json.loads(read_sealed(self._fs, path))
-        return kept
+        first_value: T = json.loads(read_sealed(self._fs, path))
+        return first_value
 
     def _open_scans(self, positions: Sequence[Position], context: Callable[..., DiscoveryContext]) -> None:
         """Open the scans at their positions; `context` takes the directory and the memory of a scan."""
@@ -228,7 +228,7 @@ class Feed:
 
     def _read_fold(self) -> list[bytes | None]:
         """Return the position of each scan in the file of folded descriptors, None where there is none."""
-        fold = self._kept.fold()
+        fold = self._descriptors.fold()
         if fold is None:
             return [None] * len(self._sources)
         self.sequence = fold.sequence
@@ -242,7 +242,7 @@ class Feed:
         self._folded, positions = (
             [source.position(project, data) for source, data in zip(self._sources, seen, strict=True)] for _ in range(2)
         )
-        sequences = self._kept.numbers()
+        sequences = self._descriptors.numbers()
         texts = self._fs.together(partial(read_sealed, self._fs), list(map(self._path, sequences)))
         for sequence, work in zip(sequences, map(from_lines, texts), strict=True):
             self.ended = self.ended or any(w.last for w in work)
@@ -255,14 +255,14 @@ class Feed:
         return positions, dict(zip(sequences, texts, strict=True))
 
     def _path(self, sequence: int) -> str:
-        return self._kept.path(sequence)
+        return self._descriptors.path(sequence)
 
     def backlog(self) -> dict[str, Backlog]:
-        """Return how much input that a source had at the last poll no batch has read yet, by the name of the scan."""
+        """Return, by name of the scan, how much of the input that existed at the last poll no batch has read yet."""
         return {s.name: Backlog(s.discovery.backlog, s.discovery.backlog_unit) for s in self.scans}
 
     def under_way(self, done: int) -> set[int]:
-        """Return the scans with input that waits, or is in descriptors after `done`, the last one of a finished batch."""
+        """Return the scans with pending input: it waits, or is in descriptors after `done`, the last one of a finished batch."""
         now = time.monotonic()
         return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._last_splits.of(i) > done}
 
@@ -290,9 +290,9 @@ class Feed:
     ) -> Descriptor | None:
         """Return the descriptor of the next batch, None if no batch is due; the last batch of a bounded job ends its input.
 
-        A batch is due if input waits or ends; for ticks of idle scans (`idle`); when `processing_timer` has come, the processing
-        time at which an operator asks to be called; and when `event_timer` has come, the event time at which a window closes: by
-        the clock if that is the watermark of a scan, or by `marks`, the ticks of scans whose partitions have watermarks.
+        A batch is due if input waits or ends, if an idle scan has a tick (`idle`), or if a timer is due. `processing_timer` is a
+        processing time at which an operator asks to be called. `event_timer` is an event time at which a window closes: it is due
+        by the clock if that is the watermark of a scan, or by `marks`, the ticks of scans whose partitions have watermarks.
         """
         if self.ended:
             return None
@@ -333,16 +333,16 @@ class Feed:
 
     def take_warnings(self) -> list[str]:
         """Return the pending warnings of sources, and remove them."""
-        taken = [warning for scan in self.scans for warning in scan.discovery.warnings]
+        warnings = [warning for scan in self.scans for warning in scan.discovery.warnings]
         for scan in self.scans:
             scan.discovery.warnings.clear()
-        return taken
+        return warnings
 
     def notices(self) -> list[str]:
         """Return notices about the sources for the job's owner, such as that rows are not read exactly once."""
-        found = [(s.table.name, source_guarantee(s.table)) for s in self._stages]
-        said = [f'table "{name}" is read {g.times}: {g.reason}' for name, g in found if g.times != EXACTLY]
-        return [*said, *(notice for scan in self.scans for notice in scan.discovery.notices())]
+        guarantees = [(s.table.name, source_guarantee(s.table)) for s in self._stages]
+        lines = [f'table "{name}" is read {g.times}: {g.reason}' for name, g in guarantees if g.times != EXACTLY]
+        return [*lines, *(notice for scan in self.scans for notice in scan.discovery.notices())]
 
     def close(self) -> None:
         """Close the discoveries of sources."""
@@ -366,17 +366,17 @@ class Feed:
         self._commits.report(done)
 
     def written(self, done: int, begun: int) -> list[list[str]]:
-        """Return the stored descriptors after `done`, in order: of each its lines for each slot.
+        """Return the stored descriptors after `done`, in order, each as its lines for each slot.
 
         `begun` is the last descriptor of a batch that has begun. Raises DamageError if a descriptor is missing.
         """
-        found = []
+        descriptors = []
         for sequence in range(done + 1, max(begun, self.sequence) + 1):
             try:
-                found.append(by_slot(read_sealed(self._fs, self._path(sequence)), self._slots))
+                descriptors.append(by_slot(read_sealed(self._fs, self._path(sequence)), self._slots))
             except FileNotFoundError:
                 raise damage(self._path(sequence), GONE) from None
-        return found
+        return descriptors
 
     def remind(self, done: int, watermarks: Mapping[int, EventTime]) -> None:
         """Repeat the watermarks of scans after the descriptor `done`, as ticks in the next descriptor.
@@ -395,13 +395,13 @@ class Feed:
 
     def fold(self, done: int) -> None:
         """Fold the descriptors up to `done` - KEPT into one file, once there are KEPT; `done` is the last of a finished batch."""
-        old = [s for s in self._kept.numbers() if s <= done - KEPT]
+        old = [s for s in self._descriptors.numbers() if s <= done - KEPT]
         if len(old) < KEPT:
             return
         for sequence in old:
             self._add(self._folded, from_lines(read_sealed(self._fs, self._path(sequence))))
         # After a crash the same ones may be folded again.
-        self._kept.write_fold(Fold(old[-1], tuple(position.to_bytes() for position in self._folded)), old)
+        self._descriptors.write_fold(Fold(old[-1], tuple(position.to_bytes() for position in self._folded)), old)
 
     def _add(self, positions: Sequence[Position], batch: Sequence[Work]) -> None:
         """Move the scans' positions past a batch."""

@@ -109,10 +109,10 @@ def scan_input(
 def _scan_stats(con: duckdb.DuckDBPyConnection, scan: ScanStage, seen: str, rows: str) -> ScanStats:
     """Return the statistics of rows (a SELECT); `seen` are the select items of the fields of ScanStats."""
     if not scan.has_partitions:
-        [found] = con.execute(f"SELECT {seen} FROM ({rows})").fetchall()
-        return _without_astray(ScanStats(*found))
+        [values] = con.execute(f"SELECT {seen} FROM ({rows})").fetchall()
+        return _without_astray(ScanStats(*values))
     by_partition = con.execute(f"SELECT {PARTITION.name}, {seen} FROM ({rows}) GROUP BY 1").fetchall()
-    partitions = {name: _without_astray(ScanStats(*found)) for name, *found in by_partition}
+    partitions = {name: _without_astray(ScanStats(*values)) for name, *values in by_partition}
     return replace(sum(partitions.values(), ScanStats()), partitions=partitions)
 
 
@@ -159,15 +159,15 @@ def computed_rows(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str,
         con.execute(f"CREATE OR REPLACE TEMP TABLE _before_{number} AS WITH _input AS ({rows}) {lookup.rows}")
         types = {c.name: c.type for c in lookup.table.physical}
         keys = ", ".join(f"CAST({name} AS {types[column]}) AS {quote_name(column)}" for name, column in lookup.keys)
-        known = " AND ".join(f"{name} IS NOT NULL" for name, _ in lookup.keys)
-        wanted = con.sql(f"SELECT DISTINCT {keys} FROM _before_{number} WHERE {known}").to_arrow_table()
+        not_null = " AND ".join(f"{name} IS NOT NULL" for name, _ in lookup.keys)
+        key_rows = con.sql(f"SELECT DISTINCT {keys} FROM _before_{number} WHERE {not_null}").to_arrow_table()
         columns = [c for c in lookup.table.physical if c is not lookup.table.operation]
         items = typed(columns)
-        found = no_rows(columns)
-        if wanted.num_rows:
-            con.register(f"_answer_{number}", find(lookup, wanted))
-            found = f"SELECT {items} FROM _answer_{number}"
-        con.execute(f"CREATE OR REPLACE TEMP TABLE _found_{number} AS {found}")
+        answer_sql = no_rows(columns)
+        if key_rows.num_rows:
+            con.register(f"_answer_{number}", find(lookup, key_rows))
+            answer_sql = f"SELECT {items} FROM _answer_{number}"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _found_{number} AS {answer_sql}")
     return f"WITH _input AS ({rows}) {fragment.rows}"
 
 
@@ -247,12 +247,12 @@ def explain_row(
                 end = middle
             else:
                 first = middle
-        if count and (found := _fails(con, scan, first, end, find)):
+        if count and (failure := _fails(con, scan, first, end, find)):
             row = _first(con, f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row = {first}") or {}
             own = {k: v for k, v in row.items() if not k.startswith(INTERNAL)}
             shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in own.items())
-            message = f"{source.place(split, first)}: {plain(found)}"
-            return DataError(message, detail=f"row: {shown}", hint=_hint(plain(found), scan.table))
+            message = f"{source.place(split, first)}: {plain(failure)}"
+            return DataError(message, detail=f"row: {shown}", hint=_hint(plain(failure), scan.table))
     return None
 
 
@@ -280,9 +280,9 @@ def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int
 def _first(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, object] | None:
     """Return the first row of a query; None if there is none, or the query fails."""
     try:
-        found = con.execute(f"{sql} LIMIT 1")
-        names = [d[0] for d in found.description or ()]
-        row = found.fetchone()
+        result = con.execute(f"{sql} LIMIT 1")
+        names = [d[0] for d in result.description or ()]
+        row = result.fetchone()
     except duckdb.Error:
         return None
     return dict(zip(names, row, strict=True)) if row is not None else None

@@ -135,8 +135,8 @@ def _by_bucket(batch: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.Reco
     # Rows are sorted once, not filtered once for each bucket. Parts are copies: a slice would keep the whole batch in memory.
     numbers = bucket.to_numpy().astype(np.uint32)
     order = np.argsort(numbers, kind="stable")
-    found, begins = np.unique(numbers[order], return_index=True)
-    for number, rows in zip(found.tolist(), np.split(order, begins[1:]), strict=True):
+    buckets, begins = np.unique(numbers[order], return_index=True)
+    for number, rows in zip(buckets.tolist(), np.split(order, begins[1:]), strict=True):
         yield number, rest.take(pa.array(rows))
 
 

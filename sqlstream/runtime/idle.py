@@ -50,8 +50,8 @@ def partition_mark(clocks: Collection[ScanClock], now: ProcessingTime) -> EventT
     if not active:
         last = max((clock.active_at for clock in clocks), default=None)
         active = [clock.mark for clock in clocks if clock.active_at == last]
-    known = [mark for mark in active if mark is not None]
-    return min(known) if known and len(known) == len(active) else None
+    marks = [mark for mark in active if mark is not None]
+    return min(marks) if marks and len(marks) == len(active) else None
 
 
 def idle_timeouts(plan: PhysicalPlan, default: Duration) -> dict[int, Duration]:
@@ -91,8 +91,8 @@ def idle_ticks(clocks: Mapping[int, ScanClock], now: ProcessingTime) -> dict[int
     waiting = {i: clock for i, clock in clocks.items() if clock.mark != END_OF_INPUT}
     idle = {i for i, clock in waiting.items() if clock.idle_since(now) is not None}
     active = [clock.mark for i, clock in waiting.items() if i not in idle]
-    known = [mark for mark in active or [waiting[i].mark for i in idle] if mark is not None]
-    if not known or (active and len(known) < len(active)):
+    marks = [mark for mark in active or [waiting[i].mark for i in idle] if mark is not None]
+    if not marks or (active and len(marks) < len(active)):
         return {}
-    to = min(known) if active else max(known)
+    to = min(marks) if active else max(marks)
     return {i: to for i in sorted(idle) if (mark := clocks[i].mark) is None or mark < to}

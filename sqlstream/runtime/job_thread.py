@@ -119,10 +119,10 @@ class JobThread(threading.Thread, ABC):
 
     def take_warnings(self) -> list[str]:
         """Return the pending warnings, and remove them."""
-        taken = []
+        warnings = []
         while self._warnings:
-            taken.append(self._warnings.popleft())
-        return taken
+            warnings.append(self._warnings.popleft())
+        return warnings
 
     @property
     def is_waiting(self) -> bool:
@@ -137,7 +137,7 @@ class JobThread(threading.Thread, ABC):
     # -- its thread
 
     def run(self) -> None:
-        """Run the job to its end in this thread. What fails is not raised: `error` and `cause` have it, `state` how it ended."""
+        """Run the job to its end in this thread. Errors are not raised: `error` and `cause` hold them."""
         ended = FAILED
         try:
             self._write_status(RUNNING)
@@ -147,7 +147,7 @@ class JobThread(threading.Thread, ABC):
             self._begin(self.feed)
             self._has_begun = True
             state = self._drive(self.feed)
-            self._tell_of_commits()
+            self._report_commits()
             ended = state
         except SqlStreamError as e:
             self.error = e
@@ -173,14 +173,14 @@ class JobThread(threading.Thread, ABC):
     def _drive(self, feed: Feed) -> str:
         while not self._has_ended():
             check_held(self.paths)
-            asked = self._asked()
-            if self._stop_requested.is_set() or asked == STOPPED:
+            request = self._requested_state()
+            if self._stop_requested.is_set() or request == STOPPED:
                 self._finish_batch()
                 return STOPPED
-            if self._drain_requested.is_set() or asked == DRAINED:
+            if self._drain_requested.is_set() or request == DRAINED:
                 feed.drain()
             self._give(feed)
-            self._tell_of_commits()
+            self._report_commits()
             self._check_state()
             if have_enough(self.receivers):
                 return FINISHED
@@ -193,7 +193,7 @@ class JobThread(threading.Thread, ABC):
             self._pause()
         return STOPPED
 
-    def _asked(self) -> str | None:
+    def _requested_state(self) -> str | None:
         """Return the state in which another process requests the job to end, STOPPED or DRAINED; None if none does."""
         moment = time.monotonic()
         if not self.fs.local and moment - self._asked_at < ASK_SECONDS:
@@ -254,11 +254,11 @@ class JobThread(threading.Thread, ABC):
             self._newest_committed = version
         return version <= self._newest_committed
 
-    def _tell_of_commits(self) -> None:
+    def _report_commits(self) -> None:
         """Report the commit of the last batch to sinks, and to the sources that ask for it."""
         totals = self.totals
         feed = self.feed if self.feed is not None and self.feed.has_uncommitted else None
-        if (feed is None and not self.commits.has_untold) or not self._is_committed(totals.version):
+        if (feed is None and not self.commits.has_unreported) or not self._is_committed(totals.version):
             return
         self.commits.tell_sinks(totals.version)
         if feed is not None:
@@ -281,7 +281,7 @@ class JobThread(threading.Thread, ABC):
         ):
             return
         self._checked = totals.version
-        rows = {name: sum(one.state_rows for one in found.values()) for name, found in totals.buckets.items()}
+        rows = {name: sum(one.state_rows for one in buckets.values()) for name, buckets in totals.buckets.items()}
         try:
             self._warnings.extend(self._checks.look(totals.version, rows, every=every))
         except JobError as error:
@@ -315,7 +315,7 @@ class JobThread(threading.Thread, ABC):
             self._warnings.append(f'the status of job "{self.job.name}" was not written: {e.message}')
 
     def _end(self, state: str) -> None:
-        for step in (self._let_go, self._tell_of_commits, self._close_feed, self.commits.close, self._checks.close):
+        for step in (self._let_go, self._report_commits, self._close_feed, self.commits.close, self._checks.close):
             try:
                 step()
             except Exception as e:

@@ -54,8 +54,8 @@ def astray_error(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequen
     hint = f"Set '{MAX_AHEAD}', such as '1 d', to leave out rows that are so far ahead of the clock."
     for split in splits:
         for row in astray_rows(con, scan, source, split, (EARLIEST, LATEST)):
-            found = source.malformed(row)
-            return DataError(found.message, detail=found.detail, hint=f"{skip_hint(table)} {hint}")
+            error = source.malformed(row)
+            return DataError(error.message, detail=error.detail, hint=f"{skip_hint(table)} {hint}")
     reason = f'Its event time "{scan.time_column}" is beyond the years that are possible.'
     return DataError(f'a row of table "{table.name}" is malformed', detail=reason, hint=hint)
 
@@ -69,14 +69,14 @@ def astray_rows(
     if rows is None:
         return []
     time = quote_name(scan.time_column)
-    found = con.execute(
+    outliers = con.execute(
         f"SELECT {ROW.name} + 1, any_value({time}::VARCHAR), bool_or(epoch_us({time}) BETWEEN {EARLIEST} AND {LATEST})"
-        f" FROM (WITH _input AS (SELECT * FROM {rows.plan.taken}) {scan.numbered})"
+        f" FROM (WITH _input AS (SELECT * FROM {rows.plan.well_formed}) {scan.numbered})"
         f" WHERE {astray(time, bounds)} GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    places = rows.places([n for n, *_ in found])
+    places = rows.places([n for n, *_ in outliers])
     rows.plan.forget(con)
-    return [replace(places[n], reason=_reason(scan, at, ahead)) for n, at, ahead in found]
+    return [replace(places[n], reason=_reason(scan, at, ahead)) for n, at, ahead in outliers]
 
 
 def _reason(scan: ScanStage, at: str, ahead: bool) -> str:
@@ -101,14 +101,14 @@ def keep(
     """
     assert scan.errors is not None
     source = source_of(scan.table)
-    found = list(source.malformed_rows(splits))
+    malformed_rows = list(source.malformed_rows(splits))
     if scan.time_column is not None and not scan.by_clock:
         bounds = time_bounds(scan.table, time)
-        found += [row for split in splits for row in astray_rows(con, scan, source, split, bounds)]
+        malformed_rows += [row for split in splits for row in astray_rows(con, scan, source, split, bounds)]
     names = [c.name for c in COLUMNS]
     values = [
         (job.name, scan.table.name, r.path, r.number, r.text[:KEPT_CHARACTERS], r.reason, to_millis(time))
-        for r in sorted(found)
+        for r in sorted(malformed_rows)
     ]
     columns = list(zip(*values, strict=True)) or [()] * len(names)
     types = [*[pa.string()] * 3, pa.int64(), pa.string(), pa.string(), pa.timestamp("ms", "UTC")]

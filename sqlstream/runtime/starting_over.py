@@ -21,13 +21,13 @@ def start_over(
     may be repeated after a crash.
     """
     sources = [source_of(stage.table) for stage in scans]
-    kept = Descriptors(fs, directory)
-    fold = kept.fold()
+    descriptors = Descriptors(fs, directory)
+    fold = descriptors.fold()
     last, seen = (-1, [None] * len(sources)) if fold is None else (fold.sequence, fold.seen)
     positions = [source.position(project, data) for source, data in zip(sources, seen, strict=True)]
-    numbers = [number for number in kept.numbers() if number > last]
+    numbers = [number for number in descriptors.numbers() if number > last]
     for number in numbers:
-        work = from_lines(read_sealed(fs, kept.path(number)))
+        work = from_lines(read_sealed(fs, descriptors.path(number)))
         for scan, (source, position) in enumerate(zip(sources, positions, strict=True)):
             position.add([source.split(w.split) for w in work if w.scan == scan and w.split is not None])
         last = max(last, number)
@@ -35,6 +35,6 @@ def start_over(
         positions[scan] = sources[scan].position(project)
         # The values that the source remembers of its beginning, under all names.
         for name in fs.list(directory):
-            if name.endswith(f"-{scan}.json") and not kept.is_fold(name):
+            if name.endswith(f"-{scan}.json") and not descriptors.is_fold(name):
                 fs.delete(f"{directory}/{name}")
-    kept.write_fold(Fold(last, tuple(position.to_bytes() for position in positions)), numbers)
+    descriptors.write_fold(Fold(last, tuple(position.to_bytes() for position in positions)), numbers)

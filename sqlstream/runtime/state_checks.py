@@ -38,13 +38,13 @@ class StateChecks:
     def __init__(self, job: JobSpec, warehouse: Warehouse):
         self._job, self._warehouse = job, warehouse
         self._paths = warehouse.job(job.name)
-        self._known: tuple[StateCheck, ...] = ()
+        self._checks: tuple[StateCheck, ...] = ()
         # The files of the checks when they were last read.
         self._seen: object = None
         self._results: dict[tuple[str, str | None], CheckResult] = {
             (r.name, r.operator): r for r in read_results(warehouse.fs, self._paths)
         }
-        self._said: dict[tuple[str, str | None], str] = {}
+        self._statuses: dict[tuple[str, str | None], str] = {}
         self._looked: dict[str, int] = {}
         self._written: tuple[CheckResult, ...] = ()
         self._sandbox: Sandbox | None = None
@@ -52,7 +52,7 @@ class StateChecks:
     def compile(self) -> None:
         """Run all checks once, and ignore their results. Raises SqlStreamError for the first whose query fails."""
         self._read()
-        for check in self._known:
+        for check in self._checks:
             try:
                 self._run(check)
             except SqlStreamError as error:
@@ -65,18 +65,18 @@ class StateChecks:
         job.
         """
         self._read()
-        found = [*self._max_rows(version, rows), *self._queries(version, every=every)]
+        results = [*self._max_rows(version, rows), *self._queries(version, every=every)]
         news = []
-        for result in found:
+        for result in results:
             place = result.name, result.operator
             self._results[place] = result
             # A failure is new to each run of the job, whatever an earlier run has reported.
-            if result.status != PASSED and self._said.get(place) != result.status:
-                news.append(f"state check {_said(result)}")
-            self._said[place] = result.status
+            if result.status != PASSED and self._statuses.get(place) != result.status:
+                news.append(f"state check {_sentence(result)}")
+            self._statuses[place] = result.status
         if [(r.name, r.status) for r in self._all()] != [(r.name, r.status) for r in self._written]:
             self.write()
-        if (broken := next((r for r in found if r.status == BROKEN and r.action == STOP), None)) is not None:
+        if (broken := next((r for r in results if r.status == BROKEN and r.action == STOP), None)) is not None:
             self.write()
             raise self._error(broken)
         return news
@@ -97,9 +97,9 @@ class StateChecks:
 
     def _all(self) -> tuple[CheckResult, ...]:
         """Return the latest results of the checks that exist now, sorted by name."""
-        names = {check.name for check in self._known}
-        kept = (r for r in self._results.values() if r.name in names or self._is_limit(r))
-        return tuple(sorted(kept, key=lambda r: (r.name, r.operator or "")))
+        names = {check.name for check in self._checks}
+        results = (r for r in self._results.values() if r.name in names or self._is_limit(r))
+        return tuple(sorted(results, key=lambda r: (r.name, r.operator or "")))
 
     def _is_limit(self, result: CheckResult) -> bool:
         return result.name == MAX_ROWS and result.operator in self._job.max_rows
@@ -109,9 +109,9 @@ class StateChecks:
         files = self._warehouse.fs.infos(self._warehouse.checks)
         if files == self._seen:
             return
-        self._seen, before = files, {check.name: check for check in self._known}
-        self._known = tuple(checks(self._warehouse, self._job.name))
-        for check in self._known:
+        self._seen, before = files, {check.name: check for check in self._checks}
+        self._checks = tuple(checks(self._warehouse, self._job.name))
+        for check in self._checks:
             if before.get(check.name, check) != check:
                 # Its definition has changed: it is run after the next batch.
                 self._looked.pop(check.name, None)
@@ -123,18 +123,18 @@ class StateChecks:
             limit = self._job.max_rows_as_set.get(result.operator or "", "'sqlstream.state.max-rows'")
             ways = f"raise the limit, given by {limit}, or set 'sqlstream.state.max-rows-action' to 'warn'"
         return JobError(
-            f"state check {_said(result)}",
+            f"state check {_sentence(result)}",
             detail=as_left(result.version),
             hint=f"The job starts again when the check passes: {ways}.",
         )
 
     def _max_rows(self, version: int, counts: Mapping[str, int]) -> list[CheckResult]:
         """Return the results of the limits of the option, by the numbers of rows that batches have reported."""
-        found = []
+        results = []
         for operator, most in self._job.max_rows.items():
             rows = counts.get(operator, 0)
             too_many = max(rows - most, 0)
-            found.append(
+            results.append(
                 CheckResult(
                     MAX_ROWS,
                     operator,
@@ -148,23 +148,25 @@ class StateChecks:
                     _rows(rows) if too_many else None,
                 )
             )
-        return found
+        return results
 
     def _queries(self, version: int, *, every: bool) -> list[CheckResult]:
-        found = []
-        for check in self._known:
+        results = []
+        for check in self._checks:
             looked = self._looked.get(check.name)
             if not every and looked is not None and version < looked + check.every:
                 continue
             self._looked[check.name] = version
-            made = CheckResult(check.name, check.operator, check.sql, check.every, check.action, PASSED, version, now())
+            result = CheckResult(
+                check.name, check.operator, check.sql, check.every, check.action, PASSED, version, now()
+            )
             try:
                 rows, first = self._run(check)
             except SqlStreamError as error:
-                found.append(replace(made, status=ERROR, detail=error.message))
+                results.append(replace(result, status=ERROR, detail=error.message))
                 continue
-            found.append(replace(made, status=BROKEN, rows=rows, detail=first) if rows else made)
-        return found
+            results.append(replace(result, status=BROKEN, rows=rows, detail=first) if rows else result)
+        return results
 
     def _run(self, check: StateCheck) -> tuple[int, str | None]:
         """Return how many rows break a check, and the text of the first. Raises SqlStreamError if the query fails."""
@@ -192,7 +194,7 @@ def _shown(row: Mapping[str, object]) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
-def _said(result: CheckResult) -> str:
+def _sentence(result: CheckResult) -> str:
     if result.name == MAX_ROWS:
         return (
             f'"{MAX_ROWS}" is broken: operator "{result.operator}" has {result.detail}, {result.condition} may be there'

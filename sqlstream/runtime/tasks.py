@@ -126,7 +126,7 @@ class SplitReading:
         self.skipped = self.lost = 0
         self.size: int | None = None
         self._plan: ReadPlan | None = None
-        # That of the first plan.
+        # The error of the first plan, if that one failed.
         self._failure: duckdb.Error | None = None
 
     def start(self, con: duckdb.DuckDBPyConnection) -> str:
@@ -135,7 +135,7 @@ class SplitReading:
         bounds = malformed.time_bounds(stage.table, self._context.time)
         plan = source.take(con, self.splits, self._context)
         try:
-            rows, self.stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
+            rows, self.stats = execute.scan_input(con, stage, plan.well_formed, keep=plan.keep, bounds=bounds)
         except duckdb.Error as error:
             again = source.read_again(con, error, self.splits, self._context)
             if again is None:
@@ -143,7 +143,7 @@ class SplitReading:
             self._failure = error
             plan.forget(con)
             plan = again
-            rows, self.stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
+            rows, self.stats = execute.scan_input(con, stage, plan.well_formed, keep=plan.keep, bounds=bounds)
         self._plan = plan
         if self.stats.astray and not malformed.drops_astray(stage.table):
             raise malformed.astray_error(con, stage, self.splits)
@@ -158,14 +158,14 @@ class SplitReading:
         return (again or source.read(con, [split], context)).relation
 
     def explain(self, con: duckdb.DuckDBPyConnection, error: duckdb.Error) -> SqlStreamError | None:
-        """Return the error to show for an error of DuckDB over the rows, None if nothing is known about it."""
+        """Return the error to show for an error of DuckDB over the rows; None if neither the source nor a row explains it."""
         unreadable = self._source.explained(error, self.splits)
         return unreadable or execute.explain_row(
             con, self._stage, self._source, self.splits, partial(self._relation, con), finder(self._job)
         )
 
     def end(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Count what was skipped and lost, and forget the rows."""
+        """Count the skipped and lost rows and the bytes, and drop the rows."""
         assert self._plan is not None
         self.skipped, self.lost = self._plan.skipped(con) + self.stats.astray, self._plan.lost
         self.size = self._source.bytes_read(self.splits)
@@ -314,8 +314,8 @@ def run_fragment(
         if isinstance(target, WorkerSink):
             [(_, written)] = execute.part_queries(con, fragment, rows, find)
             columns = [Column(name, type) for name, type in sink.columns]
-            told = target.writer(job.sink_context(fragment.sink)).write(con, columns, written, batch)
-            yield Output("written", json.dumps(told), fragment.sink)
+            outcome = target.writer(job.sink_context(fragment.sink)).write(con, columns, written, batch)
+            yield Output("written", json.dumps(outcome), fragment.sink)
             return
         for _, reader in execute.part_batches(con, stored(fragment, job, batch), rows, 1, find):
             warehouse = Warehouse(job.warehouse)
@@ -391,6 +391,6 @@ def user_errors(name: str, explain: Explain | None = None) -> Iterator[None]:
         e = duckdb_errors.of_duckdb(error)
         if e is None:
             raise
-        found = recover(e) or (_placed(e, explain) if explain else None)
-        told = duckdb_errors.translate(e, "")
-        raise found or JobError(f'"{name}": {told.message}', detail=told.detail) from error
+        explanation = recover(e) or (_placed(e, explain) if explain else None)
+        translation = duckdb_errors.translate(e, "")
+        raise explanation or JobError(f'"{name}": {translation.message}', detail=translation.detail) from error

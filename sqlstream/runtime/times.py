@@ -1,4 +1,4 @@
-"""One time scale inside, another in Spark: microseconds since 1970 here, milliseconds since the year 1 there.
+"""Converts event times, microseconds since 1970, to times of Spark, milliseconds since the year 1, and back.
 
 Spark's watermark starts at 0 and only grows. Shifted so that 0 is the first instant that we know, "no watermark yet" and times
 before 1970 need no special case in Spark.
@@ -49,14 +49,14 @@ def timer_millis(time: EventTime) -> int:
     return max(1, -(-(_SPARK_END if time > LAST else to_spark_micros(time)) // 1000))
 
 
-def said_time(time: datetime, zone: str = "UTC") -> EventTime:
+def event_time_of(time: datetime, zone: str = "UTC") -> EventTime:
     """Return a source's datetime as an event time; one with a time zone is converted to the local time of `zone`.
 
     >>> from datetime import UTC
     >>> noon = datetime(1970, 1, 1, 12, tzinfo=UTC)
-    >>> said_time(noon) == said_time(noon.replace(tzinfo=None)) == 12 * 3600 * 1_000_000
+    >>> event_time_of(noon) == event_time_of(noon.replace(tzinfo=None)) == 12 * 3600 * 1_000_000
     True
-    >>> said_time(noon, "Europe/Berlin") - said_time(noon)
+    >>> event_time_of(noon, "Europe/Berlin") - event_time_of(noon)
     3600000000
     """
     shown = time if time.tzinfo is None else time.astimezone(ZoneInfo(zone)).replace(tzinfo=None)

@@ -115,7 +115,7 @@ MOST_CONNECTIONS = 2_000
 
 
 @dataclass
-class _Kept:
+class _JobDatabase:
     """A database of a job, how many connections it has had, and how many are in use."""
 
     database: FunctionDatabase
@@ -123,7 +123,7 @@ class _Kept:
     used: int = 0
 
 
-_databases: dict[tuple[object, ...], _Kept] = {}
+_databases: dict[tuple[object, ...], _JobDatabase] = {}
 _lock = Lock()
 
 
@@ -134,9 +134,9 @@ def connection(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
     The database behind it is cached per process and job: registering functions costs more than a small batch. A forked
     process never uses its parent's database.
     """
-    kept = _take(job)
+    entry = _take(job)
     try:
-        con = kept.database.cursor()
+        con = entry.database.cursor()
         try:
             con.execute(f"SET TimeZone = '{job.zone}'")
             yield con
@@ -144,28 +144,28 @@ def connection(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
             con.close()
     finally:
         with _lock:
-            kept.used -= 1
+            entry.used -= 1
 
 
-def _take(job: JobSpec) -> _Kept:
+def _take(job: JobSpec) -> _JobDatabase:
     """Return the database of a job, in use once more."""
     key = _key(job)
     with _lock:
-        kept = _databases.get(key)
+        entry = _databases.get(key)
         # Functions may have resources that take long to open.
-        if kept is not None and kept.had >= MOST_CONNECTIONS and not kept.used and not job.functions:
+        if entry is not None and entry.had >= MOST_CONNECTIONS and not entry.used and not job.functions:
             del _databases[key]
-            kept.database.discard()
-            kept = None
-        if kept is None:
-            kept = _databases[key] = _Kept(_open(job))
+            entry.database.discard()
+            entry = None
+        if entry is None:
+            entry = _databases[key] = _JobDatabase(_open(job))
             # One in use stays: its functions, and what it has registered, are still needed.
-            idle = [old for old, one in _databases.items() if one is not kept and not one.used]
+            idle = [old for old, one in _databases.items() if one is not entry and not one.used]
             for old in idle[: max(0, len(_databases) - KEPT)]:
                 _databases.pop(old).database.close()
-        kept.had += 1
-        kept.used += 1
-    return kept
+        entry.had += 1
+        entry.used += 1
+    return entry
 
 
 def _key(job: JobSpec) -> tuple[object, ...]:
@@ -178,10 +178,10 @@ def release(job: JobSpec) -> None:
     Raises JobError if a resource cannot be closed.
     """
     with _lock:
-        kept = _databases.pop(_key(job), None)
+        entry = _databases.pop(_key(job), None)
     try:
-        if kept is not None:
-            kept.database.close()
+        if entry is not None:
+            entry.database.close()
     finally:
         root = f"{Warehouse(job.warehouse).job(job.name).root}/"
         forget_indexes(root)
@@ -195,10 +195,10 @@ def release_resources() -> None:
 
     Databases stay open, as one may be in the middle of a query.
     """
-    for key, kept in list(_databases.items()):
+    for key, entry in list(_databases.items()):
         if key[0] == os.getpid():
             with suppress(SqlStreamError):
-                kept.database.close_resources()
+                entry.database.close_resources()
     close_all()
 
 

@@ -1,1 +1,1 @@
-"""`sqlstream serve`: one process that supervises jobs, and answers over HTTP what is asked about them and their state."""
+"""`sqlstream serve`: one process that supervises jobs, and answers requests about them and their state over HTTP."""

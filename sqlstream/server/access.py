@@ -28,29 +28,29 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of a server: (SHA-256 of a token, its role)."""
+    """The tokens of a server: for each (SHA-256 of the token, its role)."""
 
     digests: tuple[tuple[bytes, Role], ...]
 
     def role_of(self, token: str) -> Role | None:
-        """Return the role of a token, None for an unknown one. The time that it takes reveals nothing about the tokens."""
-        given = sha256(token.encode()).digest()
-        found: Role | None = None
+        """Return the role of a token, None for an unknown one. How long that takes reveals nothing about the server's tokens."""
+        token_digest = sha256(token.encode()).digest()
+        token_role: Role | None = None
         for digest, role in self.digests:
-            if hmac.compare_digest(digest, given):
-                found = role
-        return found
+            if hmac.compare_digest(digest, token_digest):
+                token_role = role
+        return token_role
 
 
 def read_tokens(path: str) -> Tokens:
     """Return the tokens of a file. Raises UsageError for an invalid file, or one that others may read."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f'the file of tokens "{path}" cannot be read', detail=str(error)) from error
-    if is_open(found.st_mode, found.st_uid, os.geteuid()):
+    if is_open(status.st_mode, status.st_uid, os.geteuid()):
         raise UsageError(f'the file of tokens "{path}" is open to others', hint=f'Close it: chmod 600 "{path}".')
     tokens = [
         _token(path, number, line)
@@ -78,8 +78,8 @@ def _token(path: str, number: int, line: str) -> tuple[bytes, Role]:
     token = token.strip()
     if role.upper() not in Role.__members__ or not token or " " in token:
         raise UsageError(f'line {number} of "{path}" is no token', hint=_HINT)
-    if found := _DIGEST.fullmatch(token):
-        return bytes.fromhex(found[1]), Role[role.upper()]
+    if match := _DIGEST.fullmatch(token):
+        return bytes.fromhex(match[1]), Role[role.upper()]
     if len(token) < _SHORTEST:
         raise UsageError(f'the token in line {number} of "{path}" is shorter than {_SHORTEST} characters')
     return sha256(token.encode()).digest(), Role[role.upper()]

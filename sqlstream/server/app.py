@@ -1,4 +1,4 @@
-"""The server as an ASGI application: it checks who may do what, and turns calls, streams and errors into HTTP."""
+"""The server as an ASGI application: it checks hosts, origins and tokens, and sends answers, streams and errors over HTTP."""
 
 from __future__ import annotations
 
@@ -239,14 +239,14 @@ class _Route:
                 raise _no_token(request.headers.get("authorization"))
             if role < endpoint.role:
                 raise HttpError(403, f"this takes a token of the role {endpoint.role.name.lower()}")
-        given: dict[str, list[str]] = {}
+        parameters: dict[str, list[str]] = {}
         for name, value in request.query_params.multi_items():
-            given.setdefault(name, []).append(value)
-        check_parameters(endpoint, given)
+            parameters.setdefault(name, []).append(value)
+        check_parameters(endpoint, parameters)
         body = None
         if endpoint.body is not None:
             body = _decoded(await _body(request), endpoint.body, request.headers.get("content-type", ""))
-        return HttpCall(self._service, role or Role.READ, request.path_params, given, body)
+        return HttpCall(self._service, role or Role.READ, request.path_params, parameters, body)
 
     async def _stream(
         self,
@@ -262,17 +262,17 @@ class _Route:
             case ProcessEndpoint():
                 form, parts = JSON, self._computed(endpoint.computation(call))
             case QueryEndpoint():
-                form = _wanted(request.headers.get("accept", "*/*"), (JSON, *endpoint.streams))
+                form = _accepted_type(request.headers.get("accept", "*/*"), (JSON, *endpoint.streams))
                 parts = self._service.queries.stream(endpoint.query(call), form)
         # A client that does not read its answer must not keep its place for ever.
         patience = self._service.settings.limits.query_seconds
         await _sent(parts, form, request.scope, receive, _within(patience, send), endpoint.status)
 
-    async def _computed(self, asked: Computation) -> AsyncIterator[bytes]:
+    async def _computed(self, computation: Computation) -> AsyncIterator[bytes]:
         """Yield the answer of a computation, in one part."""
-        async with contextlib.aclosing(asked.turns.parts(asked.call)) as parts:
+        async with contextlib.aclosing(computation.turns.parts(computation.call)) as parts:
             value = await anext(parts)
-        answer = await asyncio.get_running_loop().run_in_executor(self._threads, asked.answer, value)
+        answer = await asyncio.get_running_loop().run_in_executor(self._threads, computation.answer, value)
         yield msgspec.json.encode(answer)
 
 
@@ -286,8 +286,8 @@ async def _body(request: Request) -> bytes:
         raise HttpError(408, f"the body has not come within {_BODY_SECONDS:g} s") from None
 
 
-def _no_token(given: str | None) -> HttpError:
-    message = "there is no token" if given is None else "the token is not known"
+def _no_token(authorization: str | None) -> HttpError:
+    message = "there is no token" if authorization is None else "the token is not known"
     hint = "Put it into the variable SQLSTREAM_TOKEN for `sqlstream --server`, or into the header Authorization: Bearer TOKEN."
     return HttpError(401, message, hint=hint, headers={"WWW-Authenticate": "Bearer"})
 
@@ -302,7 +302,7 @@ def _decoded(body: bytes, kind: type[msgspec.Struct], media: str) -> msgspec.Str
         raise UsageError("the body is not what is read here", detail=str(error)) from error
 
 
-def _wanted(accept: str, kinds: tuple[str, ...]) -> str:
+def _accepted_type(accept: str, kinds: tuple[str, ...]) -> str:
     """Return the first type that a client accepts among `kinds`; the first of `kinds` if it accepts none."""
     named = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     return next((kind for kind in named if kind in kinds), kinds[0])

@@ -1,4 +1,4 @@
-"""The batches in the log of a job, in the form in which the server sends them."""
+"""The batches in a job's log, as JSON data for the server's answers and events."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _MOST = 1_000
 
 
 def batches(warehouse: Warehouse, name: str, last: str | None) -> Batches:
-    """Return the last batches of a job whose versions are kept, in their order: `last`, or 100.
+    """Return the last batches that the log of a job has, oldest first: as many as the text `last` says (default: 100).
 
     Raises UsageError for a job that does not exist, and if `last` is no number from 1 to 1,000.
     """
-    wanted = _DEFAULT if last is None else int(last) if last.isascii() and last.isdigit() and len(last) < 9 else 0
-    if not 1 <= wanted <= _MOST:
+    count = _DEFAULT if last is None else int(last) if last.isascii() and last.isdigit() and len(last) < 9 else 0
+    if not 1 <= count <= _MOST:
         raise UsageError(f'the parameter "last" is a number from 1 to {_MOST:,}, not "{last}"')
     paths = ending.existing(warehouse, name)
     newest = last_committed(warehouse.fs, paths)
     if newest is None:
         return Batches(name, [])
     # The batch before the first is needed for the first one's duration.
-    entries = JobLog(warehouse.fs, paths.log).entries(newest, max(newest - wanted, 0), faults=[])
-    found = with_before(entries)
-    return Batches(name, [batch_data(entry, before) for entry, before in found][-wanted:])
+    entries = JobLog(warehouse.fs, paths.log).entries(newest, max(newest - count, 0), faults=[])
+    pairs = with_before(entries)
+    return Batches(name, [batch_data(entry, before) for entry, before in pairs][-count:])
 
 
 def with_before(entries: list[LogEntry]) -> list[tuple[LogEntry, LogEntry | None]]:
-    """Return (entry, the entry of the version before it, or None if that is not in the list)."""
+    """Pair each entry with the entry of the version before it; with None if that is not in the list."""
     by_version = {entry.version: entry for entry in entries}
     return [(entry, by_version.get(entry.version - 1)) for entry in entries]
 
@@ -45,9 +45,10 @@ def with_before(entries: list[LogEntry]) -> list[tuple[LogEntry, LogEntry | None
 def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
     """Return an entry as JSON data: rows since the job began, the size of the state, and the batch's duration by phase.
 
-    Times and durations are microseconds. Without the entry before, the duration is unknown, except for version 0.
+    Times and durations are microseconds. The duration is the difference to `before`, the entry of the version before; without
+    that it is unknown, except for version 0.
     """
-    known = before is not None or entry.version == 0
+    has_duration = before is not None or entry.version == 0
     earlier = before.spent if before is not None else {}
     return {
         "version": entry.version,
@@ -55,7 +56,7 @@ def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
         "watermark": time_data(entry.watermark),
         "rows_in": entry.rows_in,
         "rows_out": entry.rows_out,
-        "took": _took(entry.spent, earlier) if known else None,
+        "took": _took(entry.spent, earlier) if has_duration else None,
         "sources": {
             name: {
                 **count_values(SOURCE_FACTS, source),

@@ -24,7 +24,7 @@ _ARROW = "application/vnd.apache.arrow.stream"
 
 
 class RemoteError(SqlStreamError):
-    """An error in a server's answer. It renders as it did there."""
+    """An error in a server's answer. It renders as `text`, if the answer has that: the error as the server renders it."""
 
     def __init__(self, message: str, text: str | None = None, *, status: int = 500):
         super().__init__(message)
@@ -48,15 +48,15 @@ class Client:
 
     def get(self, *path: str, **parameters: str) -> Any:
         """Return the JSON answer to GET /v1/PATH. Raises RemoteError and UsageError."""
-        return self._asked("GET", path, None, parameters)
+        return self._json_answer("GET", path, None, parameters)
 
     def post(self, *path: str, body: Mapping[str, Any]) -> Any:
         """Return the JSON answer to POST /v1/PATH. Raises RemoteError and UsageError."""
-        return self._asked("POST", path, body, {})
+        return self._json_answer("POST", path, body, {})
 
     def delete(self, *path: str) -> Any:
         """Return the JSON answer to DELETE /v1/PATH. Raises RemoteError and UsageError."""
-        return self._asked("DELETE", path, None, {})
+        return self._json_answer("DELETE", path, None, {})
 
     def query(self, sql: str) -> pa.Table:
         """Return the rows of a state query. Raises RemoteError and UsageError."""
@@ -71,7 +71,7 @@ class Client:
         except (pa.ArrowInvalid, OSError, http.client.HTTPException) as error:
             raise RemoteError("the answer was cut off: the query failed, or took too long", status=500) from error
 
-    def _asked(
+    def _json_answer(
         self, method: str, path: tuple[str, ...], body: Mapping[str, Any] | None, parameters: Mapping[str, str]
     ) -> Any:
         return json.load(self._opened(method, path, body, parameters, "application/json"))
@@ -115,9 +115,9 @@ class Client:
         return http.client.HTTPConnection(host, port, timeout=_SECONDS)
 
 
-def _checked(given: str) -> str:
+def _checked(text: str) -> str:
     """Return a token without whitespace around it, such as a file's line break. Raises UsageError, which hides it."""
-    token = given.strip()
+    token = text.strip()
     secrets.remember({"token": token})
     if wrong := _NOT_IN_HEADERS.search(token):
         raise UsageError(

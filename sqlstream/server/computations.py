@@ -1,4 +1,4 @@
-"""Computations for clients other than queries: compiling SQL and verifying jobs, in processes that can be killed."""
+"""Computations for clients that are no queries: compiling SQL and verifying jobs, in processes that can be killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VERIFY_MEMORY = 4
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """A call in a process that can be killed, and the function that makes the answer of its value, in the server."""
+    """A call that runs in a process that can be killed. In the server, `answer` makes the HTTP answer from its result."""
 
     turns: RequestTurns
     call: ComputationCall
@@ -51,19 +51,19 @@ def _arguments(call: HttpCall) -> tuple[ServerSettings, Role, Any]:
 
 
 def submission_of(call: HttpCall) -> Computation:
-    """Return the computation that compiles a script, and stores it for the supervisor."""
+    """Return the computation that compiles a script; the server then stores it for the supervisor."""
 
     def stored(script: CheckedScript) -> messages.Submitted:
-        found = keep(call.service.warehouse, script)
+        answer = keep(call.service.warehouse, script)
         call.service.supervisor.look()
-        return found
+        return answer
 
     return Computation(call.service.compilations, ComputationCall(_COMPILATION, prepare, _arguments(call)), stored)
 
 
 def _planned(call: HttpCall, job: str | None, *, of_job: bool = False) -> Computation:
-    asked = ComputationCall(_COMPILATION, planned, (*_arguments(call), job, of_job))
-    return Computation(call.service.compilations, asked, messages.Plan)
+    computation_call = ComputationCall(_COMPILATION, planned, (*_arguments(call), job, of_job))
+    return Computation(call.service.compilations, computation_call, messages.Plan)
 
 
 def plan_of(call: HttpCall) -> Computation:
@@ -92,5 +92,5 @@ def verification_of(call: HttpCall) -> Computation:
     """Return the computation that verifies a job."""
     # It reads all input of the job again.
     more = (_VERIFY_MEMORY - 1) * (call.service.settings.limits.query.memory or 0)
-    asked = ComputationCall(_VERIFICATION, verified, (*_arguments(call), call.path["job"]), more)
-    return Computation(call.service.verifications, asked, lambda found: found)
+    computation_call = ComputationCall(_VERIFICATION, verified, (*_arguments(call), call.path["job"]), more)
+    return Computation(call.service.verifications, computation_call, lambda answer: answer)

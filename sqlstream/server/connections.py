@@ -31,12 +31,12 @@ Peer: TypeAlias = tuple[str, int]
 
 
 def most_files() -> int:
-    """Raise this process's limit of open files as far as possible; return it. Raises UsageError if it is too low."""
+    """Raise this process's limit of open files, up to 65,536, and return it. Raises UsageError if it stays too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, _WANTED_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, _WANTED_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = _WANTED_FILES if soft == resource.RLIM_INFINITY else soft
     if count < _NEEDED_FILES:
@@ -57,7 +57,7 @@ class _Client:
 
 
 class Connections:
-    """The open connections of strangers, and of clients that have shown a token. For one thread only."""
+    """The open connections: of strangers, who have shown no token, and of clients that have. For one thread only."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic):
         self._most, self._clock = most, clock
@@ -71,7 +71,7 @@ class Connections:
         return len(self._strangers)
 
     def admit(self, connection: socket.socket, address: Any) -> bool:
-        """Add a new connection, if necessary in the place of the oldest stranger's; return False if there is no room."""
+        """Add a new connection, and close the oldest stranger's if there are too many; return False if there is no room."""
         if len(self._strangers) >= MOST_STRANGERS:
             self._forget_closed_strangers()
         if len(self._strangers) >= MOST_STRANGERS:
@@ -86,7 +86,7 @@ class Connections:
         return True
 
     def know(self, address: Any) -> None:
-        """Record that the client at an address has shown a token, or needs none, in a request that is now answered."""
+        """Record that a client has shown a token, or needs none, and that a request of it is being answered."""
         if address is None:
             return
         peer = _peer(address)
@@ -96,13 +96,13 @@ class Connections:
             client.requests += 1
 
     def answered(self, address: Any) -> None:
-        """Record that a request of the client at an address was answered."""
+        """Record that the answer to a request of the client at an address has ended."""
         if address is not None and (client := self._clients.get(_peer(address))) is not None:
             client.requests = max(client.requests - 1, 0)
             client.waits_since = self._clock()
 
     def sweep(self) -> None:
-        """Close connections on which a token, or the headers of a request, take too long, and remove those that have ended."""
+        """Close connections whose clients take too long to send a token or the headers of a request; remove ended connections."""
         self._forget_closed_strangers()
         self._forget_closed_clients()
         moment = self._clock()
@@ -136,9 +136,9 @@ def _peer(address: Any) -> Peer:
 
 
 class ListeningSocket(socket.socket):
-    """A socket that accepts only connections for which there is room.
+    """A listening socket that accepts only connections for which there is room.
 
-    If no file is left for a connection, it is closed: asyncio would retry forever, and log a line each time.
+    A connection for which no file descriptor is left is closed: asyncio would retry forever, and log a line each time.
     """
 
     def __init__(self, *arguments: Any):
@@ -181,14 +181,14 @@ class ListeningSocket(socket.socket):
 
 
 class HttpServer(uvicorn.Server):
-    """A server that checks its connections while it runs."""
+    """The HTTP server of uvicorn, which also closes the connections of strangers and of slow clients."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections):
         super().__init__(config)
         self._connections = connections
 
     async def on_tick(self, counter: int) -> bool:
-        """Run uvicorn's periodic work, and close old strangers' connections once a second."""
+        """Run uvicorn's periodic work, and sweep the connections once a second."""
         if counter % 10 == 0:
             self._connections.sweep()
         return bool(await super().on_tick(counter))

@@ -1,4 +1,4 @@
-"""The endpoints of the server: a list from which its routes and their OpenAPI description are made."""
+"""The endpoints of the server: the list ENDPOINTS determines its routes, and their description in OpenAPI."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _LONGEST = 18
 
 @dataclass(frozen=True)
 class Service:
-    """The objects that endpoints use."""
+    """The parts of a running server that endpoints use."""
 
     settings: ServerSettings
     warehouse: Warehouse
@@ -94,10 +94,10 @@ class HttpCall:
 
     def parameter(self, name: str) -> str | None:
         """Return the value of a parameter, None without it. Raises UsageError if it is repeated."""
-        given = self.parameters.get(name, ())
-        if len(given) > 1:
-            raise UsageError(f'the parameter "{name}" is there {len(given)} times')
-        return given[0] if given else None
+        values = self.parameters.get(name, ())
+        if len(values) > 1:
+            raise UsageError(f'the parameter "{name}" is there {len(values)} times')
+        return values[0] if values else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class UrlParameter:
 
 @dataclass(frozen=True, slots=True)
 class HttpOperation:
-    """A method of a path, and what a request and the status of an answer look like. Without a `role` no token is needed."""
+    """A method of a path: the role that it needs (None: no token), the request's body and parameters, and the answer's status."""
 
     method: str
     path: str
@@ -125,7 +125,7 @@ class HttpOperation:
 
 @dataclass(frozen=True, slots=True)
 class CallEndpoint(HttpOperation):
-    """`call` makes the answer, in a thread of the server."""
+    """An endpoint whose answer is the result of `call`, which runs in a thread of the server."""
 
     call: Callable[[HttpCall], msgspec.Struct]
     answer: type[msgspec.Struct]
@@ -135,7 +135,7 @@ class CallEndpoint(HttpOperation):
 
 @dataclass(frozen=True, slots=True)
 class ProcessEndpoint(HttpOperation):
-    """The answer is computed in a process of its own, as `computation` says."""
+    """An endpoint whose answer a process computes: `computation` returns the call that runs there."""
 
     computation: Callable[[HttpCall], Computation]
     answer: type[msgspec.Struct]
@@ -144,7 +144,7 @@ class ProcessEndpoint(HttpOperation):
 
 @dataclass(frozen=True, slots=True)
 class QueryEndpoint(HttpOperation):
-    """The answer is the rows of a state query."""
+    """An endpoint that answers with the rows of a state query, which `query` returns."""
 
     query: Callable[[HttpCall], Asked]
     answer: ClassVar[type[msgspec.Struct]] = messages.QueryRows
@@ -153,7 +153,7 @@ class QueryEndpoint(HttpOperation):
 
 @dataclass(frozen=True, slots=True)
 class TextEndpoint(HttpOperation):
-    """The answer is a text, which `text` makes in a thread of the server."""
+    """An endpoint that answers with a text, which `text` makes in a thread of the server."""
 
     text: Callable[[HttpCall], bytes]
     answer: ClassVar[None] = None
@@ -162,7 +162,7 @@ class TextEndpoint(HttpOperation):
 
 @dataclass(frozen=True, slots=True)
 class EventEndpoint(HttpOperation):
-    """The answer is events, as they happen, until the client leaves."""
+    """An endpoint that sends events as they happen, until the client leaves."""
 
     listen: Callable[[HttpCall], AsyncIterator[bytes]]
     answer: ClassVar[None] = None
@@ -177,10 +177,10 @@ def _health(call: HttpCall) -> messages.Health:
 
 
 def _ready(call: HttpCall) -> messages.Health:
-    found = _as_health(call.service)
-    if not found.active:
+    health = _as_health(call.service)
+    if not health.active:
         raise HttpError(503, "this server waits for its turn: another one supervises the jobs")
-    return found
+    return health
 
 
 def _as_health(service: Service) -> messages.Health:
@@ -202,22 +202,22 @@ def _batches(call: HttpCall) -> messages.Batches:
 
 def _stop(call: HttpCall) -> messages.Done:
     """Stop a job, and wait for its end; a job whose process waits for its restart is not started again."""
-    service, name, asked = call.service, call.path["job"], call.body
+    service, name, request = call.service, call.path["job"], call.body
     warehouse = service.warehouse
     paths = ending.existing(warehouse, name)
     status = effective_status(warehouse.fs, paths)
-    if asked.savepoint and asked.savepoint.lower() in warehouse.savepoints():
-        raise UsageError(f'savepoint "{asked.savepoint}" exists already', hint="Give it another name.")
-    if (status is None or not status.is_active) and not asked.drain and is_going_on(warehouse, name):
+    if request.savepoint and request.savepoint.lower() in warehouse.savepoints():
+        raise UsageError(f'savepoint "{request.savepoint}" exists already', hint="Give it another name.")
+    if (status is None or not status.is_active) and not request.drain and is_going_on(warehouse, name):
         request_stop(warehouse.fs, paths)
     else:
-        ending.stop(warehouse, name, drain=asked.drain)
+        ending.stop(warehouse, name, drain=request.drain)
     service.supervisor.look()
     _await_supervisor(warehouse, name)
-    message = f'job "{name}" {"drained: all its windows are closed" if asked.drain else "stopped"}'
-    if asked.savepoint is not None:
-        taken = take_savepoint(warehouse, name, asked.savepoint or None).record
-        message += f'; savepoint "{taken.name}" at version {taken.version}'
+    message = f'job "{name}" {"drained: all its windows are closed" if request.drain else "stopped"}'
+    if request.savepoint is not None:
+        savepoint = take_savepoint(warehouse, name, request.savepoint or None).record
+        message += f'; savepoint "{savepoint.name}" at version {savepoint.version}'
     return messages.Done(message)
 
 
@@ -241,8 +241,8 @@ def _drop(call: HttpCall) -> messages.Done:
 
 
 def _take_savepoint(call: HttpCall) -> messages.SavepointTaken:
-    taken = take_savepoint(call.service.warehouse, call.path["job"], call.body.name).record
-    return messages.SavepointTaken(taken.name, taken.job, taken.version)
+    savepoint = take_savepoint(call.service.warehouse, call.path["job"], call.body.name).record
+    return messages.SavepointTaken(savepoint.name, savepoint.job, savepoint.version)
 
 
 def _savepoints(call: HttpCall) -> messages.Savepoints:
@@ -262,18 +262,18 @@ def _relations(call: HttpCall) -> messages.RelationList:
 def _lookup(call: HttpCall) -> messages.Looked:
     """Look up a key in this process, which is faster than in a separate one.
 
-    The statement is made here, takes the key's values as parameters, and reads the rows of one key: no expression of a client is
-    computed.
+    That is safe: the server writes the statement, which takes the key's values as parameters and reads the rows of one key, so no
+    expression of a client is computed.
     """
     version = call.parameter("version")
     key = call.parameters.get("key", ())
-    found = call.service.lookups.find(call.path["job"], call.path["operator"], key, version)
-    watermark = found.version.watermark
+    lookup = call.service.lookups.find(call.path["job"], call.path["operator"], key, version)
+    watermark = lookup.version.watermark
     return messages.Looked(
-        version=found.version.version,
+        version=lookup.version.version,
         watermark=None if watermark is None else event_time(watermark),
-        columns=[messages.ColumnType(name, kind) for name, kind in found.types.items()],
-        rows=[json_row(row) for row in found.rows],
+        columns=[messages.ColumnType(name, kind) for name, kind in lookup.types.items()],
+        rows=[json_row(row) for row in lookup.rows],
     )
 
 
@@ -289,28 +289,28 @@ def _query(call: HttpCall) -> Asked:
     return Asked(call.body.sql, _limit(call.body.limit), call.body.text)
 
 
-def _limit(given: int) -> int:
-    return min(max(given, 0), _MOST_ROWS)
+def _limit(limit: int) -> int:
+    return min(max(limit, 0), _MOST_ROWS)
 
 
 def _diff(call: HttpCall) -> Asked:
-    asked: messages.DiffRequest = call.body
-    sql = diff_sql(asked.state, asked.older, asked.newer)
-    return Asked(sql, _limit(asked.limit), asked.text, is_made=True)
+    request: messages.DiffRequest = call.body
+    sql = diff_sql(request.state, request.older, request.newer)
+    return Asked(sql, _limit(request.limit), request.text, is_made=True)
 
 
 def _why(call: HttpCall) -> Asked:
-    asked: messages.WhyRequest = call.body
-    return Asked(why_sql(asked.state, asked.key, asked.version), _FINDINGS, is_made=True)
+    request: messages.WhyRequest = call.body
+    return Asked(why_sql(request.state, request.key, request.version), _FINDINGS, is_made=True)
 
 
 def _metrics(call: HttpCall) -> bytes:
     try:
-        found = call.service.metrics
+        metrics = call.service.metrics
     except UsageError as error:
         # The request is not wrong.
         raise HttpError(501, error.message, hint=error.hint) from error
-    return exposition(found)
+    return exposition(metrics)
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -481,12 +481,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 )
 
 
-def check_parameters(endpoint: Endpoint, given: Mapping[str, Sequence[str]]) -> None:
+def check_parameters(endpoint: Endpoint, parameters: Mapping[str, Sequence[str]]) -> None:
     """Raise UsageError for parameters that an endpoint does not have, or that are missing."""
-    known = {parameter.name: parameter for parameter in endpoint.parameters}
-    for name in given:
-        if name not in known:
-            raise UsageError(f'there is no parameter "{name}" here', hint=missing("parameter", name, known))
+    declarations = {parameter.name: parameter for parameter in endpoint.parameters}
+    for name in parameters:
+        if name not in declarations:
+            raise UsageError(f'there is no parameter "{name}" here', hint=missing("parameter", name, declarations))
     for parameter in endpoint.parameters:
-        if parameter.required and parameter.name not in given:
+        if parameter.required and parameter.name not in parameters:
             raise UsageError(f'the parameter "{parameter.name}" is needed: {parameter.description}')

@@ -34,7 +34,7 @@ _MOST_BATCHES = 20
 
 @dataclass
 class _Seen:
-    """The last known state of a job, whose directory has its name in lower case."""
+    """The state of a job at the last look. `name` is its name as written; its directory has the name in lower case."""
 
     name: str
     created_at: ProcessingTime
@@ -59,14 +59,14 @@ class Event:
 
 @dataclass
 class Watcher:
-    """Reads the jobs of a warehouse, and returns events; `supervised` returns what the server does about a job, as text."""
+    """Reads the jobs of a warehouse, and returns events. `supervised` says how the server supervises a job, None if not."""
 
     warehouse: Warehouse
     supervised: Callable[[str], str | None] = lambda job: None
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def look(self) -> list[Event]:
-        """Return the events since the last look; the first time, the present state of the jobs."""
+        """Return the events since the last look; at the first look, events with the present state of each job."""
         events: list[Event] = []
         names = self.warehouse.jobs()
         for name in names:
@@ -150,7 +150,7 @@ class _Listener:
 
 
 class Events:
-    """Passes the events of one watcher to all listeners; without listeners nothing is read."""
+    """Sends the events of one watcher to all listeners. Without listeners it reads nothing."""
 
     def __init__(
         self, warehouse: Warehouse, places: Places, supervised: Callable[[str], str | None] = lambda job: None

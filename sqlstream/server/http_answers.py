@@ -1,4 +1,4 @@
-"""Answers to queries over HTTP, as JSON or as an Arrow stream: made in the process of the query, and sent as they are."""
+"""Answers to queries over HTTP, as JSON or as an Arrow stream. The query's process makes the bytes that the server sends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlstream.queries.query import translate
 from sqlstream.server.query_processes.protocol import PART_BYTES
 from sqlstream.server.query_processes.worker import OpenRelation, Worker
 from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
-from sqlstream.session.state_tools import asked
+from sqlstream.session.state_tools import run_own_sql
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
@@ -25,9 +25,9 @@ _TEXT_PART = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query, the most rows that are sent as JSON, and whether values are texts.
+    """A query of an HTTP client: JSON has at most `limit` rows; with `text`, all values are texts.
 
-    If the server made the SQL (`is_made`), its errors have no place in it.
+    If the server wrote the SQL (`is_made`), errors show no place in it.
     """
 
     sql: str
@@ -54,7 +54,7 @@ class HttpAnswer:
     def __init__(self, request: HttpRequest, worker: Worker):
         self._query = request.query
         if request.query.is_made:
-            self._result = asked(worker.open, request.query.sql)
+            self._result = run_own_sql(worker.open, request.query.sql)
         else:
             self._result = worker.open(request.query.sql)
         self._parts = _small(_arrow(self._result) if request.form == ARROW else _json(self._result, request.query))
@@ -111,8 +111,8 @@ class _Parts:
         return len(self._parts[-1])
 
     def take(self) -> bytes:
-        taken, self._parts = b"".join(self._parts), []
-        return taken
+        content, self._parts = b"".join(self._parts), []
+        return content
 
     def flush(self) -> None:
         """Does nothing."""
@@ -145,8 +145,8 @@ def _as_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     items = []
     # By position: names may repeat.
     for place, kind in enumerate(relation.types, 1):
-        wanted = "VARCHAR"
+        sql_type = "VARCHAR"
         if kind.id == "struct":
-            wanted = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
-        items.append(f"CAST(#{place} AS {wanted})")
+            sql_type = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
+        items.append(f"CAST(#{place} AS {sql_type})")
     return relation.project(", ".join(items))

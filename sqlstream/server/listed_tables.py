@@ -20,11 +20,11 @@ class ListedTable:
 
     @property
     def is_view(self) -> bool:
-        """Whether it shows data that is stored elsewhere: state, and information about jobs."""
+        """Whether clients see it as a view: true for state and `sqlstream.*`, false for tables of the warehouse."""
         return self.schema != "main"
 
 
 def listed_table(database: str, schema: str, name: str, columns: list[str], types: list[str]) -> ListedTable:
-    """Return the table of a row of the query TABLES."""
+    """Return the table that a row of the query TABLES describes."""
     schema = schema if database == "memory" else f"{database}.{schema}"
     return ListedTable(schema, name, tuple(zip(columns, types, strict=True)))

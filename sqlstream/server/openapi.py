@@ -1,4 +1,4 @@
-"""The description of the endpoints in OpenAPI, made from their list."""
+"""The description of the endpoints in OpenAPI, from the list ENDPOINTS."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     for parameter in endpoint.parameters:
         text = {"type": "string"}
         schema: dict[str, Any] = {"type": "array", "items": text} if parameter.repeated else text
-        said = {"name": parameter.name, "in": "query", "description": parameter.description}
-        parameters.append({**said, "required": parameter.required, "schema": schema})
-    found: dict[str, Any] = {
+        fields = {"name": parameter.name, "in": "query", "description": parameter.description}
+        parameters.append({**fields, "required": parameter.required, "schema": schema})
+    operation: dict[str, Any] = {
         "operationId": "_".join([endpoint.method.lower(), *words]),
         "summary": endpoint.summary,
         "parameters": parameters,
@@ -54,11 +54,13 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         },
     }
     if endpoint.body is not None:
-        found["requestBody"] = {"required": True, "content": {JSON: {"schema": _reference(endpoint.body)}}}
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _reference(endpoint.body)}}}
     if endpoint.role is not None:
-        found["security"] = [{"token": []}]
-        found["description"] = f"Needs a token of the role {endpoint.role.name.lower()}, where the server has tokens."
-    return found
+        operation["security"] = [{"token": []}]
+        operation["description"] = (
+            f"Needs a token of the role {endpoint.role.name.lower()}, where the server has tokens."
+        )
+    return operation
 
 
 def _content(endpoint: Endpoint) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from sqlstream.warehouse.status import LOST, RESTARTING
 
 
 class Overview:
-    """Queries one small database again and again; `supervised` returns what the server does about a job, as text."""
+    """Answers requests about jobs from one small database. `supervised` says how the server supervises a job, None if not."""
 
     def __init__(self, warehouse: Warehouse, supervised: Callable[[str], str | None]):
         self._warehouse, self._supervised = warehouse, supervised
@@ -29,7 +29,7 @@ class Overview:
         self._one_at_a_time = threading.Lock()
 
     def jobs(self) -> Jobs:
-        """Return all jobs, also those that other processes run."""
+        """Return all jobs of the warehouse, including jobs that other processes run."""
         return Jobs([self._summary(row) for row in self._rows("SELECT * FROM sqlstream.jobs ORDER BY job")])
 
     def job(self, name: str) -> JobDetails:
@@ -66,12 +66,12 @@ class Overview:
         return RelationList([QueryableRelation(name, described.get(name, ""), list(path)) for name, path in paths])
 
     def _summary(self, row: dict[str, Any]) -> JobSummary:
-        known = {name: row[name] for name in JobSummary.__struct_fields__ if name in row}
+        fields = {name: row[name] for name in JobSummary.__struct_fields__ if name in row}
         supervised = self._supervised(row["job"])
-        if supervised is not None and known["status"] == LOST:
+        if supervised is not None and fields["status"] == LOST:
             # Its process has died, and the server starts another one.
-            known["status"] = RESTARTING
-        return msgspec.convert({**known, "supervised": supervised}, JobSummary)
+            fields["status"] = RESTARTING
+        return msgspec.convert({**fields, "supervised": supervised}, JobSummary)
 
     def _rows(self, sql: str, only: str | None = None) -> list[dict[str, Any]]:
         """Return rows by column, of all jobs or of one; times are texts."""
@@ -102,10 +102,10 @@ def _sources(record: JobRecord, name: str) -> list[str]:
 
 
 def graph_of(record: JobRecord) -> dict[str, Any]:
-    """Return the graph of a job: its nodes are sources, fragments, operators and sinks, its edges who reads whom.
+    """Return the graph of a job. Nodes are sources, fragments, operators and sinks; an edge leads from a node to its reader.
 
-    A fragment is what happens to rows on their way, such as filters and lookups, but not projections. Jobs of early versions have
-    only names.
+    A fragment is a sequence of stateless steps on rows, such as filters and lookups, without projections. Records of early
+    versions have no steps, only the names of an operator's inputs.
     """
     graph = _Graph(record)
     for operator in record.operators:

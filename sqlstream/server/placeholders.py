@@ -1,6 +1,6 @@
 """Parameters of prepared statements: their values replace `$1` or `?` in the statement, as SQL.
 
-The result is one text, which is checked like any other. An error has its place in the text that the client wrote.
+The result is one text, which is checked like any other statement. Errors show the place in the client's own text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_CHARACTERS = 64 << 20
 
 
 def check_text(sql: str) -> None:
-    """Raise QueryError for a client's text that is too long to compile, without the values of its parameters."""
+    """Raise QueryError if a client's text is too long to compile. The values of its parameters do not count."""
     if len(sql) > MOST_CHARACTERS:
         raise QueryError(
             f"a statement has {MOST_CHARACTERS:,} characters at most", hint="Give long values as parameters."
@@ -41,16 +41,16 @@ def parameter_count(sql: str) -> int:
 
     Raises QueryError for a number that is too high.
     """
-    found = max((number for number, _, _ in _parameters(sql)), default=0)
-    if found > _MOST:
-        raise _no_parameter(found)
-    return found
+    highest = max((number for number, _, _ in _parameters(sql)), default=0)
+    if highest > _MOST:
+        raise _no_parameter(highest)
+    return highest
 
 
 def filled(sql: str, literals: Sequence[str]) -> SourceText:
-    """Return a statement with literals in place of its parameters, and with schemas as in queries. Raises QueryError.
+    """Return a statement with literals in the place of its parameters. Raises QueryError.
 
-    Clients write names of two parts: `"state.hourly"."counts"` is `state.hourly.counts`.
+    Clients write names of two parts, which are rewritten: `"state.hourly"."counts"` becomes `state.hourly.counts`.
 
     >>> filled('SELECT $1 FROM "state.hourly"."by $1"', ["7"]).text
     'SELECT 7 FROM "state"."hourly"."by $1"'
@@ -86,15 +86,15 @@ def _parameters(sql: str) -> list[tuple[int, int, int]]:
     """Return (number, start, end) of each parameter in a statement; each `?` has the next number."""
     if "$" not in sql and "?" not in sql:
         return []
-    found, count = [], 0
+    parameters, count = [], 0
     for start, end in _tokens(sql):
         number = re.compile(r"\d+").match(sql, start, end)
         if number and start > 0 and sql[start - 1] == "$":
-            found.append((int(number[0]), start - 1, number.end()))
+            parameters.append((int(number[0]), start - 1, number.end()))
         elif sql[start:end].strip() == "?":
             count += 1
-            found.append((count, start, start + 1))
-    return found
+            parameters.append((count, start, start + 1))
+    return parameters
 
 
 def _tokens(sql: str) -> list[tuple[int, int]]:

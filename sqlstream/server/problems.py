@@ -80,7 +80,7 @@ def _rebuild(
 
 
 def problem_of(error: SqlStreamError) -> Problem:
-    """Return the problem for an error."""
+    """Return an error as a problem, with its HTTP status."""
     status = status_of(error)
     span = error.span
     return Problem(

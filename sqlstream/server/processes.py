@@ -30,7 +30,7 @@ Command = Callable[[Submission, Sequence[str]], list[str]]
 
 
 def run_command(project: Project) -> Command:
-    """Return a function that makes the command `sqlstream run` of a submission, which reads its script from standard input."""
+    """Return a function that makes the command of a submission: `sqlstream run`, which reads the script from standard input."""
 
     def command(submission: Submission, jobs: Sequence[str]) -> list[str]:
         words = [sys.executable, "-m", "sqlstream", "run", "-", "--project", project.root]
@@ -67,7 +67,7 @@ def _written(submission: Submission) -> str:
 
 
 class JobProcess:
-    """A process that runs a submission, started here or by an earlier server."""
+    """A process that runs a submission: this server or an earlier one has started it."""
 
     def __init__(self, pid: int, born: str, started: subprocess.Popen[bytes] | None = None):
         self.pid, self.born = pid, born
@@ -79,17 +79,17 @@ class JobProcess:
         make_folder(os.path.dirname(output))
         try:
             # If this process died, a pipe would give the command half a script, or none.
-            with open(output, "ab") as file, tempfile.TemporaryFile() as given:
+            with open(output, "ab") as file, tempfile.TemporaryFile() as script_file:
                 # The last output of the process before may be half a line.
                 file.write(b"\n" if file.tell() else b"")
                 file.write(f"{_BEGINS}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n".encode())
                 file.flush()
-                given.write(script.encode())
-                given.seek(0)
+                script_file.write(script.encode())
+                script_file.seek(0)
                 started = subprocess.Popen(
                     words,
                     cwd=folder,
-                    stdin=given,
+                    stdin=script_file,
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -99,22 +99,22 @@ class JobProcess:
         return cls(started.pid, birth_of_process(started.pid), started)
 
     @classmethod
-    def left(cls, state: SubmissionState) -> JobProcess | None:
-        """Return the process of a submission's state, if it lives on this host; otherwise None."""
+    def of_state(cls, state: SubmissionState) -> JobProcess | None:
+        """Return the process that is recorded in a submission's state, if it still runs on this host; otherwise None."""
         if not state.pid or state.host != socket.gethostname() or not process_is_alive(state.pid):
             return None
         return cls(state.pid, state.born) if birth_of_process(state.pid) == state.born else None
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs: its pid could belong to another one, so the time of its birth counts, too."""
+        """Whether the process runs. Its pid may belong to another process by now, so the time of its birth is compared, too."""
         if self._started is not None:
             return self._started.poll() is None
         return process_is_alive(self.pid) and birth_of_process(self.pid) == self.born
 
     @property
     def code(self) -> int | None:
-        """Its exit code; None if it is unknown: the process was not started here, or has not ended."""
+        """The exit code of the process; None if this server has not started it, or it has not ended."""
         return None if self._started is None else self._started.poll()
 
     def ask_to_stop(self) -> None:
@@ -125,7 +125,7 @@ class JobProcess:
 
 
 def last_words(output: str) -> str:
-    """Return the end of what the last process has appended to an output file; empty if it cannot be read."""
+    """Return the end, up to 4,000 bytes, of the last process's part of an output file; empty if the file cannot be read."""
     with contextlib.suppress(OSError), open(output, "rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(file.tell() - _LAST_BYTES, 0))

@@ -14,12 +14,12 @@ _PATIENCE = 0.5
 
 
 class Queries(RequestTurns):
-    """Runs state queries; a query that finds no free place soon is refused."""
+    """Runs state queries. A query is refused if others take all places for longer than half a second."""
 
     def __init__(self, reader: StateReader, limits: Limits):
         turns = TurnLimits(limits.queries, limits.query_seconds, "query", "queries are running", _PATIENCE)
         super().__init__(reader, turns)
 
     def stream(self, query: Asked, form: str) -> AsyncIterator[bytes]:
-        """Return the parts of an answer in a form (JSON or ARROW); see `parts` for its errors."""
+        """Return the parts of the answer to a query, in the form JSON or ARROW; for errors see `parts`."""
         return self.parts(HttpRequest(query, form))

@@ -18,7 +18,7 @@ from sqlstream.session.state_queries import ProjectQueries
 
 
 class QueryPool:
-    """Lends loaded projects to threads. After a change of a project's file they are loaded again."""
+    """Lends the loaded project to threads, each time for one caller. After a change of its files it is loaded again."""
 
     def __init__(self, project: Project):
         self._project = project
@@ -35,16 +35,16 @@ class QueryPool:
                 self._seen, old, self._free = seen, self._free, []
                 for one in old:
                     one.close()
-            found = self._free.pop() if self._free else None
-        found = found or ProjectQueries(self._project)
+            queries = self._free.pop() if self._free else None
+        queries = queries or ProjectQueries(self._project)
         try:
-            yield found
+            yield queries
         finally:
             with self._changing:
                 if is_current := seen == self._seen:
-                    self._free.append(found)
+                    self._free.append(queries)
             if not is_current:
-                found.close()
+                queries.close()
 
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Register the project's functions in a connection."""
@@ -59,10 +59,10 @@ class QueryPool:
 
 def project_files(project: Project) -> object:
     """Return a value that changes when a file of the catalog or of functions does."""
-    found = []
+    files = []
     for folder, pattern in ((project.catalog, "*.sql"), (project.udfs, "*.py")):
         for path in sorted(Path(folder).rglob(pattern)):
             with contextlib.suppress(OSError):
                 status = os.stat(path)
-                found.append((str(path), status.st_mtime_ns, status.st_size))
-    return tuple(found)
+                files.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(files)

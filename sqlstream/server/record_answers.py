@@ -24,14 +24,14 @@ _ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)+\)")
 
 @dataclass(frozen=True, slots=True)
 class RecordRequest:
-    """A request for the answer to a query; with `is_described` for its columns only. `tells_memory`: report DuckDB's memory."""
+    """A request for the answer to a query, or `is_described` for its columns only; `tells_memory`: report DuckDB's memory."""
 
     sql: str
     is_described: bool = False
     tells_memory: bool = False
 
     def open(self, worker: Worker) -> RecordAnswer:
-        """Return the answer, with its columns and not yet computed. Raises SqlStreamError."""
+        """Return the answer with its columns; its rows are not computed yet. Raises SqlStreamError."""
         return RecordAnswer(self, worker)
 
 

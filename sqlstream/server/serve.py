@@ -94,7 +94,7 @@ def opened_service(
 def serve(settings: ServerSettings, notice: Callable[[str], None], command: Command | None = None) -> None:
     """Serve until SIGINT or SIGTERM; `command` makes the command of a submission's process.
 
-    Raises UsageError for settings that would let everybody in, and if it cannot listen.
+    Raises UsageError for unsafe or invalid settings, and if the server cannot listen.
     """
     settings.check()
     most = most_files() - FILES_BESIDE

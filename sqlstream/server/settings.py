@@ -69,7 +69,7 @@ def parse_address(text: str | int) -> Address:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where a server listens, who is let in, and what is allowed.
+    """Where a server listens, which clients it accepts, and its limits.
 
     `insecure` lets it listen for other machines without tokens or TLS. `names` are further host names by which clients may
     address it. SQL of the role `submit` reads and writes files below `paths` only. `postgres` is the port for PostgreSQL's
@@ -104,7 +104,7 @@ class ServerSettings:
         return self.certificate is not None
 
     def url(self, port: int) -> str:
-        """Return the URL with a port, for people."""
+        """Return the server's URL with a port, for people."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.has_tls else 'http'}://{host}:{port}"
 
@@ -117,11 +117,11 @@ class ServerSettings:
         """
         if not self.is_loopback and not self.names:
             return None
-        given = {name.lower() for name in (self.host, *self.names)}
-        return frozenset(given | ({"localhost", "127.0.0.1", "::1"} if self.is_loopback else set()))
+        names = {name.lower() for name in (self.host, *self.names)}
+        return frozenset(names | ({"localhost", "127.0.0.1", "::1"} if self.is_loopback else set()))
 
     def check(self) -> None:
-        """Raise UsageError if everybody would be let in, and for invalid ports, limits or certificates."""
+        """Raise UsageError if other machines could connect without tokens or TLS, and for invalid values of settings."""
         for option, port in (("--port", self.port), ("--postgres", self.postgres)):
             if port is not None and not 0 <= port <= _LAST_PORT:
                 raise UsageError(
@@ -154,7 +154,7 @@ class ServerSettings:
 
 
 def check_certificate(certificate: str, key: str) -> None:
-    """Raise UsageError unless two files have a certificate and its key, in PEM."""
+    """Raise UsageError unless the file `certificate` has a certificate, and the file `key` its key, both in PEM."""
     for option, path in (("--tls-cert", certificate), ("--tls-key", key)):
         try:
             with open(path, "rb"):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def serving_sql_clients(
     settings: ServerSettings, processes: QueryProcesses, notice: Callable[[str], None]
 ) -> Iterator[None]:
-    """Serve the SQL clients for which the settings have a port, inside of the context. Raises UsageError."""
+    """Serve PostgreSQL's and Flight SQL's clients in the context, if the settings have ports for them. Raises UsageError."""
     with contextlib.ExitStack() as servers:
         if settings.postgres is not None:
             port = servers.enter_context(_running(postgres_server(settings, processes)))

@@ -48,5 +48,5 @@ def sqlstate(error: SqlStreamError) -> str:
     word = re.match(r"(?:([A-Z]+) is not a query|a query cannot contain ([A-Z]+))", error.message)
     if word and (word[1] or word[2]) in _WRITES:
         return READ_ONLY
-    found = (state for pattern, state in _STATES if re.search(pattern, error.message, re.IGNORECASE))
-    return next(found, "42000")
+    states = (state for pattern, state in _STATES if re.search(pattern, error.message, re.IGNORECASE))
+    return next(states, "42000")

@@ -1,4 +1,4 @@
-"""Queries of a server's clients, each in its own process, which any thread can stop."""
+"""Queries of a server's clients: each runs in its own process, and any thread can stop it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RunningQuery:
 
 
 class RunningAnswer:
-    """The answer to a request, in parts. Closing it before its end ends its process."""
+    """The answer to a request, in parts. To close it before its last part ends its process."""
 
     def __init__(self, processes: QueryProcesses, running: RunningQuery, request: ProcessRequest):
         self._processes, self._running = processes, running
@@ -77,7 +77,7 @@ class RunningAnswer:
         running.check()
         try:
             self._process = processes.lend(running.begin)
-            self.head = self._asked(request)
+            self.head = self._ask(request)
         except BaseException:
             self.close()
             # The error follows from the kill of its process, so it is not the reason.
@@ -93,13 +93,13 @@ class RunningAnswer:
         """Return the next part. Raises SqlStreamError, and QueryStopped."""
         self._running.check()
         try:
-            return self._asked(NextPart(arguments))
+            return self._ask(NextPart(arguments))
         except BaseException:
             self.close()
             self._running.check()
             raise
 
-    def _asked(self, request: ProcessRequest | NextPart) -> Any:
+    def _ask(self, request: ProcessRequest | NextPart) -> Any:
         assert self._process is not None
         try:
             reply = self._process.ask(request)
@@ -127,7 +127,7 @@ class RunningAnswer:
             self._processes.give_back(process, Condition.SPENT if self._running.is_stopped else condition)
 
     def close(self) -> None:
-        """Close the answer, without waiting for a computation that has not ended."""
+        """Close the answer. A computation that has not ended is killed with its process."""
         self._give_back(Condition.SPENT)
 
     def __del__(self) -> None:
@@ -144,7 +144,7 @@ class _ListTables:
 
 
 class StateReader:
-    """Opens the requests of clients, for several threads."""
+    """Runs the requests of clients in query processes. Several threads may use it."""
 
     def __init__(self, processes: QueryProcesses):
         self._processes = processes

@@ -18,7 +18,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 
 def states_of(record: JobRecord) -> Iterator[StateSummary]:
-    """Yield the views of the operators' states of a job; of each operator its result comes first."""
+    """Yield the views of a job's state, operator by operator; the view of an operator's result comes first."""
     for operator in record.operators:
         window = window_of(operator)
         for name in operator.views:
@@ -34,7 +34,7 @@ def states_of(record: JobRecord) -> Iterator[StateSummary]:
 
 
 def window_of(operator: OperatorRecord) -> StateWindow | None:
-    """Return the columns of an operator's result with the bounds of windows; None without windows."""
+    """Return the columns that hold the bounds of windows in an operator's result; None without windows."""
     window = operator.window
     if window is None or window.end is None:
         return None
@@ -42,7 +42,7 @@ def window_of(operator: OperatorRecord) -> StateWindow | None:
 
 
 def versions_of(warehouse: Warehouse, job: str, state: str | None, first: int) -> VersionList:
-    """Return the readable versions of a job from `first` on; with the name of a state, those in which that can be read.
+    """Return the versions of a job, from `first` on, that can be queried; with `state`, the versions in which it can be read.
 
     Raises UsageError for a job that does not exist, and QueryError for a state that does not exist.
     """
@@ -56,8 +56,8 @@ def versions_of(warehouse: Warehouse, job: str, state: str | None, first: int) -
             first = max(first, oldest_readable(warehouse, history.name, operator, history.newest))
     elif history.newest is not None:
         first = max(first, oldest_queryable(warehouse, history))
-    asked = operator.name if operator is not None else None
-    return VersionList(name, [_summary(entry, asked) for entry in history.entries_since(first)])
+    operator_name = operator.name if operator is not None else None
+    return VersionList(name, [_summary(entry, operator_name) for entry in history.entries_since(first)])
 
 
 def _summary(entry: LogEntry, operator: str | None) -> VersionSummary:

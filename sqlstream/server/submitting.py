@@ -60,19 +60,19 @@ class CheckedScript:
 
 
 def keep(warehouse: Warehouse, script: CheckedScript) -> Submitted:
-    """Store a script whose jobs are to run; return its answer. Raises UsageError if one of them is being run."""
+    """Store a script's submission, if it has jobs, and return its answer. Raises UsageError if one of the jobs is being run."""
     if script.submission is not None:
         # Earlier statuses of its jobs are not about it.
-        made = replace(script.submission, submitted_at=now())
+        submission = replace(script.submission, submitted_at=now())
         # Of two concurrent submissions with the same job, the second one is refused.
         with _KEEPING:
-            _forget_earlier(warehouse, made)
-            write_submission(warehouse, made)
+            _forget_earlier(warehouse, submission)
+            write_submission(warehouse, submission)
     return script.answer
 
 
 def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> CheckedScript:
-    """Compile and check a script, and answer its questions. Raises errors that point into the script."""
+    """Compile and check a script, and answer its SHOW, DESCRIBE and EXPLAIN. Raises SqlStreamError, with places in the script."""
     source = SourceText("request", request.sql)
     notices: list[str] = []
     with _session(settings, role, request, source, notices) as session:
@@ -80,8 +80,8 @@ def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> Che
         compiled, restored = plan_restore(
             compiled, session.warehouse, request.savepoint, request.as_job, session.compiler.table_options.starting
         )
-        wanted = only_jobs(compiled, request.only) if request.only else compiled
-        jobs = [one for one in wanted if isinstance(one, PlannedJob)]
+        statements = only_jobs(compiled, request.only) if request.only else compiled
+        jobs = [one for one in statements if isinstance(one, PlannedJob)]
         for job in jobs:
             if job.is_query:
                 hint = "Write INSERT INTO a table, or ask POST /v1/query for what is in state and tables."
@@ -90,7 +90,7 @@ def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> Che
             # It is stored in the warehouse.
             _check_secrets(source)
             _check_options(request)
-        anew = fresh_jobs(wanted, request.fresh)
+        anew = fresh_jobs(statements, request.fresh)
         check_fresh(anew, savepoint=request.savepoint, upgrades=_upgrades(request))
         for job in [job for job in jobs if not job.appends and job.name not in restored]:
             _check_startable(session.warehouse, job, is_anew=job.name in anew, upgrades=_upgrades(request))
@@ -99,12 +99,13 @@ def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> Che
                 notices.append(skipped)
         if _upgrades(request):
             _texts_of_upgrade(session, jobs, restored, request)
-        answers = [_answered(session, one) for one in wanted if not isinstance(one, PlannedJob)]
+        answers = [_answered(session, one) for one in statements if not isinstance(one, PlannedJob)]
         warnings = [*notices, *(f"{job.name}: {one.render()}" for job in jobs for one in job.warnings)]
         if not jobs:
             return CheckedScript(Submitted(None, [], warnings, answers))
-        made = _submission(request, jobs, tuple(anew), session.compiler.table_options.within)
-        return CheckedScript(Submitted(made.id, [*made.starts, *made.jobs], warnings, answers), made)
+        submission = _submission(request, jobs, tuple(anew), session.compiler.table_options.within)
+        answer = Submitted(submission.id, [*submission.starts, *submission.jobs], warnings, answers)
+        return CheckedScript(answer, submission)
 
 
 def _skipped(warehouse: Warehouse, job: PlannedJob) -> str | None:
@@ -133,14 +134,14 @@ def _texts_of_upgrade(
 
 
 def upgrade_plans(settings: ServerSettings, role: Role, request: SubmitRequest) -> list[str]:
-    """Return the upgrade plans of the jobs of a script whose queries have changed, as texts. Raises errors that point into it."""
+    """Return the upgrade plans of the jobs of a script whose queries have changed, as texts. Raises SqlStreamError."""
     source = SourceText("request", request.sql)
     with _session(settings, role, request, source, []) as session:
         compiled = session.compile(source)
         starting = session.compiler.table_options.starting
         compiled, restored = plan_restore(compiled, session.warehouse, request.savepoint, request.as_job, starting)
-        wanted = only_jobs(compiled, request.only) if request.only else compiled
-        jobs = [one for one in wanted if isinstance(one, PlannedJob)]
+        statements = only_jobs(compiled, request.only) if request.only else compiled
+        jobs = [one for one in statements if isinstance(one, PlannedJob)]
         return _texts_of_upgrade(session, jobs, restored, request)
 
 
@@ -149,11 +150,11 @@ def verified(settings: ServerSettings, role: Role, request: VerifyRequest, job: 
     source = SourceText("request", request.sql or "")
     with _session(settings, role, _without_jobs(request), source, []) as session:
         try:
-            found = session.verify(job, at=request.version, compiled=session.compile(source))
+            verification = session.verify(job, at=request.version, compiled=session.compile(source))
         except NotDeclared as error:
             error.hint = "Name the script that declares them behind the job, or send it as sql."
             raise
-        return Verified(str(found), bool(found))
+        return Verified(str(verification), bool(verification))
 
 
 def _without_jobs(request: PlanRequest | VerifyRequest) -> SubmitRequest:
@@ -163,13 +164,16 @@ def _without_jobs(request: PlanRequest | VerifyRequest) -> SubmitRequest:
 
 
 def planned(settings: ServerSettings, role: Role, request: PlanRequest, job: str | None, of_job: bool = False) -> str:
-    """Return the plans of a script; with `job` the upgrade plan of the job with it, or `of_job` the job's batch query."""
+    """Return the plans of a script as text; with `job` the plan to upgrade that job to the script's query.
+
+    With `of_job` it is the query of the job as one batch. Raises SqlStreamError.
+    """
     source = SourceText("request", request.sql)
     with _session(settings, role, _without_jobs(request), source, []) as session:
         compiled = session.compile(source)
         if job is not None and of_job:
-            known = planned_job(session.compiler, existing_record(session.warehouse, job), compiled)
-            return explained(known, "batch")
+            job_plan = planned_job(session.compiler, existing_record(session.warehouse, job), compiled)
+            return explained(job_plan, "batch")
         if job is not None:
             migrations = None if request.migrate is None else SourceText("migrate", request.migrate)
             return compared_with(session, compiled, job, migrations)
@@ -263,12 +267,12 @@ def _submission(
     )
 
 
-def _forget_earlier(warehouse: Warehouse, made: Submission) -> None:
+def _forget_earlier(warehouse: Warehouse, submission: Submission) -> None:
     """Delete earlier submissions of the same jobs that have ended. Raises UsageError for one that has not."""
-    for job in made.jobs:
+    for job in submission.jobs:
         if is_going_on(warehouse, job):
             raise UsageError(f'job "{job}" is being run by a server: it was submitted before', hint="Stop it first.")
-    names = {name.lower() for name in (*made.jobs, *made.starts)}
+    names = {name.lower() for name in (*submission.jobs, *submission.starts)}
     for earlier in submissions(warehouse):
         common = names & {name.lower() for name in (*earlier.jobs, *earlier.starts)}
         if common and read_state(warehouse, earlier.id).outcome is not None:

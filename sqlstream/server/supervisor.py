@@ -79,7 +79,7 @@ class Supervised:
 
     @property
     def text(self) -> str:
-        """What the server does about it, for people."""
+        """How the server supervises the submission at the moment, for people."""
         # The supervising thread may change them in the meantime.
         process, next_start = self.process, self.next_start
         if process is not None:
@@ -90,13 +90,13 @@ class Supervised:
 
 
 class Supervisor:
-    """The thread that supervises, or waits for its turn; `notice` receives messages for the operator of the server."""
+    """The thread that supervises jobs, or waits for the lock as a standby. `notice` gets messages for the server's operator."""
 
     def __init__(self, warehouse: Warehouse, folder: str, command: Command, notice: Callable[[str], None]):
         self._warehouse, self._folder, self._command, self._notice = warehouse, folder, command, notice
         self._session: SessionLock | None = None
         self._lock: JobLock | None = None
-        self._found: dict[str, Supervised] = {}
+        self._supervised: dict[str, Supervised] = {}
         self._ended: set[str] = set()
         self._kept_house = float("-inf")
         self._changing = threading.Lock()
@@ -119,10 +119,10 @@ class Supervisor:
         self._wake.set()
 
     def about(self, job: str) -> str | None:
-        """Return what the server does about a job, as text; None for a job that it does not supervise."""
+        """Return how the server supervises a job, as text; None for a job that it does not supervise."""
         with self._changing:
-            found = [s for s in self._found.values() if job.lower() in map(str.lower, s.jobs)]
-            return found[-1].text if found else None
+            matching = [s for s in self._supervised.values() if job.lower() in map(str.lower, s.jobs)]
+            return matching[-1].text if matching else None
 
     def output_of(self, id: str) -> str:
         """Return the file with the output of a submission's process."""
@@ -162,7 +162,7 @@ class Supervisor:
 
     def _forget(self) -> None:
         with self._changing:
-            self._found.clear()
+            self._supervised.clear()
 
     def _supervise(self) -> None:
         if isinstance(self._lock, Lease) and self._lock.is_lost:
@@ -173,27 +173,27 @@ class Supervisor:
             self._forget()
             return
         # Known submissions do not change, and many may have ended.
-        for submission in submissions(self._warehouse, but=self._found.keys() | self._ended):
+        for submission in submissions(self._warehouse, but=self._supervised.keys() | self._ended):
             self._add(submission)
-        for one in list(self._found.values()):
+        for one in list(self._supervised.values()):
             with _reported(self._notice):
                 self._look_at(one)
         if time.monotonic() - self._kept_house >= _HOUSE_SECONDS:
             self._kept_house = time.monotonic()
             self._keep_house(submission_ids(self._warehouse))
 
-    def _keep_house(self, kept: set[str]) -> None:
+    def _keep_house(self, stored_ids: set[str]) -> None:
         """Truncate outputs that are too large, and delete those of deleted submissions."""
-        for id in self._found:
+        for id in self._supervised:
             rotate(self.output_of(id))
-        forgotten = self._ended - kept
+        forgotten = self._ended - stored_ids
         if self._warehouse.fs.local:
             # An earlier server may have left them.
             written = self._warehouse.fs.list(os.path.dirname(self.output_of("")))
-            forgotten |= {name.partition(".")[0] for name in written} - kept
+            forgotten |= {name.partition(".")[0] for name in written} - stored_ids
         for id in forgotten:
             delete_log(self.output_of(id))
-        self._ended &= kept
+        self._ended &= stored_ids
 
     def _add(self, submission: Submission) -> None:
         state = read_state(self._warehouse, submission.id)
@@ -201,9 +201,9 @@ class Supervisor:
             self._ended.add(submission.id)
             return
         strategy = strategy_of(Options(submission.restart), bounded=submission.bounded)
-        found = Supervised(submission, state, strategy, JobProcess.left(state), submission.submitted_at)
+        supervised = Supervised(submission, state, strategy, JobProcess.of_state(state), submission.submitted_at)
         with self._changing:
-            self._found[submission.id] = found
+            self._supervised[submission.id] = supervised
 
     def _look_at(self, one: Supervised) -> None:
         """Do what is due: start a process, notice its end, or start it again."""
@@ -260,9 +260,9 @@ class Supervisor:
 
     def _statuses(self, one: Supervised) -> list[Status | None]:
         """Return the status of each job since it was submitted; None for a job without one."""
-        found = [effective_status(self._warehouse.fs, self._warehouse.job(job)) for job in one.jobs]
+        statuses = [effective_status(self._warehouse.fs, self._warehouse.job(job)) for job in one.jobs]
         since = one.submission.submitted_at
-        return [s if s is not None and max(s.started_at, s.updated_at) >= since else None for s in found]
+        return [s if s is not None and max(s.started_at, s.updated_at) >= since else None for s in statuses]
 
     def _due(self, one: Supervised) -> tuple[str, ...]:
         """Return the jobs of INSERT .. VALUES that have not committed since they were submitted: each runs once."""
@@ -299,8 +299,8 @@ class Supervisor:
         pause = one.strategy.delay(one.attempts)
         message = "the process of the job ended, and did not say why"
         if pause is None:
-            said = f"it is not started again, by its restart strategy ({one.strategy.limits})"
-            self._end(one, SUBMISSION_FAILED, f"{message}; {said}")
+            reason = f"it is not started again, by its restart strategy ({one.strategy.limits})"
+            self._end(one, SUBMISSION_FAILED, f"{message}; {reason}")
             return
         one.next_start = time.monotonic() + seconds(pause)
         for job in one.jobs:
@@ -318,10 +318,10 @@ class Supervisor:
     def _asked_to_end(self, one: Supervised) -> list[str]:
         """Return the jobs that were asked to end while they wait for a restart."""
         fs = self._warehouse.fs
-        asked = [job for job in one.jobs if requested_stop(fs, self._warehouse.job(job)) is not None]
-        for job in asked:
+        jobs = [job for job in one.jobs if requested_stop(fs, self._warehouse.job(job)) is not None]
+        for job in jobs:
             fs.delete(self._warehouse.job(job).stop)
-        return asked
+        return jobs
 
     def _note_stops(self, one: Supervised, stopped: list[str]) -> None:
         """Record the jobs that do not continue."""
@@ -333,7 +333,7 @@ class Supervisor:
         one.state = replace(one.state, outcome=outcome, error=error, pid=0)
         write_state(self._warehouse, one.submission.id, one.state)
         with self._changing:
-            self._found.pop(one.submission.id, None)
+            self._supervised.pop(one.submission.id, None)
         self._ended.add(one.submission.id)
         if error:
             self._notice(f"{', '.join(one.submission.jobs)}: {error}")
@@ -341,7 +341,7 @@ class Supervisor:
     def _stop(self) -> None:
         """Stop all processes after their batches, and record that the next server must continue them."""
         supervised = (
-            [(one, one.process) for one in self._found.values() if one.process is not None] if self._lock else []
+            [(one, one.process) for one in self._supervised.values() if one.process is not None] if self._lock else []
         )
         # What has ended by itself since the last look is for the next server to judge.
         running = [(one, process) for one, process in supervised if process.is_alive]

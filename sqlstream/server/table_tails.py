@@ -41,7 +41,7 @@ _KIND, _COUNT, _PLACE = internal("kind"), internal("count"), internal("place")
 
 @dataclass
 class TableWatcher:
-    """Reads a table, and returns its changes since the last look; the first time, the last changes."""
+    """Reads a table, and returns its changes since the last look; at the first look, the changes of the last versions."""
 
     warehouse: Warehouse
     table: str
@@ -52,21 +52,21 @@ class TableWatcher:
     _writers: list[tuple[JobRecord, SinkRecord]] = field(default_factory=list)
 
     def writers(self) -> list[tuple[JobRecord, SinkRecord]]:
-        """Return the jobs that write the table, also those that have not written yet. Raises HttpError if there is none."""
+        """Return the jobs that write the table, even if they have not written yet. Raises HttpError if there is none."""
         names = self.warehouse.writers(self.table) or self.warehouse.jobs()
-        found, tables = [], set[str]()
+        writers, tables = [], set[str]()
         for name in names:
             record = readable_record(self.warehouse.fs, self.warehouse.job(name))
             if record is None:
                 continue
             tables |= {sink.table for sink in record.sinks if record.sink(sink.table) is not None}
             if (sink := record.sink(self.table)) is not None:
-                found.append((record, sink))
-        if not found:
+                writers.append((record, sink))
+        if not writers:
             hint = missing("table", self.table, sorted(tables))
             raise HttpError(404, f'no job writes a table "{self.table}" of the warehouse', hint=hint)
-        self._writers = found
-        return found
+        self._writers = writers
+        return writers
 
     def described(self) -> Event:
         """Return an event with the table's columns at the last look, its key, and the jobs that write it. Raises HttpError."""
@@ -96,8 +96,8 @@ class TableWatcher:
         count = self._failed[record.job] = self._failed.get(record.job, 0) + 1
         if count != _LOOKS_THAT_FAIL:
             return []
-        said = error.message if isinstance(error, SqlStreamError) else masked(str(error)).partition("\n")[0]
-        return [Event("unreadable", record.job, {"table": sink.table, "error": said or type(error).__name__})]
+        message = error.message if isinstance(error, SqlStreamError) else masked(str(error)).partition("\n")[0]
+        return [Event("unreadable", record.job, {"table": sink.table, "error": message or type(error).__name__})]
 
     def _changes(self, record: JobRecord, sink: SinkRecord) -> list[Event]:
         job = record.job.lower()
@@ -150,7 +150,7 @@ def _changelog(sink: SinkRecord, changes: str) -> str:
 
 
 class TableTails:
-    """Lets clients listen to tables. Each has its own looks, the next one after it has read the events of the last."""
+    """Lets clients listen to tables. Each client has its own watcher, which looks again after the client has read all events."""
 
     def __init__(self, warehouse: Warehouse, places: Places):
         self._warehouse, self._places = warehouse, places
@@ -163,9 +163,9 @@ class TableTails:
         self._places.take()
         loop = asyncio.get_running_loop()
         try:
-            watcher, told = TableWatcher(self._warehouse, table), time.monotonic()
-            known = await loop.run_in_executor(self._threads, watcher.described)
-            yield RETRY + known.text()
+            watcher, last_sent = TableWatcher(self._warehouse, table), time.monotonic()
+            description = await loop.run_in_executor(self._threads, watcher.described)
+            yield RETRY + description.text()
             while True:
                 looking = loop.run_in_executor(self._threads, watcher.look)
                 try:
@@ -174,15 +174,15 @@ class TableTails:
                 finally:
                     looking.cancel()
                 events = looking.result()
-                if (described := watcher.described()) != known:
+                if (described := watcher.described()) != description:
                     # A job that continues with another query may change the table's columns.
-                    known = described
+                    description = described
                     events.insert(0, described)
                 for event in events:
-                    told = time.monotonic()
+                    last_sent = time.monotonic()
                     yield event.text()
-                if time.monotonic() - told >= COMMENT_SECONDS:
-                    told = time.monotonic()
+                if time.monotonic() - last_sent >= COMMENT_SECONDS:
+                    last_sent = time.monotonic()
                     yield COMMENT
                 await asyncio.sleep(self._seconds)
         finally:

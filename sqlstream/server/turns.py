@@ -19,7 +19,7 @@ from sqlstream.server.state_reader import QueryStopped, RunningAnswer, RunningQu
 class TurnLimits:
     """How many requests run at a time, how many seconds each may take, and how many seconds (`patience`) it waits for its turn.
 
-    Errors call a request by its `noun`, and say of several that they are `running`.
+    In errors, `noun` names a request, such as "query", and `running` says of many that they run: "queries are running".
     """
 
     most: int
@@ -30,7 +30,7 @@ class TurnLimits:
 
 
 class RequestTurns:
-    """Runs requests of one kind in processes. All but its threads must be used in the server's event loop only."""
+    """Runs requests of one kind in processes, for the clients of one event loop."""
 
     def __init__(self, reader: StateReader, limits: TurnLimits):
         self._reader, self._limits = reader, limits
@@ -56,7 +56,7 @@ class RequestTurns:
             self._places.release()
 
     async def parts(self, request: ProcessRequest) -> AsyncGenerator[Any, None]:
-        """Yield the parts of an answer. Errors before the first part can still be sent; later ones cut off the answer."""
+        """Yield the parts of an answer. Raises HttpError if its turn does not come or its time is over, and SqlStreamError."""
         async with self._turn():
             parts = _AnswerParts(self._reader, request)
             loop = asyncio.get_running_loop()

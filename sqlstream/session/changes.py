@@ -144,10 +144,10 @@ class Held:
     def take_more(self) -> list[Change]:
         """Remove and return all changes that are there now."""
         with self._moved:
-            taken = list(self._changes)
+            changes = list(self._changes)
             self._changes.clear()
             self._moved.notify_all()
-            return taken
+            return changes
 
     def close(self) -> None:
         """Drop all changes, now and later."""
@@ -158,7 +158,7 @@ class Held:
 
 
 class ChangeReceiver:
-    """Passes the rows of a job on as changes; with `as_text` values are texts as DuckDB casts them, None for NULL."""
+    """Buffers the rows that a job emits, as changes. With `as_text` values are texts as DuckDB casts them, None for NULL."""
 
     is_gone = False
 
@@ -173,7 +173,7 @@ class ChangeReceiver:
         return self.limit is not None and self._count >= self.limit
 
     def receive(self, files: Sequence[str]) -> None:
-        """Add the rows of a batch's Parquet files to the changes, once there is room for them."""
+        """Add the rows of a batch's Parquet files to the buffer; wait while it is full."""
         names = list(map(quote_name, (OPERATION, *self.columns)))
         columns = ", ".join(f"CAST({name} AS VARCHAR)" for name in names) if self._as_text else ", ".join(names)
         with duckdb.connect() as con:

@@ -17,16 +17,19 @@ _COLUMNS = ("operator", "table", "column", "type", "holds", "in a migration")
 
 
 def described_state(statement: DescribeState, warehouse: Warehouse) -> Answer:
-    """Return a row for each state column of an operator, or of all operators of a job. Raises BindError when there is none."""
-    job, wanted = statement.job, statement.operator
+    """Return a row for each state column of an operator, or of all operators of a job.
+
+    Raises BindError for a job or an operator that does not exist.
+    """
+    job, operator = statement.job, statement.operator
     record = read_record(warehouse.fs, warehouse.job(job.text))
     if record is None:
         hint = missing("job", job.text, warehouse.jobs())
         raise BindError(f'job "{job.text}" does not exist', job.span, hint=hint)
-    operators = [o for o in record.operators if wanted is None or o.name.lower() == wanted.text.lower()]
-    if not operators and wanted is not None:
-        hint = missing("operator", wanted.text, [o.name for o in record.operators])
-        raise BindError(f'job "{record.job}" has no operator "{wanted.text}"', wanted.span, hint=hint)
+    operators = [o for o in record.operators if operator is None or o.name.lower() == operator.text.lower()]
+    if not operators and operator is not None:
+        hint = missing("operator", operator.text, [o.name for o in record.operators])
+        raise BindError(f'job "{record.job}" has no operator "{operator.text}"', operator.span, hint=hint)
     return Answer(_COLUMNS, tuple(_rows(operators)))
 
 
@@ -34,15 +37,15 @@ def _rows(operators: Iterable[OperatorRecord]) -> Iterator[tuple[str, ...]]:
     for operator in operators:
         for table in state_tables(operator):
             for c in table.shown:
-                yield operator.name, table.name, c.name, c.type, c.holds, _given(table, c)
+                yield operator.name, table.name, c.name, c.type, c.holds, _in_migration(table, c)
 
 
-def _given(table: ShownTable, column: ShownColumn) -> str:
+def _in_migration(table: ShownTable, column: ShownColumn) -> str:
     return "may be left out" if table.follows or column.filled is not None else "needed"
 
 
 def state_text(planned: PlannedJob) -> str:
-    """Return the state tables of a query's operators as text, with their columns and which of these a migration needs."""
+    """Return the state tables of a query's operators as text, with their columns, and whether a migration may leave these out."""
     record = job_record(planned, job_spec(planned, "", (0,)), 1)
     lines = []
     for operator in record.operators:

@@ -56,7 +56,7 @@ def explained(job: PlannedJob, stage: str) -> str:
 
 
 def plan_text(job: PlannedJob) -> str:
-    """Return the steps of a job, from sources to sinks, as text: keys, time, state and its bound, and what each emits."""
+    """Return the steps of a job, from sources to sinks, as text, each with its keys, time, state, bound and emitted rows."""
     plan = job.physical
     leaves = _leaves(job)
     lines: list[str] = []
@@ -77,7 +77,7 @@ def plan_text(job: PlannedJob) -> str:
 def _leaves(job: PlannedJob) -> Leaves:
     """Return the scans and stateful nodes, from which other steps read, with the numbers of their steps."""
     plan = job.physical
-    found: list[tuple[Node, int]] = [
+    scans: list[tuple[Node, int]] = [
         (scan, number)
         for sink in job.optimized
         for scan in walk(sink)
@@ -85,7 +85,7 @@ def _leaves(job: PlannedJob) -> Leaves:
         for number, planned in enumerate(plan.scans, 1)
         if (scan.table.name, scan.by_clock) == (planned.table.name, planned.by_clock)
     ]
-    return found + [(s.node, n) for n, s in enumerate(plan.stages, len(plan.scans) + 1) if s.node is not None]
+    return scans + [(s.node, n) for n, s in enumerate(plan.stages, len(plan.scans) + 1) if s.node is not None]
 
 
 def _step(number: int, parts: tuple[str, list[tuple[str, str]]]) -> list[str]:
@@ -112,8 +112,8 @@ def _operator_step(
     changing = WEIGHT_COLUMN in stage.operator.outputs
     key = f", key {', '.join(stage.unique)}" if stage.unique else ""
     bound = stage.bound
-    for known in ("watermark: ", "time to live: "):
-        bound = bound.removeprefix(known)
+    for prefix in ("watermark: ", "time to live: "):
+        bound = bound.removeprefix(prefix)
     reads = [part for below in node.children for part in _reads(below, leaves)]
     views = ", ".join(f"state.{job.name}.{name}" for name in (stage.name, *(v.name for v in stage.more_views)))
     facts = [
@@ -152,10 +152,10 @@ def _sink_step(plan: PhysicalPlan, sink: SinkPlan, read: Iterable[str]) -> tuple
 
 
 def physical_text(plan: PhysicalPlan, parallelism: int, *, spark: bool = True) -> str:
-    """Return the physical plan as text, by Spark stages: what is between two exchanges runs in the same tasks.
+    """Return the physical plan as text, by Spark stages: nodes between two exchanges run in the same tasks.
 
-    For each scan and operator it has the emitted rows, their time attribute, the state with its bound, and the SQL. Without
-    `spark` the plan runs in this process.
+    Each scan and operator has lines about its emitted rows, their time attribute, its state and the state's bound, and its SQL.
+    Without `spark` the text says that the plan runs in this process.
     """
     lines = []
     targets = [*plan.levels, None]

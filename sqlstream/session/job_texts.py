@@ -8,7 +8,7 @@ from sqlstream.storage.facts import FACTS
 
 
 def ended_text(job: Job) -> str:
-    """Return a line about what a job did from its first start to its end, "" if it had no batch."""
+    """Return a line with a job's status, last batch, and numbers of rows since its first start; "" if it had no batch."""
     progress = job.progress
     if progress.batch is None:
         return ""
@@ -17,7 +17,7 @@ def ended_text(job: Job) -> str:
 
 
 def progress_text(job: Job) -> str:
-    """Return a line about how far a job has come."""
+    """Return a line with a job's last batch, the number of rows that it has read, and its watermark."""
     progress = job.progress
     if progress.batch is None:
         return f"{job.name}: no batch yet"

@@ -39,7 +39,7 @@ def upgrade_with(
 
 
 def _migrations(project: Project, compiler: Compiler, source: SourceText) -> Migrations:
-    def read(sql: str, given: Given, state: Warehouse) -> duckdb.DuckDBPyRelation:
-        return query(project, compiler, sql, {"": state}, given)
+    def read(sql: str, relations: Given, state: Warehouse) -> duckdb.DuckDBPyRelation:
+        return query(project, compiler, sql, {"": state}, relations)
 
     return Migrations(only_migrations(source, parse_script(source)), read)

@@ -59,7 +59,7 @@ class RowPrinter:
                     self.write(rows)
 
     def write(self, rows: Iterable[Sequence[str | None]]) -> None:
-        """Print changes, as rows of the kind of change and the values, all as texts; None is printed as NULL."""
+        """Print changes: each row has the kind of change, then the values, all as texts. None is printed as NULL."""
         shown = [["NULL" if v is None else printable(v) for v in row] for row in rows]
         if self.limit is not None:
             shown = shown[: self.limit - self.count]

@@ -46,9 +46,9 @@ def open_project_query(
     # Wrong options are an error for every query.
     Options(project.configuration.options)
     with contextlib.suppress(SqlStreamError):
-        found = _without_catalog(project, sql, folders or {}, limits or QueryLimits(), opened)
-        if found is not None:
-            return found
+        relation = _without_catalog(project, sql, folders or {}, limits or QueryLimits(), opened)
+        if relation is not None:
+            return relation
 
     from sqlstream.session.state_queries import ProjectQueries
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A relation: its full name, what it is, and its columns, as (name, type); no columns if they are not known."""
+    """A relation: its full name, its kind such as "warehouse table", and its columns as (name, type), empty if not known."""
 
     name: str
     kind: str
@@ -67,9 +67,9 @@ def _columns_of(session: Session, view: View) -> tuple[tuple[str, str], ...]:
 
 
 def relations(session: Session) -> Answer:
-    """Return a row for each relation: its name, what it is, and its columns, cut to 80 characters."""
-    found = [(r.name, r.kind, ", ".join(name for name, _ in r.columns) or None) for r in known_relations(session)]
-    return Answer(("name", "kind", "columns"), tuple((name, kind, _short(text)) for name, kind, text in found))
+    """Return a row for each relation: its name, its kind, and the names of its columns, cut to 80 characters."""
+    rows = [(r.name, r.kind, ", ".join(name for name, _ in r.columns) or None) for r in known_relations(session)]
+    return Answer(("name", "kind", "columns"), tuple((name, kind, _short(text)) for name, kind, text in rows))
 
 
 def _short(text: str | None) -> str | None:
@@ -78,11 +78,11 @@ def _short(text: str | None) -> str | None:
 
 def described(session: Session, name: Span) -> Answer:
     """Return the columns of a relation, as rows (column, type). Raises QueryError when there is no relation of this name."""
-    found = list(known_relations(session))
-    wanted = name.text.replace('"', "").lower()
-    relation = next((r for r in found if r.name.lower() == wanted), None)
+    candidates = list(known_relations(session))
+    full_name = name.text.replace('"', "").lower()
+    relation = next((r for r in candidates if r.name.lower() == full_name), None)
     if relation is None:
-        hint = missing("relation", name.text, [r.name for r in found])
+        hint = missing("relation", name.text, [r.name for r in candidates])
         raise QueryError(f'relation "{name.text}" does not exist', name, hint=hint)
     columns = relation.columns or tuple(_queried(session, relation.name))
     return Answer(("column", "type"), columns)
@@ -90,6 +90,6 @@ def described(session: Session, name: Span) -> Answer:
 
 def _queried(session: Session, name: str) -> Iterator[tuple[str, str]]:
     """Yield the columns of a relation and their types, from a query."""
-    found = session.query(f"FROM {name}")
-    for column, type in zip(found.columns, found.types, strict=True):
+    relation = session.query(f"FROM {name}")
+    for column, type in zip(relation.columns, relation.types, strict=True):
         yield column, str(type)

@@ -26,7 +26,10 @@ PIPE_WIDTH = 10_000
 
 
 def show_relation(relation: duckdb.DuckDBPyRelation, form: str, output: str | None, sql: str = "") -> None:
-    """Write a relation's rows to the terminal or the file `output`: see `write_relation`. Raises UsageError for the file."""
+    """Write a relation's rows to the file `output`, or to the terminal if it is None: see `write_relation`.
+
+    Raises UsageError if the file cannot be written.
+    """
     with _stream(output) as stream:
         write_relation(relation, form, stream, sql)
 
@@ -103,7 +106,7 @@ def write_rows(
 
 
 def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBase, *, count: bool = True) -> None:
-    """Write a relation's rows as a table for people, in parts, so that few are in memory; with `count`, their number, too."""
+    """Write a relation's rows as a table for people, in parts, so that few are in memory; with `count`, also their number."""
     console = _terminal(stream)
     names = list(map(printable, relation.columns))
     numbers = [is_number(str(type)) for type in relation.types]

@@ -58,5 +58,5 @@ def json_row(row: Sequence[Any]) -> list[Any]:
     >>> json_row([1, Decimal("1.5"), date(2026, 3, 1), float("nan")])
     [1, 1.5, '2026-03-01', 'nan']
     """
-    found: list[Any] = json.loads(json.dumps(list(map(finite, row)), default=plain_value))
-    return found
+    values: list[Any] = json.loads(json.dumps(list(map(finite, row)), default=plain_value))
+    return values

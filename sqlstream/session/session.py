@@ -34,7 +34,7 @@ from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.migrating import upgrade_with
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
-from sqlstream.session.state_tools import Key, asked, diff_sql, folders_in, why_sql
+from sqlstream.session.state_tools import Key, diff_sql, folders_in, run_own_sql, why_sql
 from sqlstream.session.verifying import existing_record, verify, verify_planned
 from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
@@ -105,21 +105,21 @@ class Session:
         its rows, at its end; over unbounded input it returns an iterator of changes (see `Changes`). SHOW, DESCRIBE and EXPLAIN
         return relations. A bounded job ends before the next statement runs, a job of INSERT .. VALUES before `sql` returns.
 
-        With `fresh`, all jobs, or those that it names, start from scratch. `savepoint` is the name or the folder of a savepoint:
-        its job continues from there; with `as_job`, the only job of the text does, as a fork of that name beside it. With
-        `upgrade`, jobs whose queries have changed continue with the state that the new queries can use. `migrate` has MIGRATE
-        STATE statements, which make the state of operators, also for unchanged queries.
+        With `fresh`, all jobs, or the jobs that it names, start from scratch. `savepoint` is the name or the folder of a
+        savepoint: its job continues from there. With `as_job`, the only job of the text continues from there instead, as a fork
+        of that name. With `upgrade`, jobs whose queries have changed continue with the state that the new queries can use.
+        `migrate` is a text of MIGRATE STATE statements, which compute state of operators, also for unchanged queries.
         """
         with plainly():
             compiled = self.compile(SourceText("sql", text))
             compiled, restored = plan_restore(
                 compiled, self.warehouse, savepoint, as_job, self.compiler.table_options.starting
             )
-            asked = Upgrade() if upgrade else None
+            request = Upgrade() if upgrade else None
             if migrate is not None:
                 source = SourceText("migrate", migrate)
-                asked = upgrade_with(self.project, self.compiler, compiled, source, restored.values())
-            return self.run(compiled, fresh, restored, asked)
+                request = upgrade_with(self.project, self.compiler, compiled, source, restored.values())
+            return self.run(compiled, fresh, restored, request)
 
     def run(
         self,
@@ -204,7 +204,9 @@ class Session:
         """
         with plainly():
             folders = folders_in(older, newer)
-            return asked(lambda sql: query(self.project, self.compiler, sql, folders), diff_sql(state, older, newer))
+            return run_own_sql(
+                lambda sql: query(self.project, self.compiler, sql, folders), diff_sql(state, older, newer)
+            )
 
     def why(self, state: str, key: Key = (), *, at: Version | None = None) -> duckdb.DuckDBPyRelation:
         """Return what a state, `job.operator`, has for a key, and when that will change.
@@ -217,10 +219,10 @@ class Session:
         """
         with plainly():
             folders = folders_in(*(() if at is None else (at,)))
-            return asked(lambda sql: query(self.project, self.compiler, sql, folders), why_sql(state, key, at))
+            return run_own_sql(lambda sql: query(self.project, self.compiler, sql, folders), why_sql(state, key, at))
 
     def ttl(self, state: str, *ttls: str) -> duckdb.DuckDBPyRelation:
-        """Return how many keys, rows and bytes times to live, such as "1 h", would keep of the state `job` or `job.operator`."""
+        """Return how many keys, rows and bytes of the state `job` or `job.operator` would remain with TTLs such as "1 h"."""
         return self.query(f"FROM sqlstream.ttl({', '.join(map(quote_text, (state, *ttls)))})")
 
     # -- jobs
@@ -263,7 +265,7 @@ class Session:
         return verify_planned(self.project, self.compiler, planned, record, at)
 
     def verify(self, job: str, *, at: Version | None = None, compiled: Iterable[Compiled] = ()) -> Verification:
-        """Compare what a job of the warehouse wrote with a batch query over all that it read; see `Job.verify`.
+        """Compare the rows that a job of the warehouse wrote with a batch query over all rows that it read; see `Job.verify`.
 
         Its plan comes from `compiled` scripts if there are any, else from its recorded script or the project's catalog.
         """
@@ -292,7 +294,7 @@ class Session:
         return [check_job(self.warehouse, job) for job in names]
 
     def repair(self, name: str) -> list[str]:
-        """Return a job to its newest intact version; return sentences that say what was done. See `SessionJobs.repair`."""
+        """Take a job back to its newest intact version; return sentences about what was done. See `SessionJobs.repair`."""
         return self._jobs.repair(name)
 
     def drop(self, name: str) -> None:

@@ -22,7 +22,7 @@ Query = Callable[[str], duckdb.DuckDBPyRelation]
 
 
 def change_state_check(statement: CreateStateCheck | DropStateCheck, warehouse: Warehouse, query: Query) -> Answer:
-    """Create or drop a state check; a running job applies it from its next batch on. Raises errors in the statement."""
+    """Create or drop a state check; a running job applies it from its next batch on. Raises errors that point into it."""
     if isinstance(statement, DropStateCheck):
         return _drop(statement, warehouse)
     return _create(statement, warehouse, query)
@@ -33,7 +33,7 @@ def _create(statement: CreateStateCheck, warehouse: Warehouse, query: Query) -> 
     check = _check(statement)
     before = find_check(warehouse, name.text)
     if before is not None and statement.if_not_exists:
-        return _told(f'state check "{before.name}" exists')
+        return _answer(f'state check "{before.name}" exists')
     if before is not None and not statement.or_replace:
         hint = "Write CREATE OR REPLACE STATE CHECK, or DROP STATE CHECK first."
         raise BindError(f'state check "{name.text}" exists already, on job "{before.job}"', name.span, hint=hint)
@@ -43,7 +43,7 @@ def _create(statement: CreateStateCheck, warehouse: Warehouse, query: Query) -> 
         _compile(statement.query, query)
     write_check(warehouse, check)
     later = "" if record is not None else f'; job "{check.job}" is not there yet, and is checked once it starts'
-    return _told(f'state check "{check.name}" created{later}')
+    return _answer(f'state check "{check.name}" created{later}')
 
 
 def _check(statement: CreateStateCheck) -> StateCheck:
@@ -71,12 +71,12 @@ def _fitting(statement: CreateStateCheck, check: StateCheck, record: JobRecord) 
     """Return a check with the names of the job and its operator as recorded. Raises BindError if there is no such operator."""
     if statement.operator is None:
         return replace(check, job=record.job)
-    wanted = statement.operator.text
-    found = next((o.name for o in record.operators if o.name.lower() == wanted.lower()), None)
-    if found is None:
-        hint = missing("operator", wanted, [o.name for o in record.operators])
-        raise BindError(f'job "{record.job}" has no operator "{wanted}"', statement.operator.span, hint=hint)
-    return replace(check, job=record.job, operator=found)
+    name = statement.operator.text
+    operator = next((o.name for o in record.operators if o.name.lower() == name.lower()), None)
+    if operator is None:
+        hint = missing("operator", name, [o.name for o in record.operators])
+        raise BindError(f'job "{record.job}" has no operator "{name}"', statement.operator.span, hint=hint)
+    return replace(check, job=record.job, operator=operator)
 
 
 def _compile(place: Span, query: Query) -> None:
@@ -93,12 +93,12 @@ def _drop(statement: DropStateCheck, warehouse: Warehouse) -> Answer:
     name = statement.name
     if find_check(warehouse, name.text) is None:
         if statement.if_exists:
-            return _told(f'state check "{name.text}" does not exist')
+            return _answer(f'state check "{name.text}" does not exist')
         hint = missing("state check", name.text, [check.name for check in checks(warehouse)])
         raise BindError(f'state check "{name.text}" does not exist', name.span, hint=hint)
     drop_check(warehouse, name.text)
-    return _told(f'state check "{name.text}" dropped')
+    return _answer(f'state check "{name.text}" dropped')
 
 
-def _told(text: str) -> Answer:
+def _answer(text: str) -> Answer:
     return Answer(("result",), ((text,),))

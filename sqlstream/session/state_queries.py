@@ -38,19 +38,19 @@ def query(
     compiler: Compiler,
     sql: str,
     folders: Mapping[str, Warehouse] | None = None,
-    given: Mapping[tuple[str, str], str] | None = None,
+    relations: Mapping[tuple[str, str], str] | None = None,
     *,
     limits: QueryLimits | None = None,
     opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query, not yet computed; it may use declared tables and the project's functions.
 
-    `folders` are savepoints outside of the warehouse that the query may read, by the texts that name them; `given` are further
-    relations, by schema and name. `opened` is called with the connection before the query runs, so that the caller can interrupt
-    it. Raises SqlStreamError.
+    `folders` are savepoints outside of the warehouse that the query may read, by the texts that name them; `relations` are
+    further relations, by schema and name. `opened` is called with the connection before the query runs, so that the caller can
+    interrupt it. Raises SqlStreamError.
     """
     try:
-        return _query(project, compiler, sql, folders or {}, given, limits, opened)
+        return _query(project, compiler, sql, folders or {}, relations, limits, opened)
     except SqlStreamError as error:
         # A broken file of the project matters only to a query that needs it.
         raise _unloaded(compiler.catalog, error) or error from None
@@ -58,13 +58,13 @@ def query(
 
 def _unloaded(catalog: Catalog, error: SqlStreamError) -> SqlStreamError | None:
     """Return the error of the file that would have declared a missing table or function, None if no such file is broken."""
-    found = _MISSING.match(error.message)
-    if found is None:
+    match = _MISSING.match(error.message)
+    if match is None:
         return None
-    if found[1] == "function":
-        about = (one for one in catalog.broken if found[2] in one.render())
+    if match[1] == "function":
+        about = (one for one in catalog.broken if match[2] in one.render())
         return next(about, next(iter(catalog.broken), None))
-    fault = catalog.fault(found[2])
+    fault = catalog.fault(match[2])
     return None if fault is None else fault.error
 
 
@@ -73,7 +73,7 @@ def _query(
     compiler: Compiler,
     sql: str,
     folders: Mapping[str, Warehouse],
-    given: Mapping[tuple[str, str], str] | None,
+    relations: Mapping[tuple[str, str], str] | None,
     limits: QueryLimits | None,
     opened: Callable[[duckdb.DuckDBPyConnection], object] | None,
 ) -> duckdb.DuckDBPyRelation:
@@ -94,8 +94,8 @@ def _query(
         snapshots = _snapshots(con, statement, readable, project)
 
     def register_streams(connection: duckdb.DuckDBPyConnection) -> None:
-        for found in snapshots.values():
-            for name, stream in found.streams.items():
+        for rows in snapshots.values():
+            for name, stream in rows.streams.items():
                 connection.register(name, stream)
 
     return open_query(
@@ -107,15 +107,15 @@ def _query(
             register_streams,
         ],
         table_functions=table_functions,
-        catalog_tables={name: found.relation for name, found in snapshots.items()},
+        catalog_tables={name: rows.relation for name, rows in snapshots.items()},
         others=_not_queried(compiler),
         calls={
             "verify": partial(_verified, project, compiler),
             "diff": partial(create_diff, folders=folders),
             "why": partial(create_why, folders=folders),
         },
-        given=given,
-        allowed_paths=[path for found in snapshots.values() for path in found.paths],
+        extra_relations=relations,
+        allowed_paths=[path for rows in snapshots.values() for path in rows.paths],
         more_warehouses=list(folders.values()),
         limits=limits or QueryLimits(),
     )
@@ -203,7 +203,7 @@ class ProjectQueries:
         limits: QueryLimits | None = None,
         opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
     ) -> duckdb.DuckDBPyRelation:
-        """Return the result of a query; the arguments are those of the function `query`."""
+        """Return the result of a query. The arguments have the same meaning as in the function `query`."""
         return query(self._project, self._compiler, sql, folders, limits=limits, opened=opened)
 
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -220,6 +220,6 @@ def snapshot(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snap
     columns = ", ".join(
         quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     )
-    found = connector_of(table).snapshot(con, table, project)
-    assert found is not None
-    return replace(found, relation=f"(SELECT {columns} FROM {found.relation})")
+    rows = connector_of(table).snapshot(con, table, project)
+    assert rows is not None
+    return replace(rows, relation=f"(SELECT {columns} FROM {rows.relation})")

@@ -19,7 +19,7 @@ Key: TypeAlias = Mapping[str, object] | Sequence[object] | str | int | float | b
 
 
 def diff_sql(state: str, older: Version, newer: Version) -> str:
-    """Return the query of the rows that differ between two versions.
+    """Return the query for the rows of a state that differ between two versions.
 
     >>> print(diff_sql("departures.by_hour", 10, "2026-03-01 10:05:00"))
     FROM sqlstream.diff('departures.by_hour', 10, '2026-03-01 10:05:00')
@@ -28,35 +28,38 @@ def diff_sql(state: str, older: Version, newer: Version) -> str:
 
 
 def folders_in(*versions: Version) -> dict[str, Warehouse]:
-    """Return the savepoints that versions name by their folders, by these texts. Raises UsageError for other folders."""
+    """Return the savepoints that are named by a folder among some versions, by these names; other versions are ignored.
+
+    Raises UsageError for a folder without a savepoint.
+    """
     named = [one for one in versions if isinstance(one, str) and ("/" in one or os.sep in one)]
-    found = {one: Warehouse(one) for one in named}
-    for name, folder in found.items():
+    folders = {one: Warehouse(one) for one in named}
+    for name, folder in folders.items():
         if not is_savepoint(folder):
             hint = "A savepoint has a file savepoint.json in its folder."
             raise UsageError(f'there is no savepoint in "{name}"', hint=hint)
-    return found
+    return folders
 
 
 def why_sql(state: str, key: Key, version: Version | None = None) -> str:
-    """Return the query of what a state has for a key: values by column, or values in the order of the columns.
+    """Return the query that explains one key of a state. `key` has values by column, or values in the order of the columns.
 
     >>> print(why_sql("departures.by_hour", {"origin": "EWR", "gate": None}))
     FROM sqlstream.why('departures.by_hour', "origin" := 'EWR', "gate" := NULL)
     """
-    given = [quote_text(state), *([] if version is None else [_version(version)])]
+    arguments = [quote_text(state), *([] if version is None else [_version(version)])]
     if not isinstance(key, Mapping):
         values = key if isinstance(key, list | tuple) else [key]
         key = {place_of_key(number): value for number, value in enumerate(values)}
-    given += [f"{quote_name(name)} := {'NULL' if v is None else quote_text(str(v))}" for name, v in key.items()]
-    return f"FROM sqlstream.why({', '.join(given)})"
+    arguments += [f"{quote_name(name)} := {'NULL' if v is None else quote_text(str(v))}" for name, v in key.items()]
+    return f"FROM sqlstream.why({', '.join(arguments)})"
 
 
 def _version(version: Version) -> str:
     return str(version) if isinstance(version, int) else quote_text(str(version))
 
 
-def asked(query: Callable[[str], T], sql: str) -> T:
+def run_own_sql(query: Callable[[str], T], sql: str) -> T:
     """Run SQL that no user wrote: errors lose their position, which would say nothing to the user."""
     try:
         return query(sql)
@@ -65,7 +68,7 @@ def asked(query: Callable[[str], T], sql: str) -> T:
 
 
 def ttl_listing(state: str, ttls: Sequence[str]) -> str:
-    """Return the query of what times to live would keep of a state, with columns for people."""
+    """Return the query that shows people how many keys, rows and bytes of a state would remain with times to live."""
     listed = ", ".join(map(quote_text, (state, *ttls)))
     columns = (
         "concat(operator, ' (' || state || ')') AS operator, ttl, concat(keys, ' of ', keys_now) AS keys, "

@@ -14,9 +14,9 @@ def printable(text: str, form: str = "\\x{:02x}") -> str:
     >>> printable("red: \x1b[31m")
     'red: \\\\x1b[31m'
     """
-    return _CONTROL.sub(lambda found: form.format(ord(found[0])), text)
+    return _CONTROL.sub(lambda match: form.format(ord(match[0])), text)
 
 
 def is_number(type: str) -> bool:
-    """Return whether a DuckDB type is one of numbers, which are right-aligned."""
+    """Return whether a DuckDB type is numeric: such columns are right-aligned."""
     return type.endswith("INT") or type in ("INTEGER", "DOUBLE", "FLOAT") or type.startswith("DECIMAL")

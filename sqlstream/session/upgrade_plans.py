@@ -28,8 +28,8 @@ def compared_with(
     """
     record = existing_record(session.warehouse, against)
     jobs = [one for one in compiled if isinstance(one, PlannedJob) and not (one.appends or one.is_query)]
-    found = [one for one in jobs if one.name.lower() == record.job.lower()] or jobs
-    if len(found) != 1:
+    matches = [one for one in jobs if one.name.lower() == record.job.lower()] or jobs
+    if len(matches) != 1:
         names = [one.name for one in jobs]
         hint = missing("job", record.job, names) if names else "Write an INSERT."
         raise UsageError(f'the SQL has no job "{record.job}"', hint=hint)
@@ -38,8 +38,8 @@ def compared_with(
         raise UsageError(f'job "{record.job}" has no version yet', hint="It has one once it has committed a batch.")
     upgrade = Upgrade()
     if migrations is not None:
-        upgrade = upgrade_with(session.project, session.compiler, found, migrations)
-    upgrader = Upgrader(session.warehouse, found[0], session.project.root, upgrade)
+        upgrade = upgrade_with(session.project, session.compiler, matches, migrations)
+    upgrader = Upgrader(session.warehouse, matches[0], session.project.root, upgrade)
     return explanation(upgrader.compared(record), record.job, entry.version)
 
 
@@ -55,8 +55,8 @@ def upgrade_texts(
     If a job cannot be upgraded, its text goes to `show`, and UsageError is raised.
     """
     jobs = [one for one in compiled if isinstance(one, PlannedJob)]
-    found = (_explained(session, one, restored.get(one.name), upgrade, show) for one in jobs)
-    return [text for text in found if text is not None]
+    texts = (_explained(session, one, restored.get(one.name), upgrade, show) for one in jobs)
+    return [text for text in texts if text is not None]
 
 
 def _explained(

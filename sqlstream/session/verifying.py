@@ -39,11 +39,11 @@ class NotDeclared(UsageError):
 
 def existing_record(warehouse: Warehouse, name: str) -> JobRecord:
     """Return the record of a job, without regard to case. Raises UsageError when there is no such job, and DamageError."""
-    known = warehouse.jobs()
-    own = next((one for one in known if one.lower() == name.lower()), None)
+    names = warehouse.jobs()
+    own = next((one for one in names if one.lower() == name.lower()), None)
     record = read_record(warehouse.fs, warehouse.job(own)) if own is not None else None
     if record is None:
-        raise UsageError(f'job "{name}" does not exist', hint=missing("job", name, known))
+        raise UsageError(f'job "{name}" does not exist', hint=missing("job", name, names))
     return record
 
 
@@ -53,9 +53,9 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
     Raises UsageError when the job has another plan; NotDeclared if its script could help.
     """
     plans = [one for one in compiled if isinstance(one, PlannedJob)]
-    found = next((one for one in plans if is_planned(record, one)), None)
-    if found is not None:
-        return found
+    plan = next((one for one in plans if is_planned(record, one)), None)
+    if plan is not None:
+        return plan
     if plans:
         raise UsageError(
             f'the SQL has no job "{record.job}", or one with another plan', hint="Is it the script that ran?"
@@ -66,8 +66,8 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
         plans = [one for one in compiler.scripts([SourceText("job", record.sql)]) if isinstance(one, PlannedJob)]
     except BindError as error:
         message = f'the tables of job "{record.job}" are not all in the catalog of the project'
-        said = f"{error.message[:1].upper()}{error.message[1:]}."
-        raise NotDeclared(message, detail=said, hint=IN_PYTHON) from error
+        detail = f"{error.message[:1].upper()}{error.message[1:]}."
+        raise NotDeclared(message, detail=detail, hint=IN_PYTHON) from error
     if len(plans) != 1 or not is_planned(record, plans[0]):
         raise NotDeclared(f'the catalog of the project gives job "{record.job}" another plan', hint=IN_PYTHON)
     return plans[0]
@@ -121,12 +121,12 @@ def _savepoint(warehouse: Warehouse, name: str, at: Version | None) -> tuple[War
     """Return the folder of a savepoint and the record of its job; None if `at` names no savepoint."""
     if not isinstance(at, str) or not ("/" in at or os.sep in at or at.lower() in warehouse.savepoints()):
         return None
-    found = find_savepoint(warehouse, at)
-    if found.record.job.lower() != name.lower():
-        raise UsageError(f'savepoint "{at}" is of job "{found.record.job}", not of job "{name}"')
-    record = read_record(found.warehouse.fs, found.warehouse.job(found.record.job))
+    savepoint = find_savepoint(warehouse, at)
+    if savepoint.record.job.lower() != name.lower():
+        raise UsageError(f'savepoint "{at}" is of job "{savepoint.record.job}", not of job "{name}"')
+    record = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job))
     assert record is not None
-    return found.warehouse, record
+    return savepoint.warehouse, record
 
 
 def verify_planned(
@@ -137,8 +137,8 @@ def verify_planned(
     if at is None:
         return verify_job(planned, job)
     with compiler.connection() as con:
-        found = find_version(con, JobHistory(Warehouse(project.warehouse), record.job.lower()), at, None)
-    return verify_job(planned, job, found.version)
+        version = find_version(con, JobHistory(Warehouse(project.warehouse), record.job.lower()), at, None)
+    return verify_job(planned, job, version.version)
 
 
 # -- sqlstream.verify('job') in state queries
@@ -157,24 +157,24 @@ class MakesDifferences:
         catalog: str,
         warehouse: Warehouse,
         jobs: Mapping[str, JobHistory],
-        given: Sequence[Given],
+        arguments: Sequence[Given],
         span: Span,
     ) -> str:
         """Create the table, and return its name as SQL. Raises QueryError, UsageError and CannotVerify."""
-        named = placed(given, ("job", "version"), USAGE, span, required=1)
+        named = placed(arguments, ("job", "version"), USAGE, span, required=1)
         name = str(named[0].value)
         history = jobs.get(name.lower())
         if history is None or history.record is None:
-            known = [h.record.job for h in jobs.values() if h.readable_record and h.record]
-            raise QueryError(f'job "{name}" does not exist', named[0].span, hint=missing("job", name, known))
+            job_names = [h.record.job for h in jobs.values() if h.readable_record and h.record]
+            raise QueryError(f'job "{name}" does not exist', named[0].span, hint=missing("job", name, job_names))
         versions = [find_version(connection, history, v.value, v.span).version for v in named[1:]]
         try:
             rows = verify(self.project, self.compiler, name, versions[0] if versions else None).rows()
         except NotDeclared as error:
             error.hint = f"Declare them in the catalog, or name their script: sqlstream verify {name} FILE.sql."
             raise
-        found = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
-        table = pa.table([pa.array(column, pa.string()) for column in found], names=list(_COLUMNS))
+        columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
+        table = pa.table([pa.array(column, pa.string()) for column in columns], names=list(_COLUMNS))
         place = f"{quote_name(catalog)}.main.differences"
         connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
         connection.register(_ROWS, table)

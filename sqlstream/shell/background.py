@@ -19,8 +19,8 @@ class BackgroundJobs:
         self._output = output
         self._lock = threading.Lock()
         self._running: list[Job] = []
-        # Jobs that were asked to stop, about which nothing is printed.
-        self._left: list[Job] = []
+        # Jobs that are to stop, about which nothing is printed.
+        self._stopping: list[Job] = []
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
 
@@ -33,7 +33,7 @@ class BackgroundJobs:
     def leave(self, job: Job) -> None:
         """Let a job that was asked to stop end in its own time; print nothing about it."""
         with self._lock:
-            self._left.append(job)
+            self._stopping.append(job)
             self._start()
 
     def _start(self) -> None:
@@ -53,9 +53,9 @@ class BackgroundJobs:
         if self._thread is not None:
             self._thread.join()
         with self._lock:
-            taken, self._running = self._running, []
+            jobs, self._running = self._running, []
         self._over, self._thread = threading.Event(), None
-        return taken
+        return jobs
 
     def _watch(self) -> None:
         over = self._over
@@ -63,7 +63,7 @@ class BackgroundJobs:
             for job in self.running:
                 self._look(job)
             with self._lock:
-                self._left = [job for job in self._left if not _has_ended(job)]
+                self._stopping = [job for job in self._stopping if not _has_ended(job)]
 
     def _look(self, job: Job) -> None:
         for warning in job.warnings():

@@ -38,16 +38,16 @@ def chart(relation: duckdb.DuckDBPyRelation, width: int) -> Iterator[str]:
     else:
         place = "0.0"
     rows = relation.project(f"CAST({x} AS VARCHAR) AS name, {place} AS x, CAST({y} AS DOUBLE) AS y")
-    found = rows.filter("name IS NOT NULL AND isfinite(x) AND isfinite(y)").limit(_MOST_POINTS).fetchall()
+    points = rows.filter("name IS NOT NULL AND isfinite(x) AND isfinite(y)").limit(_MOST_POINTS).fetchall()
     axes = printable(relation.columns[0]), printable(relation.columns[1])
-    if not found:
+    if not points:
         yield "(no rows)"
     elif place == "0.0":
-        yield from bars([(printable(name), value) for name, _, value in found], axes, width)
+        yield from bars([(printable(name), value) for name, _, value in points], axes, width)
     else:
-        found.sort(key=lambda row: row[1])
-        ends = printable(found[0][0]), printable(found[-1][0])
-        yield from line([(a, b) for _, a, b in found], ends, axes, width)
+        points.sort(key=lambda row: row[1])
+        ends = printable(points[0][0]), printable(points[-1][0])
+        yield from line([(a, b) for _, a, b in points], ends, axes, width)
 
 
 def bars(rows: Sequence[tuple[str, float]], axes: tuple[str, str], width: int) -> Iterator[str]:
@@ -121,17 +121,17 @@ def _draw(cells: list[list[int]], a: tuple[int, int], b: tuple[int, int]) -> Non
         cells[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
 
 
-def _between(left: str, middle: str, right: str, width: int) -> str:
+def _between(first: str, middle: str, last: str, width: int) -> str:
     """Return three texts on a line: at its ends and between them, or the middle one last if there is no room for it.
 
     >>> _between("1", "n", "9", 9), _between("10:00:00", "hour", "11:00:00", 18)
     ('1   n   9', '10:00:00  11:00:00 (hour)')
     """
-    room = width - len(left) - len(right)
+    room = width - len(first) - len(last)
     if room < len(middle) + 2:
-        return f"{left}{' ' * max(room, 1)}{right} ({middle})"
+        return f"{first}{' ' * max(room, 1)}{last} ({middle})"
     before = (room - len(middle)) // 2
-    return f"{left}{' ' * before}{middle}{' ' * (room - len(middle) - before)}{right}"
+    return f"{first}{' ' * before}{middle}{' ' * (room - len(middle) - before)}{last}"
 
 
 def labels(names: Sequence[str]) -> list[str]:
@@ -143,11 +143,11 @@ def labels(names: Sequence[str]) -> list[str]:
     ['the departme… of trade 1', 'the departme… of trade 2']
     """
     seen = Counter[str]()
-    found = []
+    texts = []
     for name, short in zip(names, _shortened(names), strict=True):
         seen[name] += 1
-        found.append(short if seen[name] == 1 else f"{short} ({seen[name]})")
-    return found
+        texts.append(short if seen[name] == 1 else f"{short} ({seen[name]})")
+    return texts
 
 
 def _shortened(names: Sequence[str]) -> list[str]:
@@ -156,9 +156,9 @@ def _shortened(names: Sequence[str]) -> list[str]:
         # Behind the mark is nothing, or the end of the name.
         for end in (0, (length - 1) // 2):
             head = length - 1 - end
-            found = [n if len(n) <= length else f"{n[:head]}…{n[len(n) - end :]}" for n in names]
-            if len(set(found)) == different:
-                return found
+            short_names = [n if len(n) <= length else f"{n[:head]}…{n[len(n) - end :]}" for n in names]
+            if len(set(short_names)) == different:
+                return short_names
     raise AssertionError
 
 
@@ -168,12 +168,12 @@ def numbers(values: Sequence[float]) -> list[str]:
     >>> numbers([1234567.0, 1234000.0, 5.0]), numbers([1234567.0, 2345678.0])
     (['1.235 M', '1.234 M', '5'], ['1.23 M', '2.35 M'])
     """
-    found: list[str] = []
+    texts: list[str] = []
     for digits in range(3, 18):
-        found = [_number(value, digits) for value in values]
-        if len(set(found)) == len(set(values)):
+        texts = [_number(value, digits) for value in values]
+        if len(set(texts)) == len(set(values)):
             break
-    return found
+    return texts
 
 
 def _number(value: float, digits: int = 3) -> str:

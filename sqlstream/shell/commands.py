@@ -32,7 +32,7 @@ _MOST_INCLUDED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _ShellCommand:
     """A command: its usage, its effect in words, and the function that runs it with the text behind its name."""
 
     usage: str
@@ -65,9 +65,9 @@ def run_command(shell: Shell, command: Command) -> None:
 
 
 def _help(shell: Shell, rest: Span) -> None:
-    width = max(len(known.usage) for known in COMMANDS.values())
-    for known in COMMANDS.values():
-        shell.output.stream.write(f"{known.usage:{width}}  {known.about}\n")
+    width = max(len(command.usage) for command in COMMANDS.values())
+    for command in COMMANDS.values():
+        shell.output.stream.write(f"{command.usage:{width}}  {command.about}\n")
     shell.output.stream.write("\nA semicolon ends a statement. Ctrl-C ends what is shown, Ctrl-D the shell.\n")
 
 
@@ -80,8 +80,8 @@ def _jobs(shell: Shell, rest: Span) -> None:
 
 
 def _describe(shell: Shell, rest: Span) -> None:
-    found = described(shell.session, rest) if rest.text else relations(shell.session)
-    write_rows(found.columns, found.rows, shell.output.stream)
+    listing = described(shell.session, rest) if rest.text else relations(shell.session)
+    write_rows(listing.columns, listing.rows, shell.output.stream)
 
 
 def _timing(shell: Shell, rest: Span) -> None:
@@ -150,7 +150,7 @@ def _watch(shell: Shell, rest: Span) -> None:
     seconds = float(head["seconds"] or _WATCH_SECONDS)
     shell.last_query = query = _query(shell, Span(rest.source, rest.start + head.end(), rest.end))
     # Counts down to 0; without COUNT it starts below.
-    left = int(head["count"] or -1)
+    remaining = int(head["count"] or -1)
     console, stopping = shell.output.console, threading.Event()
 
     def frame() -> RenderableType:
@@ -159,15 +159,15 @@ def _watch(shell: Shell, rest: Span) -> None:
 
     with shell.stopped_by_signals(stopping), ExitStack() as stack:
         live = None
-        while left != 0:
-            left -= 1
+        while remaining != 0:
+            remaining -= 1
             if not shell.output.can_redraw:
                 shell.execute(query, Route.QUERY)
             elif live is None:
                 live = stack.enter_context(Live(frame(), console=console, auto_refresh=False, vertical_overflow="crop"))
             else:
                 live.update(frame(), refresh=True)
-            if left == 0 or stopping.wait(seconds):
+            if remaining == 0 or stopping.wait(seconds):
                 return
 
 
@@ -181,18 +181,22 @@ def _plot(shell: Shell, rest: Span) -> None:
             shell.output.stream.write(f"{line}\n")
 
 
-COMMANDS: Mapping[str, _Known] = {
-    "d": _Known("\\d [NAME]", "list tables, views and state, or the columns of one", _describe),
-    "jobs": _Known("\\jobs", "list the jobs of the warehouse", _jobs),
-    "stop": _Known("\\stop JOB", "stop a job after its batch", _stop),
-    "drop": _Known("\\drop JOB", "delete a job, its state and its rows", _drop),
-    "watch": _Known("\\watch [SECONDS] [c=COUNT] [SELECT ..]", "run a state query again and again", _watch),
-    "plot": _Known("\\plot [SELECT ..]", "draw a result of two columns", _plot),
-    "stream": _Known("\\stream [SELECT ..]", "show the changes of a query, also of tables of the warehouse", _stream),
-    "query": _Known("\\query [SELECT ..]", "let DuckDB answer at once, also over declared files", _duckdb),
-    "timing": _Known("\\timing [on|off]", "show how long each statement takes", _timing),
-    "o": _Known("\\o [FILE]", "write results into a file (.csv, .json or text), or to the terminal again", _output),
-    "i": _Known("\\i FILE", "run the statements of a file", _include),
-    "?": _Known("\\?", "list these commands", _help),
-    "q": _Known("\\q", "stop the jobs of this shell, and leave it", _quit),
+COMMANDS: Mapping[str, _ShellCommand] = {
+    "d": _ShellCommand("\\d [NAME]", "list tables, views and state, or the columns of one", _describe),
+    "jobs": _ShellCommand("\\jobs", "list the jobs of the warehouse", _jobs),
+    "stop": _ShellCommand("\\stop JOB", "stop a job after its batch", _stop),
+    "drop": _ShellCommand("\\drop JOB", "delete a job, its state and its rows", _drop),
+    "watch": _ShellCommand("\\watch [SECONDS] [c=COUNT] [SELECT ..]", "run a state query again and again", _watch),
+    "plot": _ShellCommand("\\plot [SELECT ..]", "draw a result of two columns", _plot),
+    "stream": _ShellCommand(
+        "\\stream [SELECT ..]", "show the changes of a query, also of tables of the warehouse", _stream
+    ),
+    "query": _ShellCommand("\\query [SELECT ..]", "let DuckDB answer at once, also over declared files", _duckdb),
+    "timing": _ShellCommand("\\timing [on|off]", "show how long each statement takes", _timing),
+    "o": _ShellCommand(
+        "\\o [FILE]", "write results into a file (.csv, .json or text), or to the terminal again", _output
+    ),
+    "i": _ShellCommand("\\i FILE", "run the statements of a file", _include),
+    "?": _ShellCommand("\\?", "list these commands", _help),
+    "q": _ShellCommand("\\q", "stop the jobs of this shell, and leave it", _quit),
 }

@@ -124,12 +124,12 @@ class Suggestions:
 
 
 def _last_word(text: str) -> str:
-    found = _WORD.search(text)
-    return found[0] if found else ""
+    match = _WORD.search(text)
+    return match[0] if match else ""
 
 
-def _starting(word: str, known: Iterable[tuple[str, str]]) -> Iterator[Suggestion]:
-    for name, about in known:
+def _starting(word: str, names: Iterable[tuple[str, str]]) -> Iterator[Suggestion]:
+    for name, about in names:
         if name.lower().startswith(word.lower()) and name.lower() != word.lower():
             yield Suggestion(name, about, len(word))
 
@@ -140,7 +140,7 @@ def _names(statement: str, relation: Known) -> bool:
 
 def _aliases(statement: str, relation: Known) -> list[str]:
     pattern = _ALIAS.format(name=re.escape(relation.name))
-    return [found["alias"].lower() for found in re.finditer(pattern, statement, re.IGNORECASE)]
+    return [match["alias"].lower() for match in re.finditer(pattern, statement, re.IGNORECASE)]
 
 
 class SqlCompleter:

@@ -29,10 +29,10 @@ def read_history(file: Path) -> list[str]:
 
 def _entry(line: str) -> str | None:
     try:
-        found = json.loads(line)
+        entry = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, str) else None
+    return entry if isinstance(entry, str) else None
 
 
 def append_history(file: Path, text: str) -> None:

@@ -29,24 +29,24 @@ class KnownNames:
 
     def __init__(self, session: Session):
         self._session = session
-        self._found: dict[str, tuple[float, object]] = {}
+        self._cache: dict[str, tuple[float, object]] = {}
 
-    def _kept(self, what: str, look: Callable[[], T]) -> T:
-        at, found = self._found.get(what, (float("-inf"), None))
+    def _cached(self, what: str, look: Callable[[], T]) -> T:
+        at, value = self._cache.get(what, (float("-inf"), None))
         if time.monotonic() - at > _SECONDS:
-            found = look()
-            self._found[what] = (time.monotonic(), found)
-        return found  # type: ignore[return-value]
+            value = look()
+            self._cache[what] = (time.monotonic(), value)
+        return value  # type: ignore[return-value]
 
     @property
     def relations(self) -> Sequence[Known]:
         """The relations that a query can name, with their columns."""
-        return self._kept("relations", lambda: list(known_relations(self._session)))
+        return self._cached("relations", lambda: list(known_relations(self._session)))
 
     @property
     def jobs(self) -> Sequence[str]:
         """The names of the jobs of the warehouse."""
-        return self._kept("jobs", lambda: list(self._session.warehouse.jobs()))
+        return self._cached("jobs", lambda: list(self._session.warehouse.jobs()))
 
     @property
     def functions(self) -> Mapping[str, str]:
@@ -74,10 +74,10 @@ class KnownNames:
         if connector is None or not exists(connector):
             return {CONNECTOR.name: CONNECTOR.meaning}
         try:
-            found = all_options(connector_named(connector))
+            options = all_options(connector_named(connector))
         except UnavailableConnector:
             return {}
-        return {option.name: option.meaning for option in found}
+        return {option.name: option.meaning for option in options}
 
 
 @cache

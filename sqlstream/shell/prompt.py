@@ -46,7 +46,7 @@ class Prompt:
         self._file, self._history = history, InMemoryHistory()
         for entry in read_history(history):
             self._history.append_string(entry)
-        suggestions = Suggestions(KnownNames(session), {name: known.about for name, known in COMMANDS.items()})
+        suggestions = Suggestions(KnownNames(session), {name: command.about for name, command in COMMANDS.items()})
         self._session: PromptSession[str] = PromptSession(
             PROMPT,
             multiline=True,

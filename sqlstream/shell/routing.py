@@ -31,8 +31,8 @@ class Route(Enum):
 def route(source: SourceText, compiler: Compiler) -> Route:
     """Return where a statement runs.
 
-    A query runs in DuckDB if it names state or system tables, or no other tables than those of the warehouse. With a table that
-    has a connector, or with a view, it is a stream.
+    A query runs in DuckDB if it names state or system tables, or only tables of the warehouse. With a table that has a connector,
+    or with a view, it is a stream.
     """
     tokens = tokenize(source.text)
     words = [token.word for token in tokens[:4]]

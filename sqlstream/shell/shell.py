@@ -241,10 +241,10 @@ def _follow(
     while not stopping.is_set():
         # Asked first: changes that came before the answer are then among those that are taken.
         ended = changes.has_ended()
-        taken = changes.take(0.0 if ended else _POLL_SECONDS)
-        view.add(taken)
+        new_changes = changes.take(0.0 if ended else _POLL_SECONDS)
+        view.add(new_changes)
         if draw is not None:
             draw()
-        if ended and not taken:
+        if ended and not new_changes:
             return True
     return False

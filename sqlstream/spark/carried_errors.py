@@ -41,8 +41,8 @@ def carried() -> Iterator[None]:
 
 def find_carried(text: str) -> SqlStreamError | None:
     """Return the first error that a text such as a Java stack trace carries; None if it carries none."""
-    found = _MARK.search(text)
-    if found is None:
+    match = _MARK.search(text)
+    if match is None:
         return None
-    error = pickle.loads(base64.b64decode(found.group(1)))
+    error = pickle.loads(base64.b64decode(match.group(1)))
     return error if isinstance(error, SqlStreamError) else None

@@ -57,7 +57,7 @@ def divert(log_file: str) -> None:
 
 
 def note(message: str, *, error: BaseException | bool = False) -> None:
-    """Write a message to the log file, for who looks for a cause; `error` adds its traceback (True: the current one)."""
+    """Write a message to the log file; `error` adds the traceback of an exception (True: of the current one)."""
     _log.warning(message, exc_info=error)
 
 

@@ -115,7 +115,7 @@ def _is_of_a_job(record: Path) -> bool:
 
 def make_archive(archive: Path, record: Path, java: Sequence[str]) -> bool:
     """Make the archive from a list of classes, which is deleted. Return whether this call made it; it is complete then."""
-    made = archive.with_suffix(f".{os.getpid()}.tmp")
+    temporary = archive.with_suffix(f".{os.getpid()}.tmp")
     with open(archive.parent / "classes.lock", "w") as lock:
         try:
             # One at a time: of two first runs, the second leaves it to the other.
@@ -124,18 +124,18 @@ def make_archive(archive: Path, record: Path, java: Sequence[str]) -> bool:
             record.unlink(missing_ok=True)
             return False
         try:
-            dump = ["-Xshare:dump", f"-XX:SharedClassListFile={record}", f"-XX:SharedArchiveFile={made}"]
+            dump = ["-Xshare:dump", f"-XX:SharedClassListFile={record}", f"-XX:SharedArchiveFile={temporary}"]
             quiet = ["-Xlog:disable", "-Xlog:all=error"]
             done = subprocess.run([*java, "-Xmx512m", *quiet, *dump], stdin=subprocess.DEVNULL, check=False)
-            if done.returncode != 0 or not made.exists():
+            if done.returncode != 0 or not temporary.exists():
                 return False
-            with open(made, "rb") as file:
+            with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
-            os.replace(made, archive)
+            os.replace(temporary, archive)
             _prune(archive)
             return True
         finally:
-            made.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             record.unlink(missing_ok=True)
 
 

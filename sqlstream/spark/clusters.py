@@ -41,24 +41,24 @@ def cluster_settings(
     'eu-west-1'
     """
     environment = os.environ if environment is None else environment
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if master.startswith("spark://"):
         # Executors have the environment of the cluster's worker. Pods and containers have their own.
-        found |= {f"spark.executorEnv.{n}": environment[n] for n in _STORE_VARIABLES if environment.get(n)}
-        found["spark.redaction.regex"] = _HIDDEN
+        settings |= {f"spark.executorEnv.{n}": environment[n] for n in _STORE_VARIABLES if environment.get(n)}
+        settings["spark.redaction.regex"] = _HIDDEN
     if "://" in conf.get(CHECKPOINT, ""):
         # Ours replaces a file on local disks only: elsewhere a repeated task would find the file of the first one.
-        found["spark.sql.streaming.checkpointFileManagerClass"] = (
+        settings["spark.sql.streaming.checkpointFileManagerClass"] = (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
         )
         if conf[CHECKPOINT].startswith("s3a://"):
-            found |= _s3a(environment)
-    return found
+            settings |= _s3a(environment)
+    return settings
 
 
 def _s3a(environment: Mapping[str, str]) -> dict[str, str]:
     """Return Hadoop's settings for the store that the environment's variables name; it reads credentials from them itself."""
-    found = {
+    settings = {
         "spark.hadoop.fs.s3a.endpoint.region": environment.get("AWS_REGION")
         or environment.get("AWS_DEFAULT_REGION")
         or "us-east-1",
@@ -66,8 +66,8 @@ def _s3a(environment: Mapping[str, str]) -> dict[str, str]:
         "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
     }
     if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
-        found |= {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
-    return found
+        settings |= {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
+    return settings
 
 
 def check_place(master: str, warehouse: Filesystem, conf: Mapping[str, str]) -> None:

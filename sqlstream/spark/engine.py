@@ -29,7 +29,7 @@ EXECUTOR_SECONDS = 30.0
 
 
 class SparkEngine:
-    """Runs jobs on Spark. Its JVM ends with `close`, and with this process; it holds `lock` (a file descriptor), too.
+    """Runs jobs on Spark. Its JVM ends with `close`, and with this process, and inherits the file descriptor that `lock` returns.
 
     If the JVM has died, the next run of a job starts a new one.
     """

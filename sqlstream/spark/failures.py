@@ -71,8 +71,8 @@ def lost_part(causes: list[tuple[str, str]]) -> str | None:
     """
     for name, message in reversed(causes):
         # The exceptions of failed tasks are in the text of another one.
-        if any(one in name or one in message for one in _NO_FILE) and (found := _SCRATCH.search(message)):
-            return f"a temporary file of Spark's is gone: {found[0]}"
+        if any(one in name or one in message for one in _NO_FILE) and (match := _SCRATCH.search(message)):
+            return f"a temporary file of Spark's is gone: {match[0]}"
     innermost = _through_python(causes[-1][1]) or causes[-1][0]
     if innermost.partition(":")[0].rpartition(".")[2] in _HUNG_UP or _NO_DAEMON in innermost:
         return "a Python worker of Spark's, or the daemon that starts them, has ended unexpectedly"
@@ -85,8 +85,8 @@ def missing_module(causes: list[tuple[str, str]]) -> str | None:
     >>> missing_module([("SparkException", "Error from python worker:\\nModuleNotFoundError: No module named 'sqlstream'")])
     'sqlstream'
     """
-    found = [name for _, message in causes for name in _MISSING.findall(message)]
-    return found[-1] if found else None
+    modules = [name for _, message in causes for name in _MISSING.findall(message)]
+    return modules[-1] if modules else None
 
 
 def is_lost(causes: list[tuple[str, str]]) -> bool:
@@ -100,8 +100,8 @@ def is_lost(causes: list[tuple[str, str]]) -> bool:
 
 def _through_python(message: str) -> str | None:
     """Return the innermost exception in the text of one that passed through Python, where causes are text."""
-    found = _CAUSE.findall(message) or _THROWN.findall(message)
-    return str(found[-1]) if found else _raised(message)
+    exceptions = _CAUSE.findall(message) or _THROWN.findall(message)
+    return str(exceptions[-1]) if exceptions else _raised(message)
 
 
 def _raised(message: str) -> str | None:

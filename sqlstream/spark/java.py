@@ -34,9 +34,9 @@ def find_java() -> Java:
             return Java(path, version)
         if version is not None:
             too_old = too_old or Java(path, version)
-    found = f"{too_old.path} is Java {too_old.version}" if too_old else "there is none"
+    obstacle = f"{too_old.path} is Java {too_old.version}" if too_old else "there is none"
     raise UsageError(
-        f"Spark needs Java {OLDEST} or newer and {found}",
+        f"Spark needs Java {OLDEST} or newer and {obstacle}",
         hint=f"Install it with `apt-get install openjdk-{OLDEST}-jre-headless` (Debian, Ubuntu) or "
         f"`brew install openjdk@{OLDEST}` (macOS), or set JAVA_HOME.",
     )
@@ -45,8 +45,8 @@ def find_java() -> Java:
 def _candidates() -> Iterator[str]:
     if home := os.environ.get("JAVA_HOME"):
         yield os.path.join(home, "bin", "java")
-    if found := shutil.which("java"):
-        yield found
+    if launcher := shutil.which("java"):
+        yield launcher
     yield from _HOMEBREW
 
 
@@ -57,10 +57,10 @@ def java_version(path: str) -> int | None:
     # Reading the JDK's file `release` saves starting a JVM.
     try:
         text = (Path(path).resolve().parent.parent / "release").read_text()
-        found = re.search(r'^JAVA_VERSION="([\d.]+)', text, re.MULTILINE)
+        match = re.search(r'^JAVA_VERSION="([\d.]+)', text, re.MULTILINE)
     except OSError:
-        found = None
-    return _feature(found.group(1)) if found else _ask(path)
+        match = None
+    return _feature(match.group(1)) if match else _ask(path)
 
 
 def _ask(path: str) -> int | None:
@@ -71,8 +71,8 @@ def _ask(path: str) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(\d[\d.]*)', answer.stderr + answer.stdout)
-    return _feature(found.group(1)) if found and answer.returncode == 0 else None
+    match = re.search(r'version "(\d[\d.]*)', answer.stderr + answer.stdout)
+    return _feature(match.group(1)) if match and answer.returncode == 0 else None
 
 
 def _feature(version: str) -> int:

@@ -185,13 +185,13 @@ def start_spark(
         _end(jvm)
         if not isinstance(e, Exception) or isinstance(e, UsageError):
             raise
-        detail = f"{master} does not answer." if _said(log_file, begins, _SILENT) else _first_line(e)
+        detail = f"{master} does not answer." if _log_contains(log_file, begins, _SILENT) else _first_line(e)
         raise UsageError("Spark did not start", detail=detail, hint=f"More is in {log_file}.") from e
     _running = jvm
     return session
 
 
-def _said(log_file: str, begins: int, what: str) -> bool:
+def _log_contains(log_file: str, begins: int, what: str) -> bool:
     """Return whether a log contains a text after its first `begins` bytes."""
     with open(log_file, errors="replace") as log:
         log.seek(begins)
@@ -377,8 +377,8 @@ def _await_gateway(jvm: Jvm, info: str, begins: int) -> None:
         if jvm.process.poll() is not None or time.monotonic() > deadline:
             with open(jvm.log_file, errors="replace") as log:
                 log.seek(begins)
-                said = [line.strip() for line in log if line.strip()]
-            detail = said[-1] if said else f"It ended with code {jvm.process.poll()}."
+                lines = [line.strip() for line in log if line.strip()]
+            detail = lines[-1] if lines else f"It ended with code {jvm.process.poll()}."
             raise UsageError("Spark's JVM did not start", detail=detail, hint=f"More is in {jvm.log_file}.")
         time.sleep(0.005)
     with open(info, "rb") as file:

@@ -26,15 +26,15 @@ def partition_of(label: int, partitions: int) -> int:
 
 def spread_labels(count: int, partitions: int) -> tuple[int, ...]:
     """Return `count` labels; Spark assigns the n-th to partition n modulo `partitions`."""
-    wanted = [deque(range(place, count, partitions)) for place in range(partitions)]
-    found = [0] * count
-    left, label = count, 0
-    while left:
-        if waiting := wanted[partition_of(label, partitions)]:
-            found[waiting.popleft()] = label
-            left -= 1
+    positions = [deque(range(place, count, partitions)) for place in range(partitions)]
+    labels = [0] * count
+    remaining, label = count, 0
+    while remaining:
+        if waiting := positions[partition_of(label, partitions)]:
+            labels[waiting.popleft()] = label
+            remaining -= 1
         label += 1
-    return tuple(found)
+    return tuple(labels)
 
 
 def _rotate(value: int, by: int) -> int:

@@ -30,6 +30,6 @@ def logged_offsets(checkpoint: str, batch: int) -> BatchOffsets:
     # The version of the format, the clocks, then a line per use of the source in the query.
     fs, location = checkpoint_files(checkpoint)
     _, clocks, sequence, *_ = fs.read_text(f"{location}/offsets/{batch}").splitlines()
-    found = json.loads(clocks)
-    watermark, time = from_spark_millis(found["batchWatermarkMs"]), from_millis(found["batchTimestampMs"])
+    values = json.loads(clocks)
+    watermark, time = from_spark_millis(values["batchWatermarkMs"]), from_millis(values["batchTimestampMs"])
     return BatchOffsets(watermark, time, -1 if sequence == _NONE else int(sequence))

@@ -58,7 +58,7 @@ class SparkCheckpoint:
     def check_seen(self) -> None:
         """Raise JobError in a worker that does not see the folder of the checkpoint, which the driver has made.
 
-        It would write to a folder on its own machine, where nobody finds it.
+        Without this check, it would write to a folder of the same path on its own machine.
         """
         if "://" not in self.location and not os.path.isdir(self.location):
             seen = os.path.dirname(os.path.dirname(self.location))
@@ -149,7 +149,7 @@ def _temporary_folder() -> str:
     """Make a folder for a checkpoint among the temporary files, and delete those of killed processes."""
     parent = tempfile.gettempdir()
     for name in os.listdir(parent):
-        if name.startswith(_TEMPORARY) and _is_left(f"{parent}/{name}/{_LOCK}"):
+        if name.startswith(_TEMPORARY) and _is_abandoned(f"{parent}/{name}/{_LOCK}"):
             shutil.rmtree(f"{parent}/{name}", ignore_errors=True)
     root = tempfile.mkdtemp(prefix=_TEMPORARY)
     # Locked before it has its name, so that nobody sees it unlocked.
@@ -160,7 +160,7 @@ def _temporary_folder() -> str:
     return root
 
 
-def _is_left(lock: str) -> bool:
+def _is_abandoned(lock: str) -> bool:
     """Return whether nobody holds a lock; False for a folder without one, or of another user."""
     try:
         with open(lock, "rb") as file:
@@ -185,7 +185,7 @@ def write_first_batch(
 
 
 def next_watermark_millis(job: JobSpec, totals: Totals, before: int) -> int:
-    """Return the watermark, in Spark's milliseconds, of the batch after the one with which `totals` end."""
+    """Return the watermark of the batch after `totals`, in Spark's milliseconds; it is at least `before`."""
     marks = [totals.sources[job.plan.scans[i].name].watermark for i in job.plan.watched]
     return max(before, min(map(to_spark_millis, marks), default=0))
 

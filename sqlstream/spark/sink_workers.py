@@ -44,8 +44,8 @@ class SparkWorkers:
         except Exception as error:
             lines = masked(str(error)).strip().splitlines() or [type(error).__name__]
             raise JobError(f"a task that writes rows has failed: {lines[0][:300]}") from error
-        given = {row.number: bytes(row.answer) for row in rows}
-        return answers([given[number] for number in range(len(calls))])
+        answers_by_number = {row.number: bytes(row.answer) for row in rows}
+        return answers([answers_by_number[number] for number in range(len(calls))])
 
     def close(self) -> None:
         """Does nothing: the workers are shared by all jobs."""

@@ -71,11 +71,11 @@ class ScanTask:
                     frame = (
                         output if isinstance(output, Frame) else output.framed(self.job.labels[0], ProcessingTime(0))
                     )
-                    found = _frame_batch(frame)
+                    output_batch = _frame_batch(frame)
                 else:
                     assert isinstance(output, Output)
-                    found = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
-                yield _with_time(found, watermark)
+                    output_batch = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
+                yield _with_time(output_batch, watermark)
 
 
 class Processor:
@@ -128,14 +128,14 @@ class Processor:
             time=from_millis(times.getCurrentProcessingTimeInMs()),
         )
         stored = self.manifests.get()
-        known: dict[str, tuple[str, EventTime | None]] = json.loads(stored[0]) if stored else {}
+        entries: dict[str, tuple[str, EventTime | None]] = json.loads(stored[0]) if stored else {}
         # The timers that Spark has.
-        woken = {at for _, at in known.values() if at is not None}
+        woken = {at for _, at in entries.values() if at is not None}
         if not stored:
             before = {stage: self.checkpoint.stored(self.job, stage, bucket) for stage in self.stages}
-            known = {str(stage): found for stage, found in before.items() if found is not None}
+            entries = {str(stage): entry for stage, entry in before.items() if entry is not None}
         for stage in self.stages:
-            manifest, due = known.get(str(stage), (None, None))
+            manifest, due = entries.get(str(stage), (None, None))
             is_due = due is not None and clock.watermark is not None and due <= clock.watermark
             if stage not in arrived and not is_due:
                 continue
@@ -143,9 +143,9 @@ class Processor:
                 advance = stages.Advance(self.job, stage, bucket, manifest, clock)
                 for output in advance.run(arrived.get(stage, [])):
                     yield self._rows([output])
-            known[str(stage)] = (advance.manifest, advance.event_timer)
-        self.manifests.update((json.dumps(known),))
-        wake = {at for _, at in known.values() if at is not None}
+            entries[str(stage)] = (advance.manifest, advance.event_timer)
+        self.manifests.update((json.dumps(entries),))
+        wake = {at for _, at in entries.values() if at is not None}
         for at in {timer_millis(at) for at in woken} - {timer_millis(at) for at in wake}:
             self.handle.deleteTimer(at)
         for at in {timer_millis(at) for at in wake} - {timer_millis(at) for at in woken}:
@@ -154,16 +154,16 @@ class Processor:
     def _rows(self, outputs: Sequence[Frame | Output]) -> pd.DataFrame:
         """Return frames and outputs as a DataFrame in the schema of the next level, or of the driver."""
         if self.is_last:
-            found = [asdict(Output.of(o) if isinstance(o, Frame) else o) for o in outputs]
+            records = [asdict(Output.of(o) if isinstance(o, Frame) else o) for o in outputs]
         else:
-            found = [
+            records = [
                 asdict(o if isinstance(o, Frame) else o.framed(self.job.labels[0], ProcessingTime(0))) for o in outputs
             ]
-        return pd.DataFrame(found)
+        return pd.DataFrame(records)
 
 
-def _with_time(found: pa.RecordBatch, watermark: EventTime | None) -> pa.RecordBatch:
-    return found.append_column(_ARROW_TIME, pa.array([to_spark_micros(watermark)] * found.num_rows, _ARROW_TIME.type))
+def _with_time(batch: pa.RecordBatch, watermark: EventTime | None) -> pa.RecordBatch:
+    return batch.append_column(_ARROW_TIME, pa.array([to_spark_micros(watermark)] * batch.num_rows, _ARROW_TIME.type))
 
 
 def _frame_batch(frame: Frame) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ class CutText:
 def cut(source: SourceText) -> CutText:
     """Cut a text at the semicolons that end statements.
 
-    The rest contains a quote or a comment that is not closed.
+    A quote or a comment that is not closed is part of the rest.
 
     >>> pieces = cut(SourceText("shell", "SELECT ';'; -- done;\\nSELECT 2"))
     >>> [piece.text for piece in pieces.statements], pieces.rest.text

@@ -57,7 +57,7 @@ class DefinitionParser(StreamingParser):
             return self._parse_create_function(start)
         if not (replace or temporary) and self._match_text_seq("SAVEPOINT"):
             return self._parse_create_savepoint(start)
-        raise self._wanted("TABLE, VIEW, FUNCTION or SAVEPOINT")
+        raise self._expected("TABLE, VIEW, FUNCTION or SAVEPOINT")
 
     def _parse_create_table(self, start: Token, temporary: bool, replace: bool) -> CreateTable:
         if_not_exists = self._if_not_exists(replace)
@@ -104,19 +104,19 @@ class DefinitionParser(StreamingParser):
             # Flink's default: INCLUDING ALL OVERWRITING OPTIONS.
             merges = {**dict.fromkeys(FEATURES, "INCLUDING"), "OPTIONS": "OVERWRITING"}
             return TableLike(table, cast(dict[Feature, Merge], merges), self._span_from(start))
-        given: dict[str, str] = {}
+        clauses: dict[str, str] = {}
         while self._match_texts(_MERGES):
             merge = self._prev.text.upper()
             features = ("ALL", "CONSTRAINTS") if merge != "OVERWRITING" else ()
             if not self._match_texts((*features, "GENERATED", "OPTIONS", "WATERMARKS")):
-                raise self._wanted(" or ".join((*features, "GENERATED, OPTIONS or WATERMARKS")))
+                raise self._expected(" or ".join((*features, "GENERATED, OPTIONS or WATERMARKS")))
             feature = self._prev.text.upper()
-            if feature in given:
+            if feature in clauses:
                 raise self._wrong(f"{feature} is given twice", self._token_span(self._prev))
-            given[feature] = merge
-        self._need_token(TokenType.R_PAREN, '")"' if given else "INCLUDING, EXCLUDING or OVERWRITING")
-        others = given.pop("ALL", "INCLUDING")
-        merges = {**dict.fromkeys(FEATURES, others), **given}
+            clauses[feature] = merge
+        self._need_token(TokenType.R_PAREN, '")"' if clauses else "INCLUDING, EXCLUDING or OVERWRITING")
+        others = clauses.pop("ALL", "INCLUDING")
+        merges = {**dict.fromkeys(FEATURES, others), **clauses}
         return TableLike(table, cast(dict[Feature, Merge], merges), self._span_from(start))
 
     def _parse_create_view(self, start: Token, temporary: bool, replace: bool) -> CreateView:
@@ -139,7 +139,7 @@ class DefinitionParser(StreamingParser):
                 language = self._token_span(self._curr or self._prev)
                 raise self._refused(f"a function in {language.text.upper()}", language, "Write it in Python.")
         else:
-            raise self._wanted("LANGUAGE PYTHON")
+            raise self._expected("LANGUAGE PYTHON")
         if self._match_texts(("USING", "WITH")):
             hint = "The module is looked for in the project's folder, in udfs/, and among the installed packages."
             raise self._refused(f"{self._prev.text.upper()} in CREATE FUNCTION", self._token_span(self._prev), hint)
@@ -169,7 +169,7 @@ class DefinitionParser(StreamingParser):
             name = self._name("the name of a savepoint")
             return DropSavepoint(self._span_from(start), name, bool(if_exists))
         else:
-            raise self._wanted("TABLE, VIEW, FUNCTION or SAVEPOINT")
+            raise self._expected("TABLE, VIEW, FUNCTION or SAVEPOINT")
         if_exists = self._match_text_seq("IF", "EXISTS")
         name = self._name(f"the name of a {kind.lower()}")
         return Drop(self._span_from(start), kind, name, bool(if_exists), bool(temporary))
@@ -201,7 +201,7 @@ class DefinitionParser(StreamingParser):
         if self._match(TokenType.PRIMARY_KEY):
             self._set_primary_key(body, self._names(), start)
         elif constraint:
-            raise self._wanted("PRIMARY KEY")
+            raise self._expected("PRIMARY KEY")
         else:
             body.columns.append(self._parse_column_definition(body))
 
@@ -229,7 +229,7 @@ class DefinitionParser(StreamingParser):
         type_start = self._curr
         data_type = self._parse_types()
         if data_type is None:
-            raise self._wanted("a type, or AS and an expression")
+            raise self._expected("a type, or AS and an expression")
         type_span = self._span_from(type_start)
         not_null, comment, metadata, virtual = self._parse_column_attributes(body, name)
         span = self._span_from(start)
@@ -249,7 +249,7 @@ class DefinitionParser(StreamingParser):
             elif self._match(TokenType.CONSTRAINT):
                 self._name("the name of a constraint")
                 if self._curr.token_type != TokenType.PRIMARY_KEY:
-                    raise self._wanted("PRIMARY KEY")
+                    raise self._expected("PRIMARY KEY")
             elif self._match(TokenType.PRIMARY_KEY):
                 self._set_primary_key(body, (name,), start)
             elif self._match_text_seq("METADATA"):
@@ -265,7 +265,7 @@ class DefinitionParser(StreamingParser):
         token = self._curr
         identifier = self._parse_id_var(any_token=False)
         if not isinstance(identifier, exp.Identifier):
-            raise self._wanted(what)
+            raise self._expected(what)
         if self._match(TokenType.DOT):
             while self._parse_id_var(any_token=True) and self._match(TokenType.DOT):
                 pass
@@ -317,7 +317,7 @@ class DefinitionParser(StreamingParser):
         index, start = self._index, self._curr
         expression = self._parse_disjunction()
         if not isinstance(expression, exp.Expression):
-            raise self._wanted("an expression")
+            raise self._expected("an expression")
         grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], expression, self.beyond)
         return expression
 

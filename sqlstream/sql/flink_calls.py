@@ -40,7 +40,7 @@ class FlinkCallParser(ProcessCallParser):
     def _parse_unit(self) -> exp.Var:
         word = self._curr.text.upper().removeprefix("SQL_TSI_") if self._curr else ""
         if word not in UNITS or self._curr.token_type == TokenType.STRING:
-            raise self._wanted("a unit such as HOUR")
+            raise self._expected("a unit such as HOUR")
         self._advance()
         unit = exp.Var(this=word)
         mark(unit, self._prev.start, self._prev.end)
@@ -53,7 +53,7 @@ class FlinkCallParser(ProcessCallParser):
         if start and self._match_text_seq("RETURNING"):
             kind = self._parse_types()
             if kind is None:
-                raise self._wanted("a type")
+                raise self._expected("a type")
             arguments.append(kind)
         default = "FALSE" if name == "json_exists" else "NULL"
         if name == "json_query" and self._match_text_seq("WITHOUT"):
@@ -61,7 +61,7 @@ class FlinkCallParser(ProcessCallParser):
             self._need("WRAPPER")
         while self._match_text_seq(default, "ON"):
             if not self._match_texts(("EMPTY", "ERROR")):
-                raise self._wanted("EMPTY or ERROR")
+                raise self._expected("EMPTY or ERROR")
         if self._curr and self._curr.token_type != TokenType.R_PAREN:
             hint = f"It gives {default} where there is no such value; write COALESCE around it for another one."
             wrapped = self._curr.text.upper() == "WITH"
@@ -100,5 +100,5 @@ class FlinkCallParser(ProcessCallParser):
         return self._call(name, first, *more, *rest)
 
     def _call(self, name: str, *arguments: exp.Expr | None) -> exp.Expr:
-        given = [argument for argument in arguments if argument is not None]
-        return self.expression(exp.Anonymous(this=name, expressions=given))
+        expressions = [argument for argument in arguments if argument is not None]
+        return self.expression(exp.Anonymous(this=name, expressions=expressions))

@@ -61,12 +61,14 @@ def check(
 
 
 def _names(tokens: Sequence[Token], node: exp.Expr, wrong: Span) -> list[Token]:
-    """Return those of the last two tokens before an error that sqlglot has read as names.
+    """Return the tokens, of the last two before an error, that sqlglot has read as names.
 
     It takes most words behind a table or a value for an alias: GROUP in `FROM t GROUP x`.
     """
-    found = [part for part in node.find_all(exp.Identifier) if not isinstance(part.parent, exp.Alias | exp.TableAlias)]
-    names = {place[0] for part in found if (place := marks(part))}
+    identifiers = [
+        part for part in node.find_all(exp.Identifier) if not isinstance(part.parent, exp.Alias | exp.TableAlias)
+    ]
+    names = {place[0] for part in identifiers if (place := marks(part))}
     return [token for token in [t for t in tokens if t.end < wrong.end][-2:] if token.start in names]
 
 
@@ -134,11 +136,11 @@ def _paint_parentheses(canvas: _Canvas, tokens: Sequence[Token], table: exp.Expr
         return
     within = span_of(table, canvas.span.source)
     end = max([within.end, *(ends for node in table.walk() if isinstance(ends := node.args.get("end"), int))])
-    left = [t for t in tokens if t.end < within.start and canvas.shows(t.start, "(")]
-    right = [t for t in tokens if t.start >= end and canvas.shows(t.start, ")")]
-    if left and right:
-        canvas.paint(left[-1].start, left[-1].end + 1, "")
-        canvas.paint(right[0].start, right[0].end + 1, "")
+    opening = [t for t in tokens if t.end < within.start and canvas.shows(t.start, "(")]
+    closing = [t for t in tokens if t.start >= end and canvas.shows(t.start, ")")]
+    if opening and closing:
+        canvas.paint(opening[-1].start, opening[-1].end + 1, "")
+        canvas.paint(closing[0].start, closing[0].end + 1, "")
 
 
 def _syntax_error(text: str) -> tuple[str, int, int] | None:

@@ -58,8 +58,8 @@ def table_options(source: SourceText, name: Token) -> OptionsHint | None:
     """Return the hint OPTIONS in the comment behind a table's name, None without it. Raises ParseError, UnsupportedError."""
     before = _BEFORE.match(source.text, name.end + 1)
     start = before.end() if before else name.end + 1
-    found = HINT.match(source.text, start)
-    if found is None or found[1].upper() != OPTIONS:
+    match = HINT.match(source.text, start)
+    if match is None or match[1].upper() != OPTIONS:
         return None
     reader = _HintReader(source, start + 3, source.text.index("*/", start), (OPTIONS,))
     [call, *more] = reader.calls()
@@ -81,18 +81,18 @@ def is_behind_select(start: int, tokens: list[Token]) -> bool:
 
 
 class _HintReader:
-    """Reads the text of one comment, from `at` up to `end`; `known` are the hints that can be there."""
+    """Reads the text of one comment, from `at` up to `end`; `names` are the hints that can be there."""
 
-    def __init__(self, source: SourceText, at: int, end: int, known: Sequence[str] = KNOWN):
-        self.source, self.at, self.end, self.known = source, at, end, known
+    def __init__(self, source: SourceText, at: int, end: int, names: Sequence[str] = KNOWN):
+        self.source, self.at, self.end, self.names = source, at, end, names
 
     def calls(self) -> list[HintCall]:
-        found = []
+        hints = []
         while True:
-            found.append(self._call())
+            hints.append(self._call())
             rest = self.source.text[self.at : self.end]
             if not rest.strip(" \t\r\n,"):
-                return found
+                return hints
             self.at += len(rest) - len(rest.lstrip(" \t\r\n,"))
 
     def _call(self) -> HintCall:
@@ -100,13 +100,13 @@ class _HintReader:
         if match is None:
             raise self._wrong("a hint")
         start, name = match.start("name"), match["name"].upper()
-        if name not in self.known:
+        if name not in self.names:
             span = Span(self.source, start, match.end("name"))
-            if OPTIONS in (name, *self.known):
+            if OPTIONS in (name, *self.names):
                 raise UnsupportedError(f"the hint {name} here", span, hint=_WRITE_OPTIONS if name == OPTIONS else None)
             near = nearest(name, KNOWN)
-            known = f"Leave it out; there are: {', '.join(KNOWN)}."
-            raise UnsupportedError(f"the hint {name}", span, hint=f"did you mean {near}?" if near else known)
+            advice = f"Leave it out; there are: {', '.join(KNOWN)}."
+            raise UnsupportedError(f"the hint {name}", span, hint=f"did you mean {near}?" if near else advice)
         call = HintCall(this=name, expressions=[])
         self.at = match.end()
         if match["open"]:
@@ -115,13 +115,13 @@ class _HintReader:
         return call
 
     def _arguments(self) -> list[exp.Expr]:
-        found: list[exp.Expr] = []
+        arguments: list[exp.Expr] = []
         while not self._take(")"):
-            if found and not self._take(","):
+            if arguments and not self._take(","):
                 raise self._wrong('"," or ")"')
             value = self._value()
-            found.append(exp.EQ(this=value, expression=self._value()) if self._take("=") else value)
-        return found
+            arguments.append(exp.EQ(this=value, expression=self._value()) if self._take("=") else value)
+        return arguments
 
     def _take(self, character: str) -> bool:
         while self.at < self.end and self.source.text[self.at].isspace():

@@ -69,8 +69,8 @@ def refuse_unread(source: SourceText, read: Collection[int]) -> None:
 
 
 def _hint_name(region: Span) -> str:
-    found = HINT.match(region.text)
-    return found[1].upper() if found else ""
+    match = HINT.match(region.text)
+    return match[1].upper() if match else ""
 
 
 def regions(source: SourceText) -> Iterator[Span]:

@@ -22,13 +22,13 @@ class MigrationParser(StateCheckParser):
         self._need("STATE")
         job = self._parse_name_part("the name of a job")
         if not self._match(TokenType.DOT):
-            raise self._wanted('"." and the name of an operator', _USAGE)
+            raise self._expected('"." and the name of an operator', _USAGE)
         operator = self._parse_name_part("the name of an operator")
         table = self._parse_name_part("the name of a state table") if self._match(TokenType.DOT) else None
         if not self._match_text_seq("AS"):
-            raise self._wanted("AS", _USAGE)
+            raise self._expected("AS", _USAGE)
         if not self._curr:
-            raise self._wanted("a SELECT over the state that there is")
+            raise self._expected("a SELECT over the state that there is")
         first = self._curr
         while self._curr:
             self._advance()

@@ -175,10 +175,10 @@ class StreamingParser(StandardCallParser):
 
     def _table_options(self) -> OptionsHint | None:
         """Return the hint OPTIONS behind the name of a table, which is the last token that was read."""
-        found = table_options(self.source, self._prev)
-        if found is not None:
-            self.hints_read.add(found.start)
-        return found
+        hint = table_options(self.source, self._prev)
+        if hint is not None:
+            self.hints_read.add(hint.start)
+        return hint
 
     def _parse_set_operations(self, this: exp.Expr | None) -> exp.Expr | None:
         return super()._parse_set_operations(_with_own_joins(this))
@@ -221,7 +221,7 @@ class StreamingParser(StandardCallParser):
         join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
         if join and start.token_type != TokenType.COMMA:
             if not _has_condition(join):
-                raise self._wanted("ON or USING")
+                raise self._expected("ON or USING")
             mark(join, start.start, self._prev.end)
         return join
 
@@ -245,7 +245,7 @@ class StreamingParser(StandardCallParser):
         self._replace(opening, "")
         call = self._parse_unnest(with_alias=False) or self._parse_function()
         if not isinstance(call, exp.Unnest | exp.Anonymous):
-            raise self._wanted("a call of a table function")
+            raise self._expected("a call of a table function")
         closing = self._need_token(TokenType.R_PAREN, '")"')
         self._replace(closing, "")
         numbered = self._match_pair(TokenType.WITH, TokenType.ORDINALITY)
@@ -289,7 +289,7 @@ class StreamingParser(StandardCallParser):
         return None
 
     def _parse_pipe_syntax_query(self, query: exp.Query) -> exp.Query | None:
-        raise self._wanted(None)
+        raise self._expected(None)
 
     # -- expressions
 
@@ -355,13 +355,13 @@ class StreamingParser(StandardCallParser):
             self._retreat(index)
             return self.expression(exp.Identifier(this=word.text), word)
         if len(items) % 2:
-            raise self._wanted("a value for the last key")
+            raise self._expected("a value for the last key")
         self._need_token(TokenType.R_BRACKET, '"]"')
         pairs = [exp.PropertyEQ(this=k, expression=v) for k, v in zip(items[::2], items[1::2], strict=True)]
-        made = self.expression(exp.ToMap(this=exp.Struct(expressions=pairs)))
+        to_map = self.expression(exp.ToMap(this=exp.Struct(expressions=pairs)))
         # The text that follows, such as a subscript, is not part of it.
-        mark(made, start, self._prev.end)
-        return made
+        mark(to_map, start, self._prev.end)
+        return to_map
 
     @placed
     def _parse_interval(
@@ -385,7 +385,7 @@ class StreamingParser(StandardCallParser):
                 hint = "Write the amount in one unit, such as INTERVAL '90' SECOND."
                 raise self._refused("an interval of several units or with a precision", self._span_from(start), hint)
         elif not (isinstance(value, exp.Literal) and value.is_string):
-            raise self._wanted("a unit such as SECOND")
+            raise self._expected("a unit such as SECOND")
         return self.expression(exp.Interval(this=value, unit=unit))
 
     # -- functions
@@ -396,7 +396,7 @@ class StreamingParser(StandardCallParser):
         def argument() -> exp.Expr | None:
             arrow = self._parse_arrow_lambda() if name in _HIGHER_ORDER else None
             if not arrow and self._curr and self._curr.token_type == TokenType.ORDER_BY:
-                raise self._wanted("an argument", f"Write {name.upper()}(x ORDER BY y).")
+                raise self._expected("an argument", f"Write {name.upper()}(x ORDER BY y).")
             return arrow or self._parse_lambda(alias=alias)
 
         return self._parse_csv(argument)
@@ -448,8 +448,8 @@ def _balanced(condition: exp.Expr | None, kind: type[exp.And] | type[exp.Or]) ->
 
 def _has_condition(join: exp.Join) -> bool:
     """Return whether a join has a condition, or needs none."""
-    given = join.args.get("on") or join.args.get("using") or join.args.get("nearest")
-    return bool(given) or join.method in ("NATURAL", "POSITIONAL") or join.kind == "CROSS"
+    condition = join.args.get("on") or join.args.get("using") or join.args.get("nearest")
+    return bool(condition) or join.method in ("NATURAL", "POSITIONAL") or join.kind == "CROSS"
 
 
 def _with_own_joins(query: exp.Expr | None) -> exp.Expr | None:

@@ -96,7 +96,7 @@ class ProcessCallParser(WindowParser):
             arguments.append(self._parse_argument())
         if not self._match(TokenType.R_PAREN):
             columns = {"partition_by", "order_by"} & {*arguments[-1].args["value"].args}
-            raise self._wanted('")"', _COLUMNS if columns else None)
+            raise self._expected('")"', _COLUMNS if columns else None)
         call = ProcessCall(this=self._named(name), expressions=arguments)
         if wrapped:
             call.set("inner", (name.start, self._prev.end + 1))
@@ -130,7 +130,7 @@ class ProcessCallParser(WindowParser):
             return descriptor
         value = self._parse_disjunction()
         if value is None:
-            raise self._wanted("an argument", _USAGE)
+            raise self._expected("an argument", _USAGE)
         return value
 
     def _parse_table_argument(self) -> TableArgumentSQL:
@@ -159,7 +159,7 @@ class ProcessCallParser(WindowParser):
         start = self._curr
         table = self._parse_table_parts()
         if not isinstance(table, exp.Table):
-            raise self._wanted("the name of a table", _USAGE)
+            raise self._expected("the name of a table", _USAGE)
         mark(table, start.start, self._prev.end)
         return table
 
@@ -167,8 +167,8 @@ class ProcessCallParser(WindowParser):
         """Read columns, in parentheses or not; after a comma, anything but a bare column begins the next argument."""
         assert callable(parse)
         if self._curr and self._curr.token_type == TokenType.L_PAREN and self._is_list():
-            found: list[exp.Expr] = self._parse_wrapped_csv(parse)
-            return found
+            columns: list[exp.Expr] = self._parse_wrapped_csv(parse)
+            return columns
         items: list[exp.Expr] = [parse()]
         while self._curr and self._curr.token_type == TokenType.COMMA and self._column_follows():
             self._advance()
@@ -192,12 +192,12 @@ class ProcessCallParser(WindowParser):
         start = self._curr
         value = self._parse_disjunction()
         if value is None:
-            raise self._wanted("a column, or an expression", _USAGE)
+            raise self._expected("a column, or an expression", _USAGE)
         if not self._match(TokenType.ALIAS):
             return value
         name = self._parse_id_var(any_token=False)
         if name is None:
-            raise self._wanted("a name", "Write f(TABLE t PARTITION BY upper(k) AS key).")
+            raise self._expected("a name", "Write f(TABLE t PARTITION BY upper(k) AS key).")
         key = exp.Alias(this=value, alias=name)
         mark(key, start.start, self._prev.end)
         return key
@@ -212,5 +212,5 @@ class ProcessCallParser(WindowParser):
     def _column(self) -> exp.Expr:
         column = self._parse_column()
         if not isinstance(column, exp.Column):
-            raise self._wanted("a column", _USAGE)
+            raise self._expected("a column", _USAGE)
         return column

@@ -1,4 +1,4 @@
-"""The base of our parser: tokens that must be there, and errors at the place of those that are missing."""
+"""The base of the parser: required tokens, and errors at the place where one is missing."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ class Reader(DuckDBParser):
         """Raise Failure at a token (default: the current one) for one of sqlglot's messages."""
         if token and not message.startswith("Expected"):
             raise self._wrong(in_lower_case(message).replace("'", '"'), self._token_span(token))
-        raise self._wanted(expectation(message))
+        raise self._expected(expectation(message))
 
-    def _wanted(self, what: str | None, hint: str | None = None) -> Failure:
+    def _expected(self, what: str | None, hint: str | None = None) -> Failure:
         """Return the error for the current token if something else must be there."""
         if self._curr:
             span = self._token_span(self._curr)
-            found = f'"{_shorten(span.text)}"'
+            actual = f'"{_shorten(span.text)}"'
         else:
             end = self._prev.end + 1 if self._prev else 0
-            span, found = Span(self.source, end, end), "the end of the statement"
-        message = f"expected {what}, found {found}" if what else f"unexpected {found.removeprefix('the ')}"
+            span, actual = Span(self.source, end, end), "the end of the statement"
+        message = f"expected {what}, found {actual}" if what else f"unexpected {actual.removeprefix('the ')}"
         return self._wrong(message, span, hint)
 
     def _wrong(self, message: str, span: Span, hint: str | None = None) -> Failure:
@@ -97,11 +97,11 @@ class Reader(DuckDBParser):
 
     def _need(self, *words: str) -> None:
         if not self._match_text_seq(*words):
-            raise self._wanted(" ".join(words))
+            raise self._expected(" ".join(words))
 
     def _need_token(self, token_type: TokenType, what: str) -> Token:
         if not self._match(token_type):
-            raise self._wanted(what)
+            raise self._expected(what)
         return self._prev
 
 

@@ -33,11 +33,11 @@ class ShowParser(MigrationParser):
             return Show(self._span_from(start), "COLUMNS", name, like)
         if self._match_text_seq("CREATE"):
             if not self._match_texts(("TABLE", "VIEW")):
-                raise self._wanted("TABLE or VIEW")
+                raise self._expected("TABLE or VIEW")
             what = self._prev.text.upper()
             name = self._name(f"the name of a {what.lower()}")
             return Show(self._span_from(start), cast(ShowKind, f"CREATE {what}"), name)
-        raise self._wanted(
+        raise self._expected(
             f"one of {', '.join(_LISTS)}, STATE CHECKS, COLUMNS FROM, CREATE TABLE and CREATE VIEW",
             "State and results are listed by SHOW ALL TABLES in the command `sqlstream query`.",
         )

@@ -16,7 +16,7 @@ class StandardCallParser(FlinkCallParser):
         self._need("AS")
         to = self._parse_types()
         if to is None:
-            raise self._wanted("a type")
+            raise self._expected("a type")
         return self.expression(kind(this=value, to=to))
 
     def _parse_extract_call(self) -> exp.Expr:

@@ -54,7 +54,7 @@ class StateCheckParser(DefinitionParser):
         token = self._curr
         identifier = self._parse_id_var(any_token=False)
         if identifier is None:
-            raise self._wanted(what)
+            raise self._expected(what)
         return Name(identifier.name, self._token_span(token))
 
     def _parse_raw_query(self) -> Span:
@@ -70,7 +70,7 @@ class StateCheckParser(DefinitionParser):
         if depth:
             raise self._wrong('this "(" is not closed', self._token_span(opening))
         if self._curr is first:
-            raise self._wanted("a SELECT whose rows break the check")
+            raise self._expected("a SELECT whose rows break the check")
         self._advance()
         return Span(self.source, opening.end + 1, self._prev.start)
 

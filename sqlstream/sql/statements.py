@@ -103,9 +103,9 @@ def parse_script(source: SourceText) -> list[Statement]:
             pieces[-1].append(token)
     waiting = iter([piece for piece in pieces if piece])
     read = set[int]()
-    found = [_statement_set(source, piece, waiting, read) or _statement(source, piece, read) for piece in waiting]
+    statements = [_statement_set(source, piece, waiting, read) or _statement(source, piece, read) for piece in waiting]
     refuse_unread(source, read)
-    return found
+    return statements
 
 
 def _statement(source: SourceText, tokens: list[Token], hints_read: set[int]) -> Statement:
@@ -154,7 +154,7 @@ def describes_state(source: SourceText) -> bool:
 
 
 def shows_what_scripts_show(source: SourceText) -> bool:
-    """Return whether a text begins with a SHOW of scripts that cannot be one of DuckDB's, whose SHOW may name a table.
+    """Return whether a text begins with a SHOW that only scripts have; in DuckDB, the word behind SHOW may be a table.
 
     >>> [shows_what_scripts_show(SourceText("a", sql)) for sql in ("SHOW state checks", "SHOW CREATE TABLE t", "SHOW checks")]
     [True, True, False]
@@ -196,13 +196,13 @@ class _StatementParser(ShowParser):
         try:
             result = parse()
             if self._curr:
-                raise self._wanted(None)
+                raise self._expected(None)
         except Failure as failure:
             furthest = self.furthest if self.furthest and self.furthest.start > failure.start else failure
             raise furthest.error from None
         except (SqlglotError, AttributeError, TypeError, ValueError):
             # Some text makes sqlglot fail with other errors, such as the struct {: 1}.
-            raise self._wanted(None).error from None
+            raise self._expected(None).error from None
         except RecursionError:
             raise ParseError("the statement is nested too deeply", self._token_span(self._prev)) from None
         return result
@@ -236,7 +236,7 @@ class _StatementParser(ShowParser):
                 start = self._curr
                 query = self._query()
                 return Select(self._span_from(start), query)
-        raise self._wanted("a statement")
+        raise self._expected("a statement")
 
     def _refuse_statement(self) -> None:
         first = self._index
@@ -277,7 +277,7 @@ class _StatementParser(ShowParser):
         elif self._match_text_seq("PLAN"):
             self._need("FOR")
         if not self._curr:
-            raise self._wanted("an INSERT or a query")
+            raise self._expected("an INSERT or a query")
         at = self._curr
         statement = self.statement()
         if not isinstance(statement, Insert | Select):
@@ -294,7 +294,7 @@ class _StatementParser(ShowParser):
         while self._curr and self._curr.token_type != TokenType.EQ:
             self._advance()
         if self._curr is first:
-            raise self._wanted(what)
+            raise self._expected(what)
         span = self._span_from(first)
         return Name(span.text, span)
 

@@ -77,7 +77,7 @@ class TypeParser(Reader):
             text = exp.to_identifier(self._prev.text, quoted=True).sql("duckdb")
         else:
             if not self._match_set(self.TYPE_TOKENS) and not self._match(TokenType.VAR):
-                raise self._wanted("a type")
+                raise self._expected("a type")
             text = self._named_type(self._prev)
         while True:
             if self._match(TokenType.ARRAY):
@@ -159,7 +159,7 @@ class TypeParser(Reader):
         # A field may have any name, even the name of a type.
         name = self._parse_id_var(any_token=True)
         if not isinstance(name, exp.Identifier):
-            raise self._wanted("a field name")
+            raise self._expected("a field name")
         text = f"{name.sql('duckdb')} {self._type_text(nested=True)}"
         self._match(TokenType.STRING)  # Flink's comment on a field
         return text
@@ -179,5 +179,5 @@ class TypeParser(Reader):
 
     def _type_number(self) -> str:
         if not self._curr.text.isdigit():
-            raise self._wanted("a number")
+            raise self._expected("a number")
         return self._need_token(TokenType.NUMBER, "a number").text

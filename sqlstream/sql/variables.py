@@ -25,7 +25,7 @@ _QUOTES = "'\"`"
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Substitution:
     start: int
     end: int
     text: str
@@ -34,15 +34,15 @@ class _Found:
 def with_variables(source: SourceText, environment: Mapping[str, str] | None = None) -> SourceText:
     """Return the source with its variables replaced; positions still refer to the text as written.
 
-    Raises BindError for a variable that is not set and has no default, ParseError for a text that begins as one and is none.
+    Raises BindError for a variable that is not set and has no default, ParseError for one that is not well-formed.
     """
     if "${" not in source.text:
         return source
-    found = list(_found(source, os.environ if environment is None else environment))
+    substitutions = list(_substitutions(source, os.environ if environment is None else environment))
     parts: list[str] = []
     replacements: list[Replacement] = []
     length = at = 0
-    for one in found:
+    for one in substitutions:
         parts += [source.text[at : one.start], one.text]
         length += one.start - at
         replacements.append(Replacement(length, length + len(one.text), one.start, one.end))
@@ -65,12 +65,12 @@ def _written(source: SourceText) -> Iterable[tuple[re.Match[str], str]]:
             yield match, region.text[:1] if region else ""
 
 
-def _found(source: SourceText, environment: Mapping[str, str]) -> Iterable[_Found]:
+def _substitutions(source: SourceText, environment: Mapping[str, str]) -> Iterable[_Substitution]:
     for match, kind in _written(source):
         start, end = match.span()
         if match["escape"]:
             if match["rest"]:
-                yield _Found(start, end, match.group()[1:])
+                yield _Substitution(start, end, match.group()[1:])
             continue
         span = Span(source, start, end)
         if not match["rest"]:
@@ -78,7 +78,7 @@ def _found(source: SourceText, environment: Mapping[str, str]) -> Iterable[_Foun
             raise ParseError("this is not a variable of the environment", span, hint=hint)
         if match["file"] is not None:
             text = secret_of_file(match["file"], span)
-            yield _Found(start, end, text.replace(kind, kind * 2) if kind in _QUOTES and kind else text)
+            yield _Substitution(start, end, text.replace(kind, kind * 2) if kind in _QUOTES and kind else text)
             continue
         value = environment.get(match["name"], match["default"])
         if value is None:
@@ -87,4 +87,4 @@ def _found(source: SourceText, environment: Mapping[str, str]) -> Iterable[_Foun
             raise BindError(f'the environment variable "{match["name"]}" is not set', span, hint=hint)
         if match["name"] in environment and kind in _QUOTES and kind:
             value = value.replace(kind, kind * 2)
-        yield _Found(start, end, value)
+        yield _Substitution(start, end, value)

@@ -85,7 +85,7 @@ class WindowParser(TypeParser):
             start = self._curr
             name = self._argument_name(kind, parameters)
             if name is None and named:
-                raise self._wanted("a named argument", f"Existing arguments: {', '.join(parameters)}.")
+                raise self._expected("a named argument", f"Existing arguments: {', '.join(parameters)}.")
             named = name is not None
             position = len(arguments.keys() - {"KEYS"})
             if not named and position == len(parameters):
@@ -119,16 +119,16 @@ class WindowParser(TypeParser):
                 return self._window_data(kind)
             case "TIMECOL":
                 if not self._match_text_seq("DESCRIPTOR", "("):
-                    raise self._wanted("DESCRIPTOR(time column)", f"Write {_USAGE[kind]}.")
+                    raise self._expected("DESCRIPTOR(time column)", f"Write {_USAGE[kind]}.")
                 column = self._parse_column()
                 if not isinstance(column, exp.Column):
-                    raise self._wanted("a column")
+                    raise self._expected("a column")
                 self._need_token(TokenType.R_PAREN, '")"')
                 return column
             case _ if kind in _ROWS:
                 number = self._curr
                 if number.token_type != TokenType.NUMBER or not number.text.isdigit() or int(number.text) == 0:
-                    raise self._wanted(f"a number of rows for {parameter}", f"Write {_USAGE[kind]}.")
+                    raise self._expected(f"a number of rows for {parameter}", f"Write {_USAGE[kind]}.")
                 self._advance()
                 literal = exp.Literal.number(number.text)
                 mark(literal, number.start, number.end)
@@ -140,7 +140,7 @@ class WindowParser(TypeParser):
                 kinds = (exp.Interval, exp.Cast, *([exp.Column] if parameter == "GAP" else []))
                 if value is None or not value.find(*kinds):
                     self._retreat(index)
-                    raise self._wanted(f"an INTERVAL for {parameter}", f"Write {_USAGE[kind]}.")
+                    raise self._expected(f"an INTERVAL for {parameter}", f"Write {_USAGE[kind]}.")
                 return value
 
     def _window_data(self, kind: str) -> exp.Expr:
@@ -153,7 +153,7 @@ class WindowParser(TypeParser):
             return subquery
         table = self._parse_table_parts() if keyword else None
         if not isinstance(table, exp.Table):
-            raise self._wanted("TABLE and the name of a table", f"Write {_USAGE[kind]}.")
+            raise self._expected("TABLE and the name of a table", f"Write {_USAGE[kind]}.")
         return table
 
     def _window_keys(self, kind: str) -> list[exp.Expr]:
@@ -163,7 +163,7 @@ class WindowParser(TypeParser):
             return self._parse_wrapped_csv(self._parse_column)
         column = self._parse_column()
         if column is None:
-            raise self._wanted("a column")
+            raise self._expected("a column")
         return [column]
 
     def _window_of(self, name: Token, arguments: dict[str, exp.Expr | list[exp.Expr]]) -> WindowTVF:
@@ -186,7 +186,7 @@ class WindowParser(TypeParser):
             first = exp.select("*").from_(first)
         query = self._parse_query_modifiers(self._parse_set_operations(first))
         if not isinstance(query, exp.Query):
-            raise self._wanted("a query")
+            raise self._expected("a query")
         return query
 
     def _misused(self, kind: str, message: str, token: Token) -> Failure:

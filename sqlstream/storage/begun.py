@@ -41,8 +41,8 @@ def _read(fs: Filesystem, job: JobPaths) -> Begun:
 def read_begun(fs: Filesystem, job: JobPaths, version: int) -> Begun | None:
     """Return the batch of a version if it has begun, else None.
 
-    Where later batches had begun as well (their commits were lost, or are not in a copy of the job), or the record is damaged,
-    the log tells what the batch read, if it has an entry.
+    If a later batch has begun as well (its predecessors' commits were lost, or are not in a copy of the job), or the record is
+    damaged, the log says what the batch read, if it has an entry.
     """
     try:
         begun = _read(fs, job)

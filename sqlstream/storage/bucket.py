@@ -63,9 +63,9 @@ def segment_bound(bytes: int) -> int:
 class Bucket:
     """The tables of one bucket during one batch.
 
-    `append` adds rows and `relation` reads them; `commit` writes the manifest, and without it nothing counts. `counters`,
-    `event_timer` and `processing_timer` belong to the operator, and the manifest stores them. Only the bucket that `is_first`
-    counts what all buckets see alike.
+    `append` adds rows, `relation` reads them; a later batch sees them once `commit` has written the manifest. `counters`,
+    `event_timer` and `processing_timer` belong to the operator, and the manifest stores them. Rows that all buckets get are
+    counted only by the bucket that `is_first`.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class Bucket:
         self._retention = (retention, retention_batches)
         self._index_memory = index_memory
         # The number of temporary tables of rows in memory.
-        self._found = 0
-        known = manifest.tables if manifest else {}
+        self._registrations = 0
+        table_segments = manifest.tables if manifest else {}
         self._segments: dict[str, list[Segment]] = {
-            t.name: [s for s in known.get(t.name, ()) if s.until is None] for t in tables
+            t.name: [s for s in table_segments.get(t.name, ()) if s.until is None] for t in tables
         }
         # The segments that only older versions read.
-        self._replaced = {t.name: [s for s in known.get(t.name, ()) if s.until is not None] for t in tables}
+        self._replaced = {t.name: [s for s in table_segments.get(t.name, ()) if s.until is not None] for t in tables}
         self._forgotten: dict[str, EventTime | None] = {
             t.name: manifest.watermark if manifest else None for t in tables
         }
@@ -125,7 +125,7 @@ class Bucket:
         `index_memory` is in bytes, for the indexes of large segments of all buckets in this process.
         """
         for column in (c for t in tables for c in t.columns):
-            stored_type(column.type)  # refuses what cannot be kept
+            stored_type(column.type)  # refuses what cannot be stored
         manifest = Manifest.from_json(manifest_json) if manifest_json else None
         paths = BucketedPaths(operator_directory)
         return cls(fs, paths, bucket, tables, manifest, retention, retention_batches, is_first, index_memory)
@@ -136,12 +136,13 @@ class Bucket:
 
     @property
     def live_rows(self) -> int:
-        """The written rows of all tables that are not forgotten; those of Z-sets count by weight."""
+        """The number of written rows, in all tables, that are not forgotten; rows of Z-sets count by weight."""
         plain = (self._segments[t.name] for t in self._declarations.values() if not t.replaces)
         return self.counters.get(WEIGHTS, 0) + sum(s.live for segments in plain for s in segments)
 
     @property
     def bytes(self) -> int:
+        """The size of the segments that no other ones have replaced."""
         return sum(s.bytes for segments in self._segments.values() for s in segments)
 
     @property
@@ -201,10 +202,10 @@ class Bucket:
 
         It includes rows appended in this batch. Raises DamageError.
         """
-        found, where = self._visible(table, up_to)
-        if not found:
+        segments, where = self._visible(table, up_to)
+        if not segments:
             return None
-        return f"(SELECT * FROM ({scan(self._fs, self._data, self._declarations[table].columns, found)}){where})"
+        return f"(SELECT * FROM ({scan(self._fs, self._data, self._declarations[table].columns, segments)}){where})"
 
     def rows_of(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
         """Return a FROM item of the rows whose keys are in the temporary table `touched`, None if a table has no rows.
@@ -226,21 +227,21 @@ class Bucket:
 
         It is valid until the batch ends. Where a batch has many of the keys, the process caches the sum of all rows.
         """
-        declaration, (found, where) = self._declarations[table], self._visible(table)
-        if not found:
+        declaration, (segments, where) = self._declarations[table], self._visible(table)
+        if not segments:
             return None
         [(count,)] = con.execute(f"SELECT count(*) FROM {touched}").fetchall() if keys else [(0,)]
-        if where or has_large(found) or count * MANY < sum(s.rows for s in found):
+        if where or has_large(segments) or count * MANY < sum(s.rows for s in segments):
             rows = self.rows_of(con, table, keys, touched)
             return f"({over({MERGED: f'SELECT * FROM {rows}'}, declaration.merge or MERGED)})"
-        known, newer = known_sum(f"{self._data}/{table}", found)
+        cached_sum, newer = known_sum(f"{self._data}/{table}", segments)
         selects = [scan(self._fs, self._data, declaration.columns, newer)] if newer else []
-        if known is not None:
-            selects.append(self._registered(con, known.rows, declaration.columns))
-        if known is not None and not newer:
+        if cached_sum is not None:
+            selects.append(self._registered(con, cached_sum.rows, declaration.columns))
+        if cached_sum is not None and not newer:
             return f"({selects[0]})"
         total = con.sql(_merge(declaration, " UNION ALL ".join(selects))).to_arrow_table()
-        keep_sum(f"{self._data}/{table}", found, total, self._index_memory // SHARE)
+        keep_sum(f"{self._data}/{table}", segments, total, self._index_memory // SHARE)
         return f"({self._registered(con, total, declaration.columns)})"
 
     def large_keys(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], most: int) -> str | None:
@@ -249,11 +250,11 @@ class Bucket:
         A process counts a segment's rows once; weights do not matter.
         """
         indexes, segments = self._indexes(table, keys), self._visible(table)[0]
-        found = [indexes.large_keys(con, s, most) for s in segments if s.rows > most]
-        if not any(rows.num_rows for rows in found):
+        counts = [indexes.large_keys(con, s, most) for s in segments if s.rows > most]
+        if not any(rows.num_rows for rows in counts):
             return None
         columns = (*(c for c in self._declarations[table].columns if c.name in keys), KEY_ROWS)
-        return f"({self._registered(con, pa.concat_tables(found, promote_options='permissive'), columns)})"
+        return f"({self._registered(con, pa.concat_tables(counts, promote_options='permissive'), columns)})"
 
     def point_reads(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str]) -> PointReads:
         """Return lookups of single keys in a table without a time column, valid until the batch ends."""
@@ -265,24 +266,24 @@ class Bucket:
 
     def _registered(self, con: duckdb.DuckDBPyConnection, rows: pa.Table, columns: Sequence[Column]) -> str:
         """Return the SELECT of stored rows that are in memory, with declared types."""
-        self._found += 1
-        con.register(f"_found_{self._found}", rows)
-        return f"SELECT {typed(columns)} FROM _found_{self._found}"
+        self._registrations += 1
+        con.register(f"_in_memory_{self._registrations}", rows)
+        return f"SELECT {typed(columns)} FROM _in_memory_{self._registrations}"
 
     def _candidates(
         self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str
     ) -> tuple[str | None, str]:
         """Return a FROM item with all rows of the keys and maybe others, and the SQL operator that compares keys."""
-        found, where = self._visible(table)
-        if not found:
+        segments, where = self._visible(table)
+        if not segments:
             return None, ""
         columns, equals = self._declarations[table].columns, "IS NOT DISTINCT FROM"
         indexed: list[pa.Table] = []
-        if keys and has_large(found):
+        if keys and has_large(segments):
             lookup = KeyLookup(con, columns, keys, touched)
-            indexes, found = self._indexes(table, keys).split(con, found, lookup.count)
-            indexed, equals = lookup.found(indexes), lookup.equals
-        selects = [scan(self._fs, self._data, columns, found)] if found else []
+            indexes, segments = self._indexes(table, keys).split(con, segments, lookup.count)
+            indexed, equals = lookup.find(indexes), lookup.equals
+        selects = [scan(self._fs, self._data, columns, segments)] if segments else []
         selects += [self._registered(con, rows, columns) for rows in indexed]
         return f"(SELECT * FROM ({' UNION ALL '.join(selects)}){where})", equals
 
@@ -290,17 +291,17 @@ class Bucket:
         """Return the segments with rows that are not forgotten, of a time up to `up_to`, and the WHERE that selects these."""
         self._flush()
         declaration = self._declarations[table]
-        found = self._segments[table]
+        segments = self._segments[table]
         conditions = []
         if declaration.time_column is not None:
             forgotten = self._forgotten[table]
-            found = [s for s in found if s.live_low is not None and (up_to is None or s.live_low <= up_to)]
-            if forgotten is not None and any(s.low is None or s.low <= forgotten for s in found):
+            segments = [s for s in segments if s.live_low is not None and (up_to is None or s.live_low <= up_to)]
+            if forgotten is not None and any(s.low is None or s.low <= forgotten for s in segments):
                 conditions.append(_compare(declaration, ">", forgotten))
             if up_to is not None:
                 conditions.append(_compare(declaration, "<=", up_to))
-        self._check(found)
-        return list(found), f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        self._check(segments)
+        return list(segments), f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def forget(self, con: duckdb.DuckDBPyConnection, table: str, watermark: EventTime) -> EventTime | None:
         """Hide rows of a time up to the watermark, and return the least time that remains, if any.

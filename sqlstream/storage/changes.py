@@ -32,7 +32,7 @@ _GONE = internal("gone")
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _TableSegments:
     """The segments of a table in all buckets, named from the directory above the buckets."""
 
     fs: Filesystem
@@ -43,8 +43,8 @@ class _Held:
 def oldest_readable(warehouse: Warehouse, job: str, operator: OperatorRecord, newest: JobVersion) -> int:
     """Return the oldest version at which the state of an operator can be read. Raises DamageError."""
     paths = warehouse.job(job).operator(operator.name)
-    found = newest.newest.state_manifests(operator.name).items()
-    return max((named_manifest(warehouse.fs, paths, bucket, name).oldest for bucket, name in found), default=0)
+    manifests = newest.newest.state_manifests(operator.name).items()
+    return max((named_manifest(warehouse.fs, paths, bucket, name).oldest for bucket, name in manifests), default=0)
 
 
 def changes_of(
@@ -55,7 +55,7 @@ def changes_of(
     Where a version has merged segments, its new segment counts as added rows and the old ones as retracted rows; the weights of a
     row in a version add up to its change. Raises DamageError.
     """
-    return _net_changes(_held(warehouse, job, operator, table, newest), table, newest, base)
+    return _net_changes(_table_segments(warehouse, job, operator, table, newest), table, newest, base)
 
 
 def changes_of_table(warehouse: Warehouse, job: str, sink: SinkRecord, newest: JobVersion, base: int) -> str:
@@ -70,24 +70,26 @@ def changes_of_table(warehouse: Warehouse, job: str, sink: SinkRecord, newest: J
     paths = warehouse.table(sink.table).job(job)
     manifest = named_manifest(warehouse.fs, paths, 0, named[0])
     base = max(base, manifest.oldest) if manifest.oldest else base
-    segments = tuple(s for found in manifest.tables.values() for s in found)
-    held = _Held(warehouse.fs, paths.data(0), segments)
+    segments = tuple(s for group in manifest.tables.values() for s in group)
+    source = _TableSegments(warehouse.fs, paths.data(0), segments)
     if sink.upserts:
-        return _upserted_changes(held, sink, columns, newest, base)
+        return _upserted_changes(source, sink, columns, newest, base)
     if sink.changing:
-        return _net_changes(held, zset(sink.table, columns), newest, base)
+        return _net_changes(source, zset(sink.table, columns), newest, base)
     added = [s for s in segments if s.last_batch > base and s.first_batch <= newest.version]
     if not added:
         return no_rows((*columns, WEIGHT_COLUMN, VERSION_COLUMN))
-    check_segments(held.fs, held.data, added, content=False)
+    check_segments(source.fs, source.data, added, content=False)
     return (
         f"SELECT {names(columns)}, 1::BIGINT AS {WEIGHT}, {BATCH_COLUMN} AS {VERSION} "
-        f"FROM ({scan(held.fs, held.data, columns, added, batch=True)}) "
+        f"FROM ({scan(source.fs, source.data, columns, added, batch=True)}) "
         f"WHERE {BATCH_COLUMN} > {base} AND {BATCH_COLUMN} <= {newest.version}"
     )
 
 
-def _upserted_changes(held: _Held, sink: SinkRecord, columns: Sequence[Column], newest: JobVersion, base: int) -> str:
+def _upserted_changes(
+    source: _TableSegments, sink: SinkRecord, columns: Sequence[Column], newest: JobVersion, base: int
+) -> str:
     """Return the changes of a table in which the last change of each key counts.
 
     The row that a change replaces is not always stored with it: an append-only input does not know it, and a version that merges
@@ -96,45 +98,45 @@ def _upserted_changes(held: _Held, sink: SinkRecord, columns: Sequence[Column], 
     order = tuple(Column(name, type) for name, type in sink.order)
     table = upserts(sink.table, columns, sink.key, order)
     listed, by = names(columns), ", ".join(map(quote_name, sink.key))
-    added = [s for s in held.segments if base < s.first_batch <= newest.version]
+    added = [s for s in source.segments if base < s.first_batch <= newest.version]
     if not added:
         return no_rows((*columns, WEIGHT_COLUMN, VERSION_COLUMN))
-    before = [s for s in held.segments if s.first_batch <= base and (s.until is None or s.until > base)]
-    check_segments(held.fs, held.data, [*added, *before], content=False)
+    before = [s for s in source.segments if s.first_batch <= base and (s.until is None or s.until > base)]
+    check_segments(source.fs, source.data, [*added, *before], content=False)
     # A merged segment has rows of other versions, too.
-    rows = f"SELECT DISTINCT * FROM ({scan(held.fs, held.data, table.columns, added)}) WHERE {VERSION} > {base}"
+    rows = f"SELECT DISTINCT * FROM ({scan(source.fs, source.data, table.columns, added)}) WHERE {VERSION} > {base}"
     last = f"FROM ({rows}) {last_of_versions(sink.key, order)}"
-    known = f"SELECT {listed}, {VERSION}, {WEIGHT} {last}"
+    row_versions = f"SELECT {listed}, {VERSION}, {WEIGHT} {last}"
     if before:
-        older = upserted(columns, sink.key, f"({scan(held.fs, held.data, table.columns, before)})", order)
+        older = upserted(columns, sink.key, f"({scan(source.fs, source.data, table.columns, before)})", order)
         same = " AND ".join(f"_old_.{quote_name(k)} IS NOT DISTINCT FROM _new_.{quote_name(k)}" for k in sink.key)
-        known += (
+        row_versions += (
             f" UNION ALL SELECT {listed}, {base}::BIGINT AS {VERSION}, 1::BIGINT AS {WEIGHT} "
             f"FROM ({older}) _old_ SEMI JOIN ({rows}) _new_ ON {same}"
         )
     gone = f"lead({VERSION}) OVER (PARTITION BY {by} ORDER BY {VERSION})"
     return (
-        f"WITH _known_ AS MATERIALIZED ({known}) "
-        f"SELECT {listed}, {WEIGHT}, {VERSION} FROM _known_ WHERE {WEIGHT} > 0 AND {VERSION} > {base} UNION ALL "
+        f"WITH _row_versions_ AS MATERIALIZED ({row_versions}) "
+        f"SELECT {listed}, {WEIGHT}, {VERSION} FROM _row_versions_ WHERE {WEIGHT} > 0 AND {VERSION} > {base} UNION ALL "
         f"SELECT {listed}, -1::BIGINT AS {WEIGHT}, {_GONE} AS {VERSION} "
-        f"FROM (SELECT {listed}, {WEIGHT}, {gone} AS {_GONE} FROM _known_) WHERE {WEIGHT} > 0 AND {_GONE} IS NOT NULL"
+        f"FROM (SELECT {listed}, {WEIGHT}, {gone} AS {_GONE} FROM _row_versions_) WHERE {WEIGHT} > 0 AND {_GONE} IS NOT NULL"
     )
 
 
-def _net_changes(held: _Held, table: TableDeclaration, newest: JobVersion, base: int) -> str:
-    added = [s for s in held.segments if base < s.first_batch <= newest.version]
-    taken = [
+def _net_changes(source: _TableSegments, table: TableDeclaration, newest: JobVersion, base: int) -> str:
+    added = [s for s in source.segments if base < s.first_batch <= newest.version]
+    retracted = [
         structs.replace(s, first_batch=s.until)
-        for s in held.segments
+        for s in source.segments
         if s.until is not None and base < s.until <= newest.version
     ]
-    check_segments(held.fs, held.data, [*added, *taken], content=False)
+    check_segments(source.fs, source.data, [*added, *retracted], content=False)
     columns = tuple(c for c in table.columns if c != WEIGHT_COLUMN)
     listed = names(columns)
     selects = [
         f"SELECT {listed}, {sign}{WEIGHT} AS {WEIGHT}, {BATCH_COLUMN} AS {VERSION} "
-        f"FROM ({scan(held.fs, held.data, table.columns, segments, batch=True)})"
-        for sign, segments in (("", added), ("-", taken))
+        f"FROM ({scan(source.fs, source.data, table.columns, segments, batch=True)})"
+        for sign, segments in (("", added), ("-", retracted))
         if segments
     ]
     if not selects:
@@ -151,19 +153,19 @@ def stored_bytes(
 ) -> dict[str, int]:
     """Return the bytes of the files that the newest version reads, by table. Raises DamageError."""
     return {
-        t.name: sum(s.bytes for s in _held(warehouse, job, operator, t, newest).segments if s.until is None)
+        t.name: sum(s.bytes for s in _table_segments(warehouse, job, operator, t, newest).segments if s.until is None)
         for t in tables
     }
 
 
-def _held(
+def _table_segments(
     warehouse: Warehouse, job: str, operator: OperatorRecord, table: TableDeclaration, newest: JobVersion
-) -> _Held:
-    paths, found = warehouse.job(job).operator(operator.name), newest.newest.state_manifests(operator.name)
+) -> _TableSegments:
+    paths, manifests = warehouse.job(job).operator(operator.name), newest.newest.state_manifests(operator.name)
     segments: list[Segment] = []
-    for bucket, name in found.items():
-        if table.replicated and bucket != min(found):
+    for bucket, name in manifests.items():
+        if table.replicated and bucket != min(manifests):
             continue
         manifest = named_manifest(warehouse.fs, paths, bucket, name)
         segments += (structs.replace(s, name=f"{bucket}/{s.name}") for s in manifest.tables.get(table.name, ()))
-    return _Held(warehouse.fs, f"{paths.root}/data", tuple(segments))
+    return _TableSegments(warehouse.fs, f"{paths.root}/data", tuple(segments))

@@ -42,8 +42,8 @@ def check_job(warehouse: Warehouse, name: str) -> Checkup:
         return Checkup(name, (), -1, None, unreadable=error.message)
     for look in range(_LOOKS):
         versions = Versions(warehouse, name, content=True)
-        found = {error.path: error for error in _every_fault(versions)}
-        damaged = {path: error for path, error in found.items() if look == 0 or path in damaged}
+        faults = {error.path: error for error in _every_fault(versions)}
+        damaged = {path: error for path, error in faults.items() if look == 0 or path in damaged}
         status = effective_status(warehouse.fs, warehouse.job(name))
         if not damaged or status is None or not status.is_active:
             break
@@ -98,42 +98,44 @@ def _log_faults(versions: Versions, newest: int) -> Iterator[DamageError]:
 
 
 def repair_job(warehouse: Warehouse, name: str) -> list[str]:
-    """Return a job to its newest intact version, and delete other damaged files; return sentences that say what was done.
+    """Take a job back to its newest intact version, delete other damaged files, and return sentences that say what was done.
 
     The caller holds the job's lock. Returns nothing for an intact job. Raises JobError when no version is intact.
     """
     warehouse = warehouse.uncached()
     Versions(warehouse, name).leave_checkpoint()
-    found = check_job(warehouse, name)
-    if not found.damaged:
+    checkup = check_job(warehouse, name)
+    if not checkup.damaged:
         return []
-    if found.whole is None:
+    if checkup.whole is None:
         raise JobError(
             f'job "{name}" cannot be repaired: no version of it is intact',
-            detail="\n".join(f"{error.message}. {error.detail or ''}".rstrip() for error in found.damaged),
+            detail="\n".join(f"{error.message}. {error.detail or ''}".rstrip() for error in checkup.damaged),
             hint="Restore the files from a backup, or start the job anew with --fresh: then it reads all its input again.",
         )
     versions = Versions(warehouse, name, content=True)
     done = []
-    if found.whole < found.newest:
-        versions.go_back(found.whole)
-        done.append(_what_is_repeated(versions, found))
+    if checkup.whole < checkup.newest:
+        versions.go_back(checkup.whole)
+        done.append(_what_is_repeated(versions, checkup))
     else:
-        versions.tidy(found.whole)
-    for path in _remains(versions, found.whole):
+        versions.tidy(checkup.whole)
+    for path in _remains(versions, checkup.whole):
         warehouse.fs.delete(path)
-    oldest = _shorten_log(versions, found.whole)
+    oldest = _shorten_log(versions, checkup.whole)
     if oldest:
         done.append(f"Versions before {oldest} can no longer be queried.")
     return done or ["What was damaged is no longer needed, and was removed."]
 
 
-def _what_is_repeated(versions: Versions, found: Checkup) -> str:
+def _what_is_repeated(versions: Versions, checkup: Checkup) -> str:
     back = (
-        f"It goes back to version {found.whole}" if found.whole is not None and found.whole >= 0 else "It begins anew"
+        f"It goes back to version {checkup.whole}"
+        if checkup.whole is not None and checkup.whole >= 0
+        else "It begins anew"
     )
-    first = (found.whole or 0) + 1 if found.whole != -1 else 0
-    batches = f"batch {first}" if first == found.newest else f"batches {first} to {found.newest}"
+    first = (checkup.whole or 0) + 1 if checkup.whole != -1 else 0
+    batches = f"batch {first}" if first == checkup.newest else f"batches {first} to {checkup.newest}"
     if not versions.is_repeatable:
         return f"{back}: the rows of {batches} are lost. Insert them again."
     return f"{back}: the next run repeats {batches}."
@@ -149,12 +151,12 @@ def _remains(versions: Versions, whole: int) -> list[str]:
 def _shorten_log(versions: Versions, newest: int) -> int | None:
     """Cut the log off before its last gap; return the oldest version left, None if nothing was cut."""
     entries = versions.log.entries(newest) if newest >= 0 else []
-    kept: list[LogEntry] = []
+    tail: list[LogEntry] = []
     for entry in reversed(entries):
-        if kept and entry.version != kept[-1].version - 1:
+        if tail and entry.version != tail[-1].version - 1:
             break
-        kept.append(entry)
-    if not kept or len(kept) == len(entries):
+        tail.append(entry)
+    if not tail or len(tail) == len(entries):
         return None
-    versions.log.keep_from(kept[-1].version)
-    return kept[-1].version
+    versions.log.keep_from(tail[-1].version)
+    return tail[-1].version

@@ -100,7 +100,7 @@ class Descriptors:
         """Return whether a file of the folder is a fold, by its name."""
         return name.startswith(_FOLD)
 
-    # -- what folded descriptors said
+    # -- the texts of folded descriptors
 
     def packs(self) -> list[str]:
         """Return the files with the texts of folded descriptors, by path below the folder."""
@@ -119,11 +119,11 @@ class Descriptors:
 
     def _texts(self, last: int, first: int) -> Iterator[str] | None:
         # In this order: what is packed meanwhile is among both.
-        left = self.numbers()
+        numbers = self.numbers()
         packs = sorted(map(_Pack.parse, self.packs()))
-        paths = [f"{self._directory}/{pack.name}" for pack in packs] + [self.path(n) for n in left if n <= last]
-        known = {n for pack in packs for n in range(pack.first, pack.last + 1)} | set(left)
-        if not known.issuperset(range(first, last + 1)):
+        paths = [f"{self._directory}/{pack.name}" for pack in packs] + [self.path(n) for n in numbers if n <= last]
+        sequences = {n for pack in packs for n in range(pack.first, pack.last + 1)} | set(numbers)
+        if not sequences.issuperset(range(first, last + 1)):
             return None
         return self._in_order(list(self._fs.together(partial(read_sealed, self._fs), paths)), len(packs), last, first)
 
@@ -167,11 +167,11 @@ def _unpacked(text: str) -> dict[int, str]:
 
 def _by_number(text: str) -> dict[int, str]:
     """Return the descriptors in a text by their numbers, which each line contains."""
-    found: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for line in text.splitlines():
         sequence = json.loads(line)["sequence"]
-        found[sequence] = f"{found.get(sequence, '')}{line}\n"
-    return found
+        texts[sequence] = f"{texts.get(sequence, '')}{line}\n"
+    return texts
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -204,9 +204,9 @@ def _due(packs: Iterable[_Pack]) -> list[_Pack] | None:
 
     They are consecutive, so that a pack has every descriptor from its first to its last; smaller packs among them are included.
     """
-    found = sorted(packs)
-    for limit in range(max((pack.tier for pack in found), default=-1) + 1):
-        for run in _runs(found, limit):
+    ordered = sorted(packs)
+    for limit in range(max((pack.tier for pack in ordered), default=-1) + 1):
+        for run in _runs(ordered, limit):
             if len(run) > 1 and sum(pack.size for pack in run) >= _FAN ** (limit + 1):
                 return run
     return None

@@ -34,7 +34,7 @@ class Fact:
 
     @property
     def is_count(self) -> bool:
-        """Whether it is a number that the log of a job has: under `name`, as `Job.progress` does."""
+        """Whether the log of a job and `Job.progress` have it, as a number under `name`."""
         return self.type == "BIGINT" and bool(self.exported)
 
 

@@ -10,7 +10,7 @@ from sqlstream.warehouse.commits import newest_commit
 from sqlstream.warehouse.paths import Warehouse
 
 
-class _KnownHistory(NamedTuple):
+class _CachedHistory(NamedTuple):
     """A history, and the identities of the files that it was read from."""
 
     files: tuple[object, ...]
@@ -25,28 +25,28 @@ class JobHistories:
 
     def __init__(self, warehouse: Warehouse):
         self._warehouse = warehouse
-        self._known: dict[str, _KnownHistory] = {}
+        self._cache: dict[str, _CachedHistory] = {}
 
     def of(self, name: str) -> JobHistory:
         """Return the current history of a job."""
-        known, files = self._known.get(name), self._files(name)
+        entry, files = self._cache.get(name), self._files(name)
         if files is None:
-            self._known.pop(name, None)
+            self._cache.pop(name, None)
             return JobHistory(self._warehouse, name)
-        if known is None:
+        if entry is None:
             history = JobHistory(self._warehouse, name)
-        elif known.files == files:
-            return known.history
+        elif entry.files == files:
+            return entry.history
         else:
             # The record is long, and mostly stays the same.
-            is_same_record = known.files[0] == files[0]
-            history = JobHistory(self._warehouse, name, known.history.record if is_same_record else None)
-        self._known[name] = _KnownHistory(files, history)
+            is_same_record = entry.files[0] == files[0]
+            history = JobHistory(self._warehouse, name, entry.history.record if is_same_record else None)
+        self._cache[name] = _CachedHistory(files, history)
         return history
 
     def forget(self, name: str) -> None:
         """Drop the cached history of a job: the next `of` reads its files."""
-        self._known.pop(name, None)
+        self._cache.pop(name, None)
 
     def _files(self, name: str) -> tuple[object, ...] | None:
         """Return the identities of the files of a history, the record first; None where files cannot be identified."""
@@ -54,6 +54,6 @@ class JobHistories:
         if not fs.local or (newest := newest_commit(fs, paths)) is None:
             return None
         entry = JobLog(fs, paths.log).path(newest)
-        found = [fs.identity(path) for path in (paths.record, f"{paths.commits}/{newest}", entry)]
+        identities = [fs.identity(path) for path in (paths.record, f"{paths.commits}/{newest}", entry)]
         # A job that is stepped by hand has no status.
-        return None if None in found else (*found, newest, fs.identity(paths.status))
+        return None if None in identities else (*identities, newest, fs.identity(paths.status))

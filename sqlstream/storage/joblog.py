@@ -21,11 +21,11 @@ CHUNK = 64
 
 
 class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2):
-    """The numbers of the batch that made a version, per scan, operator and sink.
+    """The log's entry of a version: the job's metrics after its batch, per scan, operator and sink.
 
-    `watermark` is None before the first. `results` has the name of the manifest of what the job has written into each warehouse
-    table, by the table's name in lower case; metrics of an operator's bucket name the manifest of its state. `labels` are those
-    of the buckets over which the state is spread; early versions of sqlstream did not write them. `spent` is how long the job's
+    `watermark` is None before the first. `results` maps each warehouse table, by its name in lower case, to the name of the
+    manifest of the job's rows in it; metrics of an operator's bucket name the manifest of its state. `labels` are the labels of
+    the buckets over which the state is spread; early versions of sqlstream did not write them. `spent` is how long the job's
     batches have taken so far, by phase. `sinks` is what the job has written so far, by table.
     """
 
@@ -79,7 +79,7 @@ def fell_idle(active_at: ProcessingTime, timeout: Duration, now: ProcessingTime)
 
 
 def holders(marks: Mapping[str, EventTime | None], idle: Collection[str]) -> set[str]:
-    """Return the sources that hold the watermark back: the ones furthest behind among those that are not idle.
+    """Return the sources that hold the watermark back: among those that are not idle, the ones furthest behind.
 
     `marks` are the watermarks of the sources, None before the first. When all are idle, all count.
 
@@ -147,16 +147,16 @@ class JobLog:
                 return self._entries(up_to, since, faults)
 
     def _entries(self, up_to: int | None, since: int, faults: list[DamageError] | None) -> list[LogEntry]:
-        found: dict[int, LogEntry] = {}
+        entries: dict[int, LogEntry] = {}
         files = [file for file in self._files() if file.last >= since and (up_to is None or file.first <= up_to)]
         for text in self._fs.together(self._read, [f"{self._directory}/{file.name}" for file in files]):
             if not isinstance(text, DamageError):
-                found |= {entry.version: entry for entry in map(LogEntry.from_json, text.splitlines())}
+                entries |= {entry.version: entry for entry in map(LogEntry.from_json, text.splitlines())}
             elif faults is None:
                 raise text
             else:
                 faults.append(text)
-        return [found[v] for v in sorted(found) if v >= since and (up_to is None or v <= up_to)]
+        return [entries[v] for v in sorted(entries) if v >= since and (up_to is None or v <= up_to)]
 
     def _read(self, path: str) -> str | DamageError:
         try:
@@ -184,20 +184,20 @@ class JobLog:
         if new := [file for file in files if unknown & set(range(file.first, file.last + 1))]:
             # Together: a request for each, one after the other, would take a store minutes.
             entries = self.entries(max(f.last for f in new), min(f.first for f in new), faults=[])
-            found = {e.version: e.committed_at for e in entries}
-            self._committed_at |= {v: found.get(v) for file in new for v in range(file.first, file.last + 1)}
+            times = {e.version: e.committed_at for e in entries}
+            self._committed_at |= {v: times.get(v) for file in new for v in range(file.first, file.last + 1)}
         oldest = min(there, default=0)
         # Another thread may append meanwhile.
         for version in [v for v in list(self._committed_at) if v < oldest]:
             del self._committed_at[version]
-        found_at = ((version, self._committed_at[version]) for version in sorted(there))
-        return [(version, at) for version, at in found_at if at is not None]
+        dated = ((version, self._committed_at[version]) for version in sorted(there))
+        return [(version, at) for version, at in dated if at is not None]
 
     def last(self) -> LogEntry | None:
         """Return the newest intact entry, also of a version that is not committed yet; None if there is none."""
         for file in sorted(self._files(), key=lambda f: f.last, reverse=True):
-            if found := self.entries(file.last, file.first, faults=[]):
-                return found[-1]
+            if entries := self.entries(file.last, file.first, faults=[]):
+                return entries[-1]
         return None
 
     def prune(self, oldest_version: int) -> None:

@@ -73,10 +73,10 @@ class KeyIndex:
         counts = np.searchsorted(self._hashes, hashes, "right") - begins
         # Of each hash the places from its begin on, one after the other.
         starts = np.repeat(begins - np.cumsum(counts) + counts, counts)
-        found = self._rows.take(pa.array(self._places[starts + np.arange(len(starts))]))
+        rows = self._rows.take(pa.array(self._places[starts + np.arange(len(starts))]))
         for name, value in self._constants.items():
-            found = found.append_column(name, pa.repeat(value, len(starts)))
-        return found.select(self._names)
+            rows = rows.append_column(name, pa.repeat(value, len(starts)))
+        return rows.select(self._names)
 
 
 def _constant(values: pa.ChunkedArray) -> pa.Scalar | None:
@@ -87,7 +87,7 @@ def _constant(values: pa.ChunkedArray) -> pa.Scalar | None:
     return bounds["min"] if bounds["min"] == bounds["max"] else None
 
 
-# The indexes of this process, and the sizes of those to make when their segments are read again.
+# The indexes of this process, and the sizes of the indexes to build when their segments are read again.
 _Name: TypeAlias = tuple[str, tuple[str, ...]]
 _indexes: dict[_Name, KeyIndex] = {}
 _sizes: dict[_Name, int] = {}
@@ -110,14 +110,14 @@ class KeyLookup:
 
     def __init__(self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], keys: Sequence[str], touched: str):
         self._con, self._touched, self._hash = con, touched, key_hash(columns, keys)
-        known = " AND ".join(f"{quote_name(key)} IS NOT NULL" for key in keys)
+        not_null = " AND ".join(f"{quote_name(key)} IS NOT NULL" for key in keys)
         [(self.count, has_all)] = con.execute(
-            f"SELECT count(*), coalesce(bool_and({known}), true) FROM {touched}"
+            f"SELECT count(*), coalesce(bool_and({not_null}), true) FROM {touched}"
         ).fetchall()
         # By an equality, DuckDB leaves rows out where it reads them.
         self.equals = "=" if has_all else "IS NOT DISTINCT FROM"
 
-    def found(self, indexes: Sequence[KeyIndex]) -> list[pa.Table]:
+    def find(self, indexes: Sequence[KeyIndex]) -> list[pa.Table]:
         """Return stored rows, one table per index: all rows with the keys, and maybe some of other keys."""
         if not indexes:
             return []
@@ -164,13 +164,13 @@ class SegmentIndexes:
         return indexes, others
 
     def index(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> KeyIndex | None:
-        """Return the index of a segment, made if there is none; None if memory does not allow it."""
+        """Return the index of a segment, and build it if there is none; None if memory does not allow that."""
         name = self._name(segment)
         if (index := _indexes.get(name)) is not None:
             return index
         if not _has_room(_sizes.get(name) or self._size(con, segment), self.memory):
             return None
-        index = self.made(con, [segment])
+        index = self.build(con, [segment])
         with _lock:
             _indexes[name] = index
         return index
@@ -192,8 +192,8 @@ class SegmentIndexes:
             _sizes.pop(next(iter(_sizes)), None)
         return None
 
-    def made(self, con: duckdb.DuckDBPyConnection, segments: Sequence[Segment]) -> KeyIndex:
-        """Return a new index of the rows of one or more segments, which the process does not keep."""
+    def build(self, con: duckdb.DuckDBPyConnection, segments: Sequence[Segment]) -> KeyIndex:
+        """Build an index of the rows of one or more segments, which the process does not cache."""
         source = read_parquet(self.fs, self.directory, segments)
         if self.points:
             rows = con.sql(f"SELECT {names(self.columns)} FROM {source}").to_arrow_table().combine_chunks()
@@ -208,14 +208,14 @@ class SegmentIndexes:
         A process counts the rows of a segment once.
         """
         name = (f"{self.directory}/{segment.name}", self.keys, most)
-        if (found := _large_keys.get(name)) is None:
+        if (counts := _large_keys.get(name)) is None:
             source = read_parquet(self.fs, self.directory, [segment])
             items = ", ".join([*map(quote_name, self.keys), f"count(*) AS {KEY_ROWS.name}"])
             sql = f"SELECT {items} FROM {source} GROUP BY ALL HAVING count(*) > {most}"
-            found = _large_keys[name] = con.sql(sql).to_arrow_table()
+            counts = _large_keys[name] = con.sql(sql).to_arrow_table()
             while len(_large_keys) > _MOST_COUNTED:
                 _large_keys.pop(next(iter(_large_keys)), None)
-        return found
+        return counts
 
     def _size(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> int:
         """Return the approximate size in bytes of the index of a segment."""
@@ -257,7 +257,7 @@ def _forget_small() -> None:
 def forget_indexes(under: str = "") -> None:
     """Drop the indexes of segments whose paths start with `under`."""
     with _lock:
-        kept: tuple[dict[Any, Any], ...] = (_indexes, _sizes, _large_keys)
-        for known in kept:
-            for name in [n for n in known if n[0].startswith(under)]:
-                known.pop(name, None)
+        caches: tuple[dict[Any, Any], ...] = (_indexes, _sizes, _large_keys)
+        for cache in caches:
+            for name in [n for n in cache if n[0].startswith(under)]:
+                cache.pop(name, None)

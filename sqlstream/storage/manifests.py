@@ -43,7 +43,7 @@ class Manifest(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
     """The segments of one bucket after one batch, including those that only older versions read.
 
     `time` is the batch's processing time; the bucket has forgotten rows up to `watermark` (None before the first). `history` is a
-    sample of versions up to this one, oldest first. Versions before `oldest` cannot be read: rows of theirs may be gone.
+    sample of versions up to this one, oldest first. Versions before `oldest` cannot be read: some of their rows may be gone.
     `counters` are sums over the bucket's life. `event_timer` and `processing_timer` are the times at which the operator must
     run next.
     """
@@ -91,7 +91,7 @@ def read_manifest(fs: Filesystem, path: str) -> Manifest:
 def horizon(history: Sequence[Moment], retention: Duration, retention_batches: int) -> Moment | None:
     """Return the oldest version that must stay readable, None when all must.
 
-    It is the newest version in `history` that is at least as old as the retention, in time and in batches, at the last version.
+    It is the newest version in `history` that, at the last version, is at least as old as the retention, in time and in batches.
     """
     now = history[-1]
     old = [m for m in history if m.time <= now.time - retention and m.batch <= now.batch - retention_batches]
@@ -103,11 +103,11 @@ def thinned(history: Sequence[Moment]) -> tuple[Moment, ...]:
 
     Where a version is missing, an older one becomes the horizon: more is kept, never less.
     """
-    kept = list(history)
-    while len(kept) > HISTORY_LENGTH:
+    moments = list(history)
+    while len(moments) > HISTORY_LENGTH:
         gaps = [
-            (kept[i + 1].time - kept[i - 1].time, kept[i + 1].batch - kept[i - 1].batch)
-            for i in range(1, len(kept) - 1)
+            (moments[i + 1].time - moments[i - 1].time, moments[i + 1].batch - moments[i - 1].batch)
+            for i in range(1, len(moments) - 1)
         ]
-        del kept[gaps.index(min(gaps)) + 1]
-    return tuple(kept)
+        del moments[gaps.index(min(gaps)) + 1]
+    return tuple(moments)

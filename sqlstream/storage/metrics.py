@@ -68,7 +68,7 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
 class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator stores in one bucket, the name of its manifest, and when the operator must run on it next.
 
-    `counters` are those of the user's code, by name.
+    `counters` are the counters of the user's code, by name.
     """
 
     manifest: str

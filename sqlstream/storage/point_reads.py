@@ -33,28 +33,28 @@ class PointReads:
             else:
                 unindexed.append(segment)
         if small := [s for s in segments if s.rows < SMALL_ROWS]:
-            self._indexes.append(indexes.made(con, small))
+            self._indexes.append(indexes.build(con, small))
         self._scan = scan(indexes.fs, indexes.directory, indexes.columns, unindexed) if unindexed else None
         self.scanned = sum(s.rows for s in unindexed)
 
     def takes(self, types: Sequence[pa.DataType]) -> bool:
-        """Return whether keys of these Arrow types have the hashes of stored keys: stored types are equal, and can be hashed."""
+        """Return whether `find` can look up keys of these Arrow types: the stored types are the same, and can be hashed."""
         if not all(map(can_hash, types)):
             return False
         return all([i.schema.field(key).type for key in self._keys] == list(types) for i in self._indexes)
 
     def find(self, hashes: RowHashes) -> list[pa.Table]:
-        """Return stored rows, one table per index: all rows whose keys have the hashes, maybe others, none that are scanned."""
+        """Return stored rows, one table per index: rows whose keys have the hashes, but for scanned ones, and maybe others."""
         distinct = np.unique(halves(hashes))
         return [index.find(distinct) for index in self._indexes if index.has(distinct)]
 
-    def relation(self, found: Sequence[pa.Table]) -> str | None:
-        """Return a FROM item of the rows in `found`, and of all rows that are scanned; None if there are none.
+    def relation(self, rows: Sequence[pa.Table]) -> str | None:
+        """Return a FROM item of `rows`, and of all rows that are scanned; None if there are none.
 
         It is valid until the next call.
         """
         selects = [self._scan] if self._scan else []
-        if found:
-            self._con.register("_point_rows", pa.concat_tables(found, promote_options="permissive"))
+        if rows:
+            self._con.register("_point_rows", pa.concat_tables(rows, promote_options="permissive"))
             selects.append(f"SELECT {typed(self._columns)} FROM _point_rows")
         return f"({' UNION ALL '.join(selects)})" if selects else None

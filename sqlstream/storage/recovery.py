@@ -1,7 +1,7 @@
 """Recovery: a job returns to its newest intact version.
 
 All that a job needs to resume from a version is written before its commit. So when a power failure took some of the newest files,
-an older version has all of its own. The batches after it are repeated, and their results replace those of the first time.
+an older version has all of its own. The batches after it are repeated, and their results replace the first ones.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Versions:
     def newest(self) -> int:
         """The newest version that was ever committed, -1 before the first."""
         status = read_status(self.fs, self.paths)
-        told = status.version if status is not None else None
-        return max([*numbers(self.fs, self.paths.commits), -1 if told is None else told, -1])
+        version = status.version if status is not None else None
+        return max([*numbers(self.fs, self.paths.commits), -1 if version is None else version, -1])
 
     def candidates(self) -> Iterator[int]:
         """Yield the versions that the job may return to, the newest first; -1 is its beginning."""
@@ -77,13 +77,13 @@ class Versions:
         """Return the errors that keep the job from resuming after a version; none for -1."""
         if version < 0:
             return []
-        found = self.commit_faults([version])
+        errors = self.commit_faults([version])
         entry = self.entry(version)
         if isinstance(entry, DamageError):
-            return [*found, entry]
+            return [*errors, entry]
         for paths, bucket, name in self.named(entry):
-            found += self.manifest_faults(paths, bucket, name)
-        return [*found, *self._input_faults(entry)]
+            errors += self.manifest_faults(paths, bucket, name)
+        return [*errors, *self._input_faults(entry)]
 
     def commit_faults(self, versions: Iterable[int]) -> list[DamageError]:
         """Return an error for each damaged commit."""
@@ -114,15 +114,15 @@ class Versions:
         manifest = self.manifest(f"{paths.manifests(bucket)}/{name}")
         if isinstance(manifest, DamageError):
             return [manifest]
-        found = []
+        errors = []
         for segment in (s for segments in manifest.tables.values() for s in segments):
             path = f"{paths.data(bucket)}/{segment.name}"
             if path not in self._segments:
                 content = self.content or segment.last_batch > self.newest - _LATEST
                 fault = segment_fault(self.fs, path, segment, content=content)
                 self._segments[path] = damage(path, fault) if fault else None
-            found.append(self._segments[path])
-        return [error for error in found if error is not None]
+            errors.append(self._segments[path])
+        return [error for error in errors if error is not None]
 
     # -- what was read
 
@@ -151,15 +151,15 @@ class Versions:
 
     def _input_faults(self, entry: LogEntry) -> list[DamageError]:
         """Return the errors of descriptors that a version has read: without these, their input would be read again."""
-        kept = self._descriptors
-        present, folded = kept.numbers(), kept.folds()
-        first = kept.folded_to(folded[-1]) + 1 if folded else 0
+        descriptors = self._descriptors
+        present, folded = descriptors.numbers(), descriptors.folds()
+        first = descriptors.folded_to(folded[-1]) + 1 if folded else 0
         if not present and not folded and not self.fs.exists(self.paths.begun):
             # It does not run on Spark.
             return []
-        found = [self.record_fault(f"{self.inputs}/{name}") for name in folded[-1:]]
-        found += [self.record_fault(self.descriptor(sequence)) for sequence in range(first, entry.sequence + 1)]
-        return [error for error in found if error is not None]
+        errors = [self.record_fault(f"{self.inputs}/{name}") for name in folded[-1:]]
+        errors += [self.record_fault(self.descriptor(sequence)) for sequence in range(first, entry.sequence + 1)]
+        return [error for error in errors if error is not None]
 
     # -- going back
 
@@ -171,10 +171,10 @@ class Versions:
         self.leave_checkpoint()
         faults: list[DamageError] = []
         for version in self.candidates():
-            found = self.faults(version)
-            if not found:
+            errors = self.faults(version)
+            if not errors:
                 break
-            faults += found
+            faults += errors
         else:
             raise next((e for e in faults if not e.torn), faults[0])
         if not faults:
@@ -191,13 +191,13 @@ class Versions:
         leave_checkpoint(self.fs, self.paths, max(numbers(self.fs, self.paths.commits), default=-1) + 1)
 
     def tidy(self, version: int) -> None:
-        """Delete damaged records from after a version that a resumed job would trust: descriptors, a begun batch, outputs."""
-        kept = self._forget_inputs(version)
-        self._settle_begun(version, kept=kept)
+        """Delete damaged records after a version that a resumed job would trust: descriptors, a begun batch, outputs."""
+        is_intact = self._forget_inputs(version)
+        self._settle_begun(version, is_intact=is_intact)
         for sink in self.fs.list(self.paths.output):
             directory = f"{self.paths.output}/{sink}"
             if any(self.record_fault(f"{directory}/{n:010d}.json") for n in numbers(self.fs, directory, ".json")):
-                self._take_back(version, begun=kept)
+                self._take_back(version, begun=is_intact)
                 break
 
     @property
@@ -216,9 +216,9 @@ class Versions:
     def go_back(self, version: int) -> None:
         """Discard what came after a version. When this is interrupted, the job can still resume."""
         entry = self.entry(version) if version >= 0 else None
-        is_same = self._settle_begun(version, kept=self._forget_inputs(version))
+        is_same = self._settle_begun(version, is_intact=self._forget_inputs(version))
         self.fs.delete(self.paths.status)
-        # When it is interrupted the job can go on, too: what says that a batch is done goes before what it did.
+        # When it is interrupted, the job can resume, too: what says that a batch is done goes before what it did.
         for n in reversed(numbers(self.fs, self.paths.commits)):
             if n > version:
                 self.fs.delete(f"{self.paths.commits}/{n}")
@@ -254,16 +254,16 @@ class Versions:
                 yield self.warehouse.table(table).job(self.name)
 
     def places(self) -> list[BucketedPaths]:
-        """Return the directories in which the job stores rows: those of its operators, and its own in tables."""
+        """Return the directories in which the job stores rows: one of each operator, and its own one in each table."""
         return sorted(self._places(), key=lambda paths: paths.root)
 
     def _begun(self, version: int) -> Begun | None:
         """Return the batch after a version if it has begun, else None."""
         return read_begun(self.fs, self.paths, version + 1)
 
-    def _settle_begun(self, version: int, *, kept: bool) -> bool:
-        """Fix what the batch after a version reads, if it has begun and its input is `kept`; return whether it is fixed."""
-        begun = self._begun(version) if kept else None
+    def _settle_begun(self, version: int, *, is_intact: bool) -> bool:
+        """Fix what the batch after a version reads, if it has begun and its input is intact; return whether it is fixed."""
+        begun = self._begun(version) if is_intact else None
         if begun is None:
             self.fs.delete(self.paths.begun)
         else:

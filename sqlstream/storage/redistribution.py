@@ -180,9 +180,9 @@ class Spread:
 
 
 def merged(manifests: Mapping[int, Manifest]) -> Manifest:
-    """Return what the manifests of new buckets have in common, from the old ones: all but tables and counters.
+    """Return what the manifests of all new buckets have in common, made of the old ones: all but tables and counters.
 
-    A bucket that was not called in the last batch had nothing to do up to the last watermark.
+    The watermark is the latest, timers are the earliest: a bucket that the last batch did not run had nothing to do until then.
     """
     old = list(manifests.values())
     history = {moment.batch: moment for manifest in old for moment in manifest.history}
@@ -206,7 +206,7 @@ def count_forgotten(con: duckdb.DuckDBPyConnection, bucket: Bucket, tables: Iter
 
 
 def share_counters(old: Collection[Manifest], buckets: Mapping[int, Bucket]) -> None:
-    """Give new buckets the counters of the old ones: the first bucket gets sums, all get the earliest of times."""
+    """Give new buckets the counters of the old ones: sums go to the first bucket, the earliest of times to all buckets."""
     first = buckets[min(buckets)]
     counted = [manifest.counters for manifest in old]
     for name in sorted({name for counters in counted for name in counters}):

@@ -1,4 +1,4 @@
-"""Restores of jobs from savepoints, in place of what a job of the name had.
+"""Restores of jobs from savepoints; a restore replaces what a job of the name had.
 
 A plan is written first. A process that dies on the way leaves a job without a version; the next start completes the restore, and
 never resumes from a half-restored job.
@@ -28,8 +28,8 @@ class Restoring(Record, frozen=True, tag_field="format", tag=1):
     """The plan of a restore: the savepoint, by its name or its folder, the record of the job as JSON, and its new table names.
 
     `tables` maps the tables of the warehouse, by their lower-case names in the savepoint, to their names in the job. `sinks` are
-    the sinks outside of the warehouse that continue, by their places in the plan; to others it is a new job. The scans
-    `overruled`, by their places too, begin where their options say.
+    the sinks outside of the warehouse that continue, by their places in the plan; for others it is a new job. The scans
+    `overruled`, by their places too, begin where their options say, not at the positions of the savepoint.
     """
 
     savepoint: str
@@ -73,8 +73,8 @@ def _refuse(savepoint: Savepoint, faults: Sequence[DamageError]) -> None:
 def has_rows_of(warehouse: Warehouse, savepoint: Savepoint) -> bool:
     """Return whether a job, at the version of a savepoint, has the same files of state and tables as the savepoint."""
     version, job = savepoint.record.version, savepoint.record.job
-    found = _row_files(warehouse, job, version)
-    return found is not None and found == _row_files(savepoint.warehouse, job, version)
+    files = _row_files(warehouse, job, version)
+    return files is not None and files == _row_files(savepoint.warehouse, job, version)
 
 
 def _row_files(warehouse: Warehouse, job: str, version: int) -> set[str] | None:
@@ -83,18 +83,18 @@ def _row_files(warehouse: Warehouse, job: str, version: int) -> set[str] | None:
     entry = versions.entry(version)
     if isinstance(entry, DamageError):
         return None
-    found = set()
+    files = set()
     for paths, bucket, name in versions.named(entry):
         manifest = versions.manifest(f"{paths.manifests(bucket)}/{name}")
         if isinstance(manifest, DamageError):
             return None
         current = (s for segments in manifest.tables.values() for s in segments if s.until is None)
-        found |= {f"{paths.data(bucket)}/{segment.name}".removeprefix(warehouse.root) for segment in current}
-    return found
+        files |= {f"{paths.data(bucket)}/{segment.name}".removeprefix(warehouse.root) for segment in current}
+    return files
 
 
 def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, start_over: StartOver) -> None:
-    """Restore a job from a savepoint, in place of what it had. The caller holds the job's lock."""
+    """Restore a job from a savepoint, which replaces all that it had. The caller holds the job's lock."""
     record = JobRecord.from_json(plan.record)
     paths = warehouse.job(record.job)
     write_sealed(warehouse.fs, paths.restoring, plan.to_json(), durable=True)
@@ -111,7 +111,7 @@ def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A restore or an upgrade that a process began and did not complete: the next start of the job does.
+    """A restore or an upgrade that a process began and did not complete: the next start of the job completes it.
 
     `record` is the job's record after it. `savepoint` is what it restores, None if that is gone.
     """
@@ -143,7 +143,7 @@ def half_restored(warehouse: Warehouse, savepoint: str) -> str | None:
 
 
 def forget_completed(warehouse: Warehouse, job: str) -> None:
-    """Delete the plan of a restore that is complete: the process died between the commit, which comes last, and deleting it.
+    """Delete the plan of a complete restore: its process died after the commit, which comes last, and before deleting the plan.
 
     Without a plan, delete a savepoint that was rewritten for the job. The caller holds the job's lock.
     """
@@ -153,10 +153,10 @@ def forget_completed(warehouse: Warehouse, job: str) -> None:
     except FileNotFoundError:
         fs.delete_tree(draft_folder(warehouse, job).root)
         return
-    record, wanted = read_record(fs, paths), JobRecord.from_json(plan.record)
+    record, plan_record = read_record(fs, paths), JobRecord.from_json(plan.record)
     # The job that was there before had another time of creation, or there was none. An upgraded job keeps its time of creation;
     # as long as its rewritten savepoint exists, it has not resumed.
-    is_made = record is not None and record.created_at == wanted.created_at
+    is_made = record is not None and record.created_at == plan_record.created_at
     if is_draft(plan.savepoint):
         is_made = is_made and not is_savepoint(Warehouse(plan.savepoint))
     if is_made and last_committed(fs, paths) is not None:

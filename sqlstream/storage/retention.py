@@ -21,7 +21,7 @@ KEPT_STATES: Final = 2
 
 
 def sweep(fs: Filesystem, job: JobPaths, oldest_version: int, newest_committed: int, now: ProcessingTime) -> int:
-    """Delete what neither a reader of a retained version nor a recovery of the job needs; return the number of files of state.
+    """Delete what neither a reader of a retained version nor a recovery needs; return the number of deleted files of state.
 
     Only the process that runs the job may call this. `oldest_version` is the oldest one to keep in the log; manifests decide how
     long rows are kept.
@@ -30,28 +30,30 @@ def sweep(fs: Filesystem, job: JobPaths, oldest_version: int, newest_committed: 
     log.prune(oldest_version)
     operators = [BucketedPaths(f"{job.state}/{operator}") for operator in fs.list(job.state)]
     deleted = sum(sweep_directory(fs, paths, newest_committed, now) for paths in operators)
-    return deleted + _sweep_left(fs, log, operators, newest_committed, now)
+    return deleted + _sweep_old_buckets(fs, log, operators, newest_committed, now)
 
 
-def _sweep_left(
+def _sweep_old_buckets(
     fs: Filesystem, log: JobLog, operators: Iterable[BucketedPaths], newest_committed: int, now: ProcessingTime
 ) -> int:
     """Delete the old buckets of a rescaled job, once no reader and no recovery asks for them."""
     # The newest entry of all tells where the state is: the last committed version's differs while a job is rescaled.
     last = log.last()
-    kept = set(last.labels) if last is not None else set()
-    found = [(paths, int(bucket)) for paths in operators for bucket in fs.list(f"{paths.root}/manifests")]
-    left = [(paths, bucket) for paths, bucket in found if bucket not in kept and fs.list(paths.manifests(bucket))]
-    if not kept or not left:
+    labels = set(last.labels) if last is not None else set()
+    buckets = [(paths, int(bucket)) for paths in operators for bucket in fs.list(f"{paths.root}/manifests")]
+    leftovers = [
+        (paths, bucket) for paths, bucket in buckets if bucket not in labels and fs.list(paths.manifests(bucket))
+    ]
+    if not labels or not leftovers:
         return 0
     entries = log.entries(faults=[])
-    since = [e for e in entries if set(e.labels) != kept]
+    since = [e for e in entries if set(e.labels) != labels]
     after = [e for e in entries if e.version <= newest_committed and (not since or e.version > since[-1].version)]
     if len(after) <= KEPT_STATES or after[KEPT_STATES].committed_at >= now - GRACE:
         return 0
     gone = [
         f"{directory}/{name}"
-        for paths, bucket in left
+        for paths, bucket in leftovers
         for directory in (paths.manifests(bucket), paths.data(bucket))
         for name in fs.list(directory)
     ]
@@ -69,13 +71,15 @@ def _sweep_bucket(fs: Filesystem, paths: BucketedPaths, bucket: int, newest_comm
     manifests, data = paths.manifests(bucket), paths.data(bucket)
     # The data is listed first: a file that is written and named after this is not looked at.
     segments = fs.files(data)
-    found = fs.files(manifests)
-    kept = needed(found, newest_committed, now)
-    gone = [f"{manifests}/{f.name}" for f in found if f.name not in kept]
+    files = fs.files(manifests)
+    needed_names = needed(files, newest_committed, now)
+    gone = [f"{manifests}/{f.name}" for f in files if f.name not in needed_names]
     # Those that an attempt of this batch may still be about to name are left alone.
     old = [s for s in segments if batch_of(s.name) < newest_committed - 2 and s.modified < now - GRACE]
     if old:
-        unnamed = _unnamed(fs, manifests, kept, {s.name for s in old}) if kept else {s.name for s in old}
+        unnamed = (
+            _unnamed(fs, manifests, needed_names, {s.name for s in old}) if needed_names else {s.name for s in old}
+        )
         gone += [f"{data}/{name}" for name in sorted(unnamed)]
     for directory in (manifests, data):
         gone += [f"{directory}/{f.name}" for f in fs.leftovers(directory) if f.modified < now - LEFTOVER]
@@ -91,14 +95,14 @@ def needed(manifests: Iterable[FileInfo], newest_committed: int, now: Processing
     no newer one, and needs it for GRACE after that.
     """
     by_batch = [(batch, list(files)) for batch, files in groupby(sorted(manifests, key=_batch), key=_batch)]
-    kept: set[str] = set()
+    names: set[str] = set()
     for i, (_, files) in enumerate(by_batch):
         following = by_batch[i + 1] if i + 1 < len(by_batch) else None
         replaced = following is not None and following[0] < newest_committed
         unread = following is not None and max(f.modified for f in following[1]) < now - GRACE
         if not (replaced and unread):
-            kept.update(f.name for f in files)
-    return kept
+            names.update(f.name for f in files)
+    return names
 
 
 def _batch(file: FileInfo) -> int:

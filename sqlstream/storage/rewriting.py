@@ -49,7 +49,7 @@ Measure = Callable[[Bucket, Sequence[TableDeclaration]], BucketMetrics]
 
 @dataclass(frozen=True, slots=True)
 class OperatorSource:
-    """An operator whose state is made from the state of the savepoint's operator `was`; empty: from no single one.
+    """An operator whose state is made from the savepoint's operator `was`, which is empty if there is no single one.
 
     `tables` has the SELECT of each new table that is computed: all of its columns, over the names of the old tables. The other
     tables are linked. `hashed` are the columns whose hash picks the bucket. `timers` are the table and the column of the
@@ -97,14 +97,14 @@ class Rewritten:
 
 
 def rewrite(
-    savepoint: Savepoint, folder: Warehouse, wanted: Rewritten, con: duckdb.DuckDBPyConnection, measure: Measure
+    savepoint: Savepoint, folder: Warehouse, plan: Rewritten, con: duckdb.DuckDBPyConnection, measure: Measure
 ) -> Savepoint:
     """Write the rewritten savepoint into a folder, and return it; what the folder had is deleted.
 
     Raises DamageError, and duckdb.Error where a SELECT fails.
     """
     folder.fs.delete_tree(folder.root)
-    return _Rewriting(savepoint, folder, wanted, con, measure).run()
+    return _Rewriting(savepoint, folder, plan, con, measure).run()
 
 
 class _Rewriting:
@@ -112,15 +112,15 @@ class _Rewriting:
         self,
         savepoint: Savepoint,
         folder: Warehouse,
-        wanted: Rewritten,
+        plan: Rewritten,
         con: duckdb.DuckDBPyConnection,
         measure: Measure,
     ):
-        self._savepoint, self._folder, self._wanted, self._con = savepoint, folder, wanted, con
+        self._savepoint, self._folder, self._plan, self._con = savepoint, folder, plan, con
         self._measure = measure
         self._source = savepoint.warehouse
         self._paths = savepoint.warehouse.job(savepoint.record.job)
-        self._target = folder.job(wanted.record.job)
+        self._target = folder.job(plan.record.job)
         self._files: dict[str, int] = {}
         self._rows = self._bytes = 0
         entry = JobLog(self._source.fs, self._paths.log).entry(savepoint.record.version)
@@ -135,12 +135,14 @@ class _Rewriting:
         )
 
     def run(self) -> Savepoint:
-        wanted, fs, target, version = self._wanted, self._source.fs, self._target, self._entry.version
-        self._write(target.record, sealed(msgspec.json.format(wanted.record.to_json(), indent=2)))
-        known = self._entry.operators
-        operators = {one.name: self._operator(one) for one in wanted.operators if one.was in known or one.tables}
-        results = {s.table.lower(): self._table(s) for s in wanted.sinks if s.was.lower() in self._entry.results}
-        sources = {name: self._scan(was) for name, was in wanted.scans.items()}
+        plan, fs, target, version = self._plan, self._source.fs, self._target, self._entry.version
+        self._write(target.record, sealed(msgspec.json.format(plan.record.to_json(), indent=2)))
+        saved_operators = self._entry.operators
+        operators = {
+            one.name: self._operator(one) for one in plan.operators if one.was in saved_operators or one.tables
+        }
+        results = {s.table.lower(): self._table(s) for s in plan.sinks if s.was.lower() in self._entry.results}
+        sources = {name: self._scan(was) for name, was in plan.scans.items()}
         entry = replace(
             self._entry,
             sources=sources,
@@ -148,18 +150,18 @@ class _Rewriting:
             results=results,
             labels=labels_of(self._old, self._entry),
         )
-        for name, text in wanted.positions.items():
+        for name, text in plan.positions.items():
             self._write(f"{target.splits}/{name}", sealed(text))
-        if wanted.begun is not None:
-            self._write(target.begun, sealed(wanted.begun.to_json()))
+        if plan.begun is not None:
+            self._write(target.begun, sealed(plan.begun.to_json()))
         self._put_files()
         self._write(JobLog(self._folder.fs, target.log).path(version), sealed(entry.to_json()))
         self._write(f"{target.commits}/{version}", fs.read_text(f"{self._paths.commits}/{version}"))
         before = self._savepoint.record
         record = SavepointRecord(
             name=before.name,
-            job=wanted.record.job,
-            job_created_at=wanted.record.created_at,
+            job=plan.record.job,
+            job_created_at=plan.record.created_at,
             version=version,
             taken_at=now(),
             committed_at=before.committed_at,
@@ -174,54 +176,56 @@ class _Rewriting:
 
     def _scan(self, was: str | None) -> SourceMetrics:
         # All have read up to the last descriptor, those that begin nothing of it.
-        known = self._entry.sources.get(was, SourceMetrics()) if was is not None else SourceMetrics()
-        return replace(known, sequence=self._entry.sequence)
+        metrics = self._entry.sources.get(was, SourceMetrics()) if was is not None else SourceMetrics()
+        return replace(metrics, sequence=self._entry.sequence)
 
     # -- operators
 
-    def _operator(self, wanted: OperatorSource) -> OperatorMetrics:
-        at, to = self._paths.operator(wanted.was), self._target.operator(wanted.name)
-        metrics = self._entry.operators.get(wanted.was, OperatorMetrics())
+    def _operator(self, operator: OperatorSource) -> OperatorMetrics:
+        at, to = self._paths.operator(operator.was), self._target.operator(operator.name)
+        metrics = self._entry.operators.get(operator.was, OperatorMetrics())
         manifests = {
             b: read_manifest(self._source.fs, f"{at.manifests(b)}/{one.manifest}") for b, one in metrics.buckets.items()
         }
-        if not wanted.tables:
+        if not operator.tables:
             for bucket, one in metrics.buckets.items():
                 self._link(at, to, bucket, [s for of in manifests[bucket].tables.values() for s in of])
                 self._manifest(to, bucket, one.manifest, manifests[bucket])
             return metrics
-        return self._adapted(wanted, at, to, manifests)
+        return self._adapted(operator, at, to, manifests)
 
     def _adapted(
-        self, wanted: OperatorSource, at: BucketedPaths, to: BucketedPaths, manifests: Mapping[int, Manifest]
+        self, operator: OperatorSource, at: BucketedPaths, to: BucketedPaths, manifests: Mapping[int, Manifest]
     ) -> OperatorMetrics:
-        before = [t.declaration for o in self._old.operators if o.name == wanted.was for t in o.tables]
+        before = [t.declaration for o in self._old.operators if o.name == operator.was for t in o.tables]
         rows = {t.name: self._current(t, at, manifests) for t in before}
         labels = labels_of(self._old, self._entry)
         tables: dict[int, dict[str, tuple[Segment, ...]]] = {label: {} for label in labels}
-        for table in wanted.declared:
-            if table.name in wanted.tables:
-                made = self._make(table, over(rows, wanted.tables[table.name]), wanted.hashed, labels, to)
+        for table in operator.declared:
+            if table.name in operator.tables:
+                by_label = self._make(table, over(rows, operator.tables[table.name]), operator.hashed, labels, to)
             else:
-                made = {b: m.tables.get(table.name, ()) for b, m in manifests.items()}
-                for bucket, segments in made.items():
+                by_label = {b: m.tables.get(table.name, ()) for b, m in manifests.items()}
+                for bucket, segments in by_label.items():
                     self._link(at, to, bucket, segments)
             for label in labels:
-                tables[label][table.name] = made.get(label, ())
-        common = merged(manifests) if manifests else self._first_manifest(wanted.name)
+                tables[label][table.name] = by_label.get(label, ())
+        common = merged(manifests) if manifests else self._first_manifest(operator.name)
         buckets = {}
         for label in labels:
             manifest = replace(common, tables=tables[label])
-            buckets[label] = Bucket.open(self._folder.fs, to.root, label, wanted.declared, manifest.to_json(), NO_TIME)
-            count_forgotten(self._con, buckets[label], wanted.declared)
+            buckets[label] = Bucket.open(
+                self._folder.fs, to.root, label, operator.declared, manifest.to_json(), NO_TIME
+            )
+            count_forgotten(self._con, buckets[label], operator.declared)
         share_counters(manifests.values(), buckets)
-        self._weigh(before, wanted.declared, at, manifests, buckets)
+        self._weigh(before, operator.declared, at, manifests, buckets)
         for label, written in buckets.items():
             written.manifest_name = manifest_name(self._entry.version)
-            current = {t.name: written.segments(t.name) for t in wanted.declared}
-            timer = self._timer(wanted, written)
+            current = {t.name: written.segments(t.name) for t in operator.declared}
+            timer = self._timer(operator, written)
             written.event_timer = timer
-            self._set_clock(wanted, written)
+            self._set_clock(operator, written)
             written.manifest = replace(
                 common,
                 tables=current,
@@ -230,29 +234,29 @@ class _Rewriting:
                 processing_timer=written.processing_timer,
             )
             self._manifest(to, label, written.manifest_name, written.manifest)
-        return OperatorMetrics.of({label: self._measure(b, wanted.declared) for label, b in buckets.items()})
+        return OperatorMetrics.of({label: self._measure(b, operator.declared) for label, b in buckets.items()})
 
     def _first_manifest(self, name: str) -> Manifest:
         """Return what all buckets of a new operator have in common: its manifest without tables."""
-        delay = next(o.delay for o in self._wanted.record.operators if o.name == name)
+        delay = next(o.delay for o in self._plan.record.operators if o.name == name)
         watermark, version = self._entry.watermark, self._entry.version
         closed = None if watermark is None else behind(watermark, delay)
         return Manifest(version, self._entry.committed_at, closed, {}, oldest=version)
 
-    def _timer(self, wanted: OperatorSource, bucket: Bucket) -> EventTime | None:
+    def _timer(self, operator: OperatorSource, bucket: Bucket) -> EventTime | None:
         """Return the event time at which the operator must run on a bucket, to process computed rows that are due."""
-        made = [s.live_low for t in wanted.declared if t.name in wanted.tables for s in bucket.segments(t.name)]
-        first = earliest(made)
-        if first is not None and not self._wanted.by_clock and bucket.closed is not None:
+        lows = [s.live_low for t in operator.declared if t.name in operator.tables for s in bucket.segments(t.name)]
+        first = earliest(lows)
+        if first is not None and not self._plan.by_clock and bucket.closed is not None:
             # Some are due before they are forgotten, such as those of the first of windows that overlap.
             first = EventTime(bucket.closed + MILLISECOND)
         return earliest((first, bucket.event_timer))
 
-    def _set_clock(self, wanted: OperatorSource, bucket: Bucket) -> None:
+    def _set_clock(self, operator: OperatorSource, bucket: Bucket) -> None:
         """Set the processing timer of a bucket to the first of its computed timers, even if it is due already."""
-        if wanted.timers is None or wanted.timers[0] not in wanted.tables:
+        if operator.timers is None or operator.timers[0] not in operator.tables:
             return
-        table, due = wanted.timers
+        table, due = operator.timers
         bucket.counters.pop(FIRED_AT, None)
         rows = bucket.relation(table)
         first = None if rows is None else self._con.execute(f"SELECT min({due}) FROM {rows}").fetchall()[0][0]
@@ -283,7 +287,7 @@ class _Rewriting:
         place = key_hash.bucket(hashed, len(labels)) if all(c.name in names for c in hashed) else "0"
         stored = encoded(table.columns, f"(SELECT {typed(table.columns)} FROM ({sql}))")
         self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_MADE} AS SELECT *, {place} AS {_BUCKET} FROM ({stored})")
-        found: dict[int, tuple[Segment, ...]] = {}
+        by_label: dict[int, tuple[Segment, ...]] = {}
         for number, label in enumerate(labels):
             where = "" if table.replicated else f" WHERE {_BUCKET} = {number}"
             rows = self._con.sql(f"SELECT * EXCLUDE {_BUCKET} FROM {_MADE}{where}").to_arrow_reader(ROW_GROUP_ROWS)
@@ -291,10 +295,10 @@ class _Rewriting:
                 self._folder.fs, to.data(label), table.name, self._entry.version, rows, time_column=table.time_column
             )
             if segment is not None:
-                found[label] = (segment,)
+                by_label[label] = (segment,)
                 self._written(f"{to.data(label)}/{segment.name}", segment)
         self._con.execute(f"DROP TABLE {_MADE}")
-        return found
+        return by_label
 
     def _weigh(
         self,
@@ -317,26 +321,26 @@ class _Rewriting:
 
     # -- tables
 
-    def _table(self, wanted: SinkSource) -> str:
-        at = self._source.table(wanted.was).job(self._paths.name)
-        to = self._folder.table(wanted.table).job(self._target.name)
-        name = self._entry.results[wanted.was.lower()]
+    def _table(self, sink: SinkSource) -> str:
+        at = self._source.table(sink.was).job(self._paths.name)
+        to = self._folder.table(sink.table).job(self._target.name)
+        name = self._entry.results[sink.was.lower()]
         manifest = read_manifest(self._source.fs, f"{at.manifests(0)}/{name}")
         segments = [s for of in manifest.tables.values() for s in of if s.until is None]
-        if wanted.columns is None or not segments:
+        if sink.columns is None or not segments:
             self._link(at, to, 0, segments)
             self._manifest(to, 0, name, manifest)
             return name
-        old = next(s for s in self._old.sinks if s.table.lower() == wanted.was.lower())
-        own = {c.name for c in wanted.declared.columns} - set(wanted.columns)
-        internal = [c for c in wanted.declared.columns if c.name in own]
+        old = next(s for s in self._old.sinks if s.table.lower() == sink.was.lower())
+        own = {c.name for c in sink.declared.columns} - set(sink.columns)
+        internal = [c for c in sink.declared.columns if c.name in own]
         columns = [*(Column(n, t) for n, t in old.columns), *internal]
         check_segments(self._source.fs, at.data(0), segments)
         rows = scan(self._source.fs, at.data(0), columns, segments, batch=True)
         batch = Column(BATCH_COLUMN, "BIGINT")
-        items = [f"{sql} AS {quote_name(n)}" for n, sql in wanted.columns.items()]
+        items = [f"{sql} AS {quote_name(n)}" for n, sql in sink.columns.items()]
         items += [quote_name(c.name) for c in (*internal, batch)]
-        stored = encoded((*wanted.declared.columns, batch), f"(SELECT {', '.join(items)} FROM ({rows}))")
+        stored = encoded((*sink.declared.columns, batch), f"(SELECT {', '.join(items)} FROM ({rows}))")
         span = min(s.first_batch for s in segments), max(s.last_batch for s in segments)
         segment = write_segment(
             self._folder.fs,
@@ -347,11 +351,11 @@ class _Rewriting:
             batches=span,
         )
         [table] = manifest.tables
-        made = () if segment is None else (segment,)
+        new_segments = () if segment is None else (segment,)
         if segment is not None:
             self._written(f"{to.data(0)}/{segment.name}", segment)
         name = manifest_name(manifest.batch)
-        self._manifest(to, 0, name, replace(manifest, tables={table: made}))
+        self._manifest(to, 0, name, replace(manifest, tables={table: new_segments}))
         return name
 
     # -- files
@@ -360,9 +364,9 @@ class _Rewriting:
         """Copy files that sources have received, and the job's records of its sinks."""
         root = f"{self._source.root}/"
         moved = {
-            f"{self._paths.splits}/{old}": f"{self._target.splits}/{new}" for old, new in self._wanted.received.items()
+            f"{self._paths.splits}/{old}": f"{self._target.splits}/{new}" for old, new in self._plan.received.items()
         }
-        outputs = self._wanted.outputs
+        outputs = self._plan.outputs
         moved |= {f"{self._paths.output}/{old}/": f"{self._target.output}/{new}/" for new, old in outputs.items()}
         for name, size in self._savepoint.record.files.items():
             folder = next((old for old in moved if f"{root}{name}".startswith(old)), None)
@@ -371,7 +375,7 @@ class _Rewriting:
                 # Some of these are written again in their place.
                 put_file(self._source.fs, f"{root}{name}", self._folder.fs, to, link=False)
                 self._files[to.removeprefix(f"{self._folder.root}/")] = size
-        for name, path in self._wanted.waiting.items():
+        for name, path in self._plan.waiting.items():
             to = f"{self._target.output}/{name}"
             # The job lies in the warehouse in which the folder is.
             put_file(self._folder.fs, path, self._folder.fs, to, link=False)

@@ -30,21 +30,21 @@ def can_hash(type: pa.DataType) -> bool:
 
 def hashed_rows(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int, hashes: RowHashes | None = None) -> RowHashes:
     """Return the hash of each row over some columns; `hashes` are the rows' hashes over columns before these."""
-    found = np.zeros(rows, dtype=np.uint64) if hashes is None else hashes
+    row_hashes = np.zeros(rows, dtype=np.uint64) if hashes is None else hashes
     for column in columns:
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        found = _mixed(found * _PRIME ^ _hashed(whole))
-    return found
+        row_hashes = _mixed(row_hashes * _PRIME ^ _hashed(whole))
+    return row_hashes
 
 
 def _hashed(column: pa.Array) -> RowHashes:
     if pa.types.is_struct(column.type):
-        found = hashed_rows(column.flatten(), len(column))
+        hashes = hashed_rows(column.flatten(), len(column))
     elif _is_text(column.type):
-        found = _texts(column)
+        hashes = _texts(column)
     else:
-        found = _mixed(_numbers(column))
-    return np.where(column.is_null().to_numpy(zero_copy_only=False), _NULL, found) if column.null_count else found
+        hashes = _mixed(_numbers(column))
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), _NULL, hashes) if column.null_count else hashes
 
 
 def _is_text(type: pa.DataType) -> bool:
@@ -68,8 +68,8 @@ def _numbers(column: pa.Array) -> RowHashes:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     signed = column.view(f"int{column.type.bit_width}")
-    found: RowHashes = pc.fill_null(signed, 0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
-    return found
+    integers: RowHashes = pc.fill_null(signed, 0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    return integers
 
 
 def _texts(column: pa.Array) -> RowHashes:
@@ -77,9 +77,9 @@ def _texts(column: pa.Array) -> RowHashes:
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int32)[column.offset :][: len(column) + 1].astype(np.int64)
     begins, lengths = ends[:-1], np.diff(ends)
-    found = lengths.astype(np.uint64)
+    hashes = lengths.astype(np.uint64)
     if not data or not lengths.any():
-        return _mixed(found)
+        return _mixed(hashes)
     # Rows of the words that begin at each byte; what is behind the end of a text is cut off.
     span = np.frombuffer(data, np.uint8)[begins[0] : ends[-1]]
     padded = np.concatenate((span, np.zeros(_WORD, np.uint8)))
@@ -88,5 +88,5 @@ def _texts(column: pa.Array) -> RowHashes:
         rows = np.flatnonzero(lengths > word * _WORD)
         values = words[begins[rows] - begins[0] + word * _WORD].view(np.uint64).ravel()
         unused = np.maximum((word + 1) * _WORD - lengths[rows], 0).astype(np.uint64) * np.uint64(8)
-        found[rows] = _mixed(found[rows] * _PRIME ^ (values << unused))
-    return _mixed(found)
+        hashes[rows] = _mixed(hashes[rows] * _PRIME ^ (values << unused))
+    return _mixed(hashes)

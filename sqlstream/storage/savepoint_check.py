@@ -29,12 +29,12 @@ class SavepointCheckup:
 def check_savepoints(warehouse: Warehouse, job: str | None = None) -> list[SavepointCheckup]:
     """Check all files of the savepoints of a warehouse, or of one job; without a readable record, it may be any job's."""
     warehouse = warehouse.uncached()
-    found = []
+    checkups = []
     for name in sorted(warehouse.savepoints()):
         # It may be dropped meanwhile.
         with contextlib.suppress(FileNotFoundError):
-            found.append(check_savepoint(warehouse, name))
-    return [one for one in found if job is None or one.job.lower() in ("", job.lower())]
+            checkups.append(check_savepoint(warehouse, name))
+    return [one for one in checkups if job is None or one.job.lower() in ("", job.lower())]
 
 
 def check_savepoint(warehouse: Warehouse, name: str) -> SavepointCheckup:

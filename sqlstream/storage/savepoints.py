@@ -53,13 +53,13 @@ def take(warehouse: Warehouse, job: str, name: str, target: Warehouse | None = N
     if target is not None and folder.fs.entries(folder.root):
         raise _not_empty(folder)
     if is_savepoint(folder):
-        raise _taken(name)
+        raise _name_exists(name)
     _remove_leftovers(warehouse)
     if target is not None or folder.fs.local:
         return _take(warehouse, job, name, folder, is_outside=target is not None)
     with _alone(warehouse, folder, name):
         if is_savepoint(folder):
-            raise _taken(name)
+            raise _name_exists(name)
         # What a process has left that died.
         _empty(folder)
         return _take(warehouse, job, name, folder, is_outside=False)
@@ -96,24 +96,24 @@ def _take(warehouse: Warehouse, job: str, name: str, folder: Warehouse, *, is_ou
 
 
 def _beside(folder: Warehouse) -> Warehouse:
-    """Return a new folder beside that of a savepoint, which has no name yet, or no longer."""
-    found = copy(folder)
-    found.root = f"{folder.root.rpartition('/')[0]}/{_UNNAMED}{uuid4().hex}"
-    return found
+    """Return a new folder beside the folder of a savepoint, for a savepoint that has no name yet, or no longer."""
+    place = copy(folder)
+    place.root = f"{folder.root.rpartition('/')[0]}/{_UNNAMED}{uuid4().hex}"
+    return place
 
 
 def _give_name(draft: Warehouse, folder: Warehouse, name: str) -> None:
     """Give a savepoint on a local disk its name. Raises UsageError when there is one of the name by now."""
     while not draft.fs.move_tree(draft.root, folder.root):
         if is_savepoint(folder):
-            raise _taken(name)
+            raise _name_exists(name)
         # What a process left that died while it dropped one.
         rest = _beside(folder)
         with suppress(FileNotFoundError):
             folder.fs.move_tree(folder.root, rest.root)
         if is_savepoint(rest) and rest.fs.move_tree(rest.root, folder.root):
             # Another process has given it the name between the two looks.
-            raise _taken(name)
+            raise _name_exists(name)
         rest.fs.delete_tree(rest.root)
 
 
@@ -160,7 +160,7 @@ def _empty(folder: Warehouse) -> None:
     folder.fs.delete_all([path for path in folder.fs.walk(folder.root) if path != lease])
 
 
-def _taken(name: str) -> UsageError:
+def _name_exists(name: str) -> UsageError:
     hint = f'Give it another name, or drop that one first: sqlstream drop --savepoint "{name}".'
     return UsageError(f'savepoint "{name}" exists already', hint=hint)
 
@@ -191,7 +191,7 @@ class _Taking:
         self._rows = self._bytes = 0
 
     def run(self) -> SavepointRecord:
-        """Raises FileNotFoundError or DamageError when the version was deleted meanwhile."""
+        """Put the version into the folder. Raises FileNotFoundError or DamageError when the version was deleted meanwhile."""
         fs, paths, target, version = self._warehouse.fs, self._paths, self._target, self._version
         record = read_record(fs, paths)
         if record is None:
@@ -209,7 +209,7 @@ class _Taking:
         self._put_output()
         self._write(JobLog(self._folder.fs, target.log).path(version), sealed(entry.to_json()))
         self._write(f"{target.commits}/{version}", fs.read_text(f"{paths.commits}/{version}"))
-        taken = SavepointRecord(
+        savepoint_record = SavepointRecord(
             name=self._name,
             job=record.job,
             job_created_at=record.created_at,
@@ -227,9 +227,9 @@ class _Taking:
         if not self._folder.fs.exists(f"{self._folder.root}/{_BEGUN}"):
             # Another process took it for what a dead one has left.
             raise JobError(f'savepoint "{self._name}" was not completed in time', hint="Take it again.")
-        write_savepoint(self._folder, taken)
+        write_savepoint(self._folder, savepoint_record)
         self._folder.fs.delete(f"{self._folder.root}/{_BEGUN}")
-        return taken
+        return savepoint_record
 
     def _put_operator(self, name: str, metrics: OperatorMetrics) -> OperatorMetrics:
         """Add the state of an operator, and return its metrics, which name the manifests."""
@@ -299,15 +299,15 @@ class _Taking:
 
 def _positions(fs: Filesystem, at: str, last: int) -> list[str]:
     """Return the files of what was read up to a descriptor, and of what was received, below the folder of positions."""
-    kept = Descriptors(fs, at)
-    folded = [name for name in kept.folds() if kept.folded_to(name) <= last]
-    first = kept.folded_to(folded[-1]) + 1 if folded else 0
+    descriptors = Descriptors(fs, at)
+    folded = [name for name in descriptors.folds() if descriptors.folded_to(name) <= last]
+    first = descriptors.folded_to(folded[-1]) + 1 if folded else 0
     # What they have received and what they remember, whatever it is.
     # Some may be being written.
     written = (f for f in fs.walk(at) if not (f.rpartition("/")[2].startswith(".") or f.endswith(".tmp")))
     others = [f for f in written if f.startswith(f"{at}/received/") or _is_remembered(f.removeprefix(f"{at}/"))]
-    names = [*folded[-1:], *kept.packs(), *(f.removeprefix(f"{at}/") for f in others)]
-    present = kept.numbers()
+    names = [*folded[-1:], *descriptors.packs(), *(f.removeprefix(f"{at}/") for f in others)]
+    present = descriptors.numbers()
     needed = [f"{number:010d}.json" for number in range(first, last + 1)]
     if not present and not folded:
         # Rows that stood in a statement.
@@ -317,13 +317,13 @@ def _positions(fs: Filesystem, at: str, last: int) -> list[str]:
 
 def _outputs(fs: Filesystem, at: str, version: int) -> list[str]:
     """Return a job's records, up to a version, of its sinks outside of the warehouse, below the folder of output."""
-    found = []
+    names = []
     for sink in fs.list(at):
         for info in fs.files(f"{at}/{sink}"):
             number = info.name.removesuffix(".json")
             if not number.isdigit() or int(number) <= version:
-                found.append(f"{sink}/{info.name}")
-    return found
+                names.append(f"{sink}/{info.name}")
+    return names
 
 
 def is_as_now(warehouse: Warehouse, savepoint: Savepoint) -> bool:
@@ -332,15 +332,15 @@ def is_as_now(warehouse: Warehouse, savepoint: Savepoint) -> bool:
     The job is at the savepoint's version, and does not run. It may have received rows since, or begun a batch.
     """
     fs, record, folder = warehouse.fs, savepoint.record, savepoint.warehouse
-    paths, kept = warehouse.job(record.job), folder.job(record.job)
+    paths, saved = warehouse.job(record.job), folder.job(record.job)
     entry = JobLog(fs, paths.log).entry(record.version)
     if entry is None:
         return False
     positions = _positions(fs, paths.splits, max((s.sequence for s in entry.sources.values()), default=-1))
-    copies = {f"{paths.splits}/{name}": f"{kept.splits}/{name}" for name in positions}
+    copies = {f"{paths.splits}/{name}": f"{saved.splits}/{name}" for name in positions}
     # These are written again in their place.
-    changing = {f"{paths.splits}/{name}": f"{kept.splits}/{name}" for name in positions if _is_remembered(name)}
-    changing |= {f"{paths.output}/{n}": f"{kept.output}/{n}" for n in _outputs(fs, paths.output, record.version)}
+    changing = {f"{paths.splits}/{name}": f"{saved.splits}/{name}" for name in positions if _is_remembered(name)}
+    changing |= {f"{paths.output}/{n}": f"{saved.output}/{n}" for n in _outputs(fs, paths.output, record.version)}
     for path, copy_of_it in (copies | changing).items():
         if record.files.get(copy_of_it.removeprefix(f"{folder.root}/")) != fs.size(path):
             return False

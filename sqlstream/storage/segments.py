@@ -78,8 +78,8 @@ class _Counted:
 
 
 # The paths of segments that this process wrote, or has checked: segments never change.
-_known: dict[str, None] = {}
-_MOST_KNOWN = 20_000
+_checked_paths: dict[str, None] = {}
+_MOST_CHECKED = 20_000
 _PIECE = 1 << 20
 # Every Parquet file ends with these bytes.
 _END = b"PAR1"
@@ -92,13 +92,13 @@ def check_segments(fs: Filesystem, directory: str, segments: Iterable[Segment], 
     of a file has none.
     """
     segments = list(segments)
-    fs.fetch(path for s in segments if content and (path := f"{directory}/{s.name}") not in _known)
+    fs.fetch(path for s in segments if content and (path := f"{directory}/{s.name}") not in _checked_paths)
     for segment in segments:
         path = f"{directory}/{segment.name}"
-        if path not in _known and (fault := segment_fault(fs, path, segment, content=content)):
+        if path not in _checked_paths and (fault := segment_fault(fs, path, segment, content=content)):
             raise damage(path, fault)
         if content:
-            _know(path)
+            _remember(path)
 
 
 def segment_fault(fs: Filesystem, path: str, segment: Segment, *, content: bool) -> str | None:
@@ -123,13 +123,13 @@ def segment_fault(fs: Filesystem, path: str, segment: Segment, *, content: bool)
 
 def forget_known() -> None:
     """Forget which segments this process has checked, as a new process would."""
-    _known.clear()
+    _checked_paths.clear()
 
 
-def _know(path: str) -> None:
-    _known[path] = None
-    while len(_known) > _MOST_KNOWN:
-        del _known[next(iter(_known))]
+def _remember(path: str) -> None:
+    _checked_paths[path] = None
+    while len(_checked_paths) > _MOST_CHECKED:
+        del _checked_paths[next(iter(_checked_paths))]
 
 
 def write_segment(
@@ -173,7 +173,7 @@ def write_segment(
                     chunk_low, chunk_high = _time_range(chunk.column(time_column), time_column)
                     low = chunk_low if low is None else min(low, chunk_low)
                     high = chunk_high if high is None else max(high, chunk_high)
-    _know(f"{directory}/{name}")
+    _remember(f"{directory}/{name}")
     span = batches or (batch, batch)
     merged = batches is not None
     return Segment(name, count, file.size, *span, low, high, live=count, live_low=low, compacted=merged, crc=file.crc)

@@ -25,7 +25,7 @@ _LOOKS = 3
 
 
 class VersionGone(Exception):
-    """A version is older than all that the state still answers; `oldest` is the oldest readable version."""
+    """A version is older than all versions that can still be read; `oldest` is the oldest of them."""
 
     def __init__(self, oldest: int):
         super().__init__(f"version {oldest} is the oldest")
@@ -77,15 +77,15 @@ class JobHistory:
     @cached_property
     def _committed(self) -> int | None:
         """The newest version. Raises DamageError when the job ended with a newer one."""
-        said = -1
+        status_version = -1
         for _ in range(_LOOKS):
             status = read_status(self._fs, self._paths)
             committed = last_committed(self._fs, self._paths)
             if status is None or status.version is None or status.version <= (-1 if committed is None else committed):
                 return committed
             # Dropping a job deletes its status, and then its commits.
-            said = status.version
-        raise damage(f"{self._paths.commits}/{said}", GONE)
+            status_version = status.version
+        raise damage(f"{self._paths.commits}/{status_version}", GONE)
 
     @cached_property
     def newest(self) -> JobVersion | None:
@@ -110,11 +110,11 @@ class JobHistory:
 
     def entries_since(self, version: int) -> list[LogEntry]:
         """Return the log of a version and the versions after it, oldest first, mostly without reading older entries."""
-        found = self._entries(version)
-        if not found or found[0].version > version:
+        entries = self._entries(version)
+        if not entries or entries[0].version > version:
             # It begins later, or has a gap there.
-            found = [entry for entry in self.entries if entry.version >= version]
-        return found
+            entries = [entry for entry in self.entries if entry.version >= version]
+        return entries
 
     def _entries(self, first: int) -> list[LogEntry]:
         # Spark remembers only the last hundred commits; what comes before a commit is committed, too.
@@ -123,10 +123,10 @@ class JobHistory:
         gap = -1
         for _ in range(_LOOKS):
             entries = self._log.entries(self._committed, first)
-            found = first_gap(entries, self._committed)
-            if found is None:
+            missing_version = first_gap(entries, self._committed)
+            if missing_version is None:
                 return entries
-            gap = found
+            gap = missing_version
         raise self._log.missing(gap)
 
     @property
@@ -138,12 +138,12 @@ class JobHistory:
         """Return a committed version, None if it does not exist or is not retained. Raises DamageError."""
         if self._committed is None or version > self._committed:
             return None
-        if (known := self._versions.get(version)) is not None:
-            return known
+        if (cached := self._versions.get(version)) is not None:
+            return cached
         entry = self._log.entry(version) or next((e for e in self.entries if e.version == version), None)
-        if (found := self._snapshot(entry)) is not None:
-            self._versions[version] = found
-        return found
+        if (snapshot := self._snapshot(entry)) is not None:
+            self._versions[version] = snapshot
+        return snapshot
 
     def at_time(self, time: ProcessingTime) -> JobVersion | None:
         """Return the newest version that was committed at `time` or before, None if there is none."""
@@ -196,7 +196,7 @@ def visible_segments(
     versions as well. Every bucket has all rows of `replicated` tables: one bucket is read. Raises VersionGone, and DamageError; a
     manifest that is missing may have been replaced meanwhile.
     """
-    found: dict[str, dict[str, list[Segment]]] = {}
+    tables: dict[str, dict[str, list[Segment]]] = {}
     fs.fetch(f"{paths.manifests(bucket)}/{name}" for bucket, name in manifests.items())
     for bucket, name in manifests.items():
         manifest = named_manifest(fs, paths, bucket, name)
@@ -205,10 +205,10 @@ def visible_segments(
         for table, segments in manifest.tables.items():
             if table in replicated and bucket != min(manifests):
                 continue
-            groups = found.setdefault(table, {"whole": [], "forgetting": [], "mixed": []})
+            groups = tables.setdefault(table, {"whole": [], "forgetting": [], "mixed": []})
             for kind, segment in _visible(segments, snapshot):
                 groups[kind].append(structs.replace(segment, name=f"{bucket}/{segment.name}"))
-    return {table: VisibleSegments(**groups) for table, groups in found.items()}
+    return {table: VisibleSegments(**groups) for table, groups in tables.items()}
 
 
 def named_manifest(fs: Filesystem, paths: BucketedPaths, bucket: int, name: str) -> Manifest:

@@ -21,7 +21,7 @@ SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The sum of the segments with some names: rows as they are stored, weights summed."""
+    """The sum of some segments, by their names: rows as they are stored, weights summed."""
 
     segments: frozenset[str]
     rows: pa.Table
@@ -33,14 +33,14 @@ _lock = Lock()
 
 
 def known_sum(path: str, segments: Sequence[Segment]) -> tuple[Sum | None, list[Segment]]:
-    """Return the cached sum of a table, None unless all of its segments are among these, and the segments to add to it."""
+    """Return the cached sum of a table, None if it contains other segments than these, and the segments to add to it."""
     with _lock:
-        found = _sums.get(path)
-        if found is None or not found.segments <= {s.name for s in segments}:
+        entry = _sums.get(path)
+        if entry is None or not entry.segments <= {s.name for s in segments}:
             return None, list(segments)
         del _sums[path]
-        _sums[path] = found
-    return found, [s for s in segments if s.name not in found.segments]
+        _sums[path] = entry
+    return entry, [s for s in segments if s.name not in entry.segments]
 
 
 def keep_sum(path: str, segments: Iterable[Segment], rows: pa.Table, memory: int) -> None:

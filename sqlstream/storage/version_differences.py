@@ -1,4 +1,4 @@
-"""Differences between two versions of a state table: the rows that were written in between, and those that were forgotten."""
+"""Differences between two versions of a state table: the rows that were written or forgotten in between."""
 
 from __future__ import annotations
 

@@ -104,12 +104,12 @@ def _current(columns: Sequence[Column], sink: SinkRecord, rows: str) -> str:
     """Return the SELECT of the rows that changes add up to; of several rows of a key, the greatest counts."""
     if sink.upserts:
         return upserted(columns, sink.key, f"({rows})", _order(sink))
-    found = current(columns, f"({rows})")
+    select = current(columns, f"({rows})")
     if not sink.key:
-        return found
+        return select
     by = ", ".join(map(quote_name, sink.key))
     order = ", ".join(f"{quote_name(c.name)} DESC" for c in columns)
-    return f"SELECT * FROM ({found}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
+    return f"SELECT * FROM ({select}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
 
 
 def _order(sink: SinkRecord) -> tuple[Column, ...]:
@@ -132,7 +132,7 @@ def _rows(
     newer = ""
     if table.time_column is not None and snapshot.watermark is not None:
         newer = f"{quote_name(table.time_column)} > {time_literal(snapshot.watermark, table.time_type)}"
-    known = f"{BATCH_COLUMN} <= {snapshot.version}"
+    up_to_version = f"{BATCH_COLUMN} <= {snapshot.version}"
     selects = []
     if visible.whole:
         selects.append(scan(fs, data, table.columns, visible.whole))
@@ -140,7 +140,7 @@ def _rows(
         selects.append(f"FROM ({scan(fs, data, table.columns, visible.forgetting)}) WHERE {newer}")
     if visible.mixed:
         rows = scan(fs, data, table.columns, visible.mixed, batch=True)
-        selects.append(f"SELECT {names} FROM ({rows}) WHERE {' AND '.join(filter(None, [known, newer]))}")
+        selects.append(f"SELECT {names} FROM ({rows}) WHERE {' AND '.join(filter(None, [up_to_version, newer]))}")
     return " UNION ALL ".join(selects)
 
 

@@ -95,18 +95,20 @@ class ProcessHarness:
         A row is a mapping, an object with fields, or a tuple in the order of the columns; times may be texts. Raises UsageError
         for a row or a table that does not fit.
         """
-        given = {name: list(some) for name, some in tables.items()}
+        rows_by_table = {name: list(some) for name, some in tables.items()}
         if first := list(rows):
             if len(self._tables) > 1:
                 names = ", ".join(f"{t.name}=[..]" for t in self._tables)
                 raise UsageError("the function reads several tables", hint=f"Give rows by table: rows({names}).")
-            given[self._tables[0].name] = first
-        known = {t.name: t for t in self._tables}
-        for name in given:
-            if name not in known:
-                raise UsageError(f'the function has no table "{name}"', hint=missing("table", name, known))
-        self._start(given)
-        return self._step(lambda: self._stream.batches({n: known[n].shaped(some) for n, some in given.items()}))
+            rows_by_table[self._tables[0].name] = first
+        by_name = {t.name: t for t in self._tables}
+        for name in rows_by_table:
+            if name not in by_name:
+                raise UsageError(f'the function has no table "{name}"', hint=missing("table", name, by_name))
+        self._start(rows_by_table)
+        return self._step(
+            lambda: self._stream.batches({n: by_name[n].shaped(some) for n, some in rows_by_table.items()})
+        )
 
     def watermark(self, time: str | datetime) -> list[Any]:
         """Move the watermark to an event time; event-time timers up to it fire. Return the emitted rows."""
@@ -163,12 +165,12 @@ class ProcessHarness:
             if key is not _ALL:
                 raise UsageError(f'state "{name}" is broadcast: it is the same for all keys', hint="Leave the key out.")
             return self._collections(state).get(None, nothing)
-        found = self._values(state) if state.kind == "value" else self._collections(state)
-        return found if key is _ALL else found.get(_hashable(key), nothing)
+        states = self._values(state) if state.kind == "value" else self._collections(state)
+        return states if key is _ALL else states.get(_hashable(key), nothing)
 
     def timers(self, key: Any = _ALL) -> Any:
         """Return the timers of a key, event-time timers first, each kind by time; without a key, a dict with all keys."""
-        found: dict[Any, list[Timer]] = {}
+        timers: dict[Any, list[Timer]] = {}
         if self._is_started and self._function.has_timers:
             table = self._read(f"{_OPERATOR}_timers")
             kinds, names, times = (c.to_pylist() for c in table.columns[-3:])
@@ -177,15 +179,15 @@ class ProcessHarness:
             ):
                 is_event = kind == "event time"
                 due = time if is_event else instant(0) + (time - datetime(1970, 1, 1))
-                found.setdefault(_hashable(at), []).append(Timer(name or "", due, is_event))
-        return found if key is _ALL else found.get(_hashable(key), [])
+                timers.setdefault(_hashable(at), []).append(Timer(name or "", due, is_event))
+        return timers if key is _ALL else timers.get(_hashable(key), [])
 
     def counters(self) -> dict[str, int]:
         """Return the counters of `ctx.count`, by name."""
         if not self._is_started:
             return {}
-        [(found,)] = self._stream.query(f"SELECT counters FROM sqlstream.operators WHERE operator = '{_OPERATOR}'")
-        return dict(found or {})
+        [(counters,)] = self._stream.query(f"SELECT counters FROM sqlstream.operators WHERE operator = '{_OPERATOR}'")
+        return dict(counters or {})
 
     def close(self) -> None:
         """Stop the job, and delete its files."""
@@ -248,21 +250,21 @@ class ProcessHarness:
     def _result_columns(self, shape: ResultShape) -> str:
         """Return the columns of an output's table, as SQL: the keys, the emitted columns, the time."""
         first = self._keyed
-        known = {c.name.lower(): c.type for c in self._declared(first.name).columns}
-        found = [known[key.lower()] for key in first.keys] + [c.type for c in self._beside(shape)]
-        found += [known[first.time.lower()]] if first.time else []
-        return ", ".join(f"c{i} {type}" for i, type in enumerate(found))
+        table_types = {c.name.lower(): c.type for c in self._declared(first.name).columns}
+        result_types = [table_types[key.lower()] for key in first.keys] + [c.type for c in self._beside(shape)]
+        result_types += [table_types[first.time.lower()]] if first.time else []
+        return ", ".join(f"c{i} {type}" for i, type in enumerate(result_types))
 
     def _step(self, step: Callable[[], None]) -> list[Any]:
         before = len(self._emitted[_MAIN])
         step()
-        for name, tables in self._stream.taken().items():
-            found = [row for table in tables for row in self._rows_of(table, self._shapes[name])]
+        for name, tables in self._stream.take().items():
+            rows = [row for table in tables for row in self._rows_of(table, self._shapes[name])]
             try:
-                found.sort(key=lambda row: row.key)
+                rows.sort(key=lambda row: row.key)
             except TypeError:
-                found.sort(key=lambda row: repr(row.key))
-            self._emitted[name] += found
+                rows.sort(key=lambda row: repr(row.key))
+            self._emitted[name] += rows
         return [row.row for row in self._emitted[_MAIN][before:]]
 
     def _rows_of(self, table: pa.Table, shape: ResultShape) -> list[Emitted]:
@@ -273,7 +275,7 @@ class ProcessHarness:
             decoded(types.codec(type, hint), table.column(places.get(name, places.get(name.lower(), 0))))
             for name, type, hint in shape.fields
         ]
-        rows = own[0] if shape.kind == "value" else list(map(_made(shape), zip(*own, strict=True)))
+        rows = own[0] if shape.kind == "value" else list(map(_row_maker(shape), zip(*own, strict=True)))
         is_timed = table.num_columns > len(keys) + len(beside)
         times = table.column(table.num_columns - 1).to_pylist() if is_timed else [None] * len(rows)
         return [Emitted(*row) for row in zip(self._keys(table), rows, times, strict=True)]
@@ -299,12 +301,12 @@ class ProcessHarness:
         place = [s.name for s in self._function.keyed_states if s.kind == "value"].index(state.name)
         column = table.column(len(self._keyed.keys) + place)
         values = decoded(types.codec(state.type, self._implementation.hints[state.name][0]), column)
-        known = {_hashable(k): v for k, v in zip(self._keys(table), values, strict=True) if v is not None}
+        by_key = {_hashable(k): v for k, v in zip(self._keys(table), values, strict=True) if v is not None}
         if (aggregate := self._implementation.aggregates.get(state.name)) is None:
-            return known
+            return by_key
         opened = aggregate.opened()
         try:
-            return {key: opened.result(accumulator) for key, accumulator in known.items()}
+            return {key: opened.result(accumulator) for key, accumulator in by_key.items()}
         finally:
             opened.close()
 
@@ -323,18 +325,18 @@ class ProcessHarness:
             places = decoded(types.codec(state.key_type, hints[0]), table.column(keys))
         else:
             places = table.column(keys).to_pylist()
-        found: dict[Any, dict[Any, Any]] = {}
-        known = [None] * len(items) if state.broadcast else self._keys(table)
-        for key, place, item in zip(known, places, items, strict=True):
-            found.setdefault(_hashable(key), {})[place] = item
+        items_by_key: dict[Any, dict[Any, Any]] = {}
+        row_keys = [None] * len(items) if state.broadcast else self._keys(table)
+        for key, place, item in zip(row_keys, places, items, strict=True):
+            items_by_key.setdefault(_hashable(key), {})[place] = item
         if state.kind == "map":
-            return found
-        return {key: [item for _, item in sorted(own.items())] for key, own in found.items()}
+            return items_by_key
+        return {key: [item for _, item in sorted(own.items())] for key, own in items_by_key.items()}
 
 
-def _made(shape: ResultShape) -> Callable[[tuple[Any, ...]], Any]:
+def _row_maker(shape: ResultShape) -> Callable[[tuple[Any, ...]], Any]:
     """Return the function that makes an emitted row of its values."""
-    return tuple if shape.made is tuple else lambda values: shape.made(*values)
+    return tuple if shape.row_class is tuple else lambda values: shape.row_class(*values)
 
 
 class _Stream(Stream):
@@ -348,12 +350,12 @@ class _Stream(Stream):
         received = self._received[sink.table.name] = []
         return _Received(sink, received)
 
-    def taken(self) -> dict[str, list[pa.Table]]:
+    def take(self) -> dict[str, list[pa.Table]]:
         """Return what was printed since the last call, by table name."""
-        taken = {name: list(tables) for name, tables in self._received.items()}
+        received = {name: list(tables) for name, tables in self._received.items()}
         for tables in self._received.values():
             tables.clear()
-        return taken
+        return received
 
     def run_empty(self) -> None:
         """Run a batch without rows: due timers fire, and state expires."""
@@ -378,16 +380,16 @@ class _Received:
 def _constants(
     function: ProcessFunction,
     hints: Mapping[str, Any],
-    made: type,
+    implementation: type,
     arguments: tuple[Any, ...],
     named: Mapping[str, Any],
 ) -> list[str]:
     """Return the constants of a call as SQL. Raises UsageError for arguments that the class does not take."""
     try:
-        given = inspect.signature(made).bind(*arguments, **named).arguments
+        values = inspect.signature(implementation).bind(*arguments, **named).arguments
     except TypeError as error:
         raise UsageError(f'process function "{function.name}" cannot be made: {error}') from error
-    return [f"{s.name} => {_constant(s, hints[s.name], given[s.name])}" for s in function.scalars if s.name in given]
+    return [f"{s.name} => {_constant(s, hints[s.name], values[s.name])}" for s in function.scalars if s.name in values]
 
 
 def _constant(scalar: ScalarArgument, hint: Any, value: Any) -> str:

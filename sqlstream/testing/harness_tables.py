@@ -54,15 +54,15 @@ class HarnessTable:
             hint = f'Declare them: ProcessHarness(.., columns={{"{self.name}": "id BIGINT, ts TIMESTAMP"}}).'
             raise UsageError(f'the columns of table "{self.name}" are not known: its row {what}', hint=hint)
         names = [*self.keys, *hinted, *(name for row in named for name in row), *([self.time] if self.time else [])]
-        known = hinted | ({self.time: "TIMESTAMP"} if self.time else {})
-        found = {}
+        declared_types = hinted | ({self.time: "TIMESTAMP"} if self.time else {})
+        types = {}
         for name in dict.fromkeys(names):
             values = [row.get(name) for row in named]
-            if not named and len(shaped) and name not in known:
+            if not named and len(shaped) and name not in declared_types:
                 # Tuples are in the order of the columns, and keys come first.
                 values = [row[names.index(name)] for row in shaped if isinstance(row, Sequence)]
-            found[name] = known.get(name) or self._type(name, values)
-        return found
+            types[name] = declared_types.get(name) or self._type(name, values)
+        return types
 
     def _type(self, name: str, values: list[Any]) -> str:
         """Return the DuckDB type of values that have no declared type. Raises UsageError if they do not show one."""
@@ -74,8 +74,8 @@ class HarnessTable:
             raise self._unknown(name)
         with databases.passing() as con:
             con.register("_given", pa.table({"v": array}))
-            [(found,)] = con.execute("SELECT typeof(v) FROM _given WHERE v IS NOT NULL LIMIT 1").fetchall()
-        return str(found)
+            [(type_name,)] = con.execute("SELECT typeof(v) FROM _given WHERE v IS NOT NULL LIMIT 1").fetchall()
+        return str(type_name)
 
     def _unknown(self, name: str) -> UsageError:
         hint = f'Declare all columns: ProcessHarness(.., columns={{"{self.name}": "{name} BIGINT, .."}}).'
@@ -83,14 +83,14 @@ class HarnessTable:
 
     def shaped(self, rows: Sequence[Row]) -> list[Shaped]:
         """Return rows as a stream takes them. Raises UsageError for a mapping without the key or the event time."""
-        found = [_by_name(row) for row in rows]
+        shaped_rows = [_by_name(row) for row in rows]
         needed = {**dict.fromkeys(self.keys, "by which rows are partitioned")}
         needed |= {self.time: "the event time"} if self.time else {}
-        for number, row in enumerate(found, 1):
+        for number, row in enumerate(shaped_rows, 1):
             for name, why in needed.items():
                 if isinstance(row, Mapping) and name.lower() not in map(str.lower, row):
                     raise UsageError(f'row {number} for table "{self.name}" has no "{name}", {why}: {dict(row)}')
-        return found
+        return shaped_rows
 
 
 def harness_tables(
@@ -106,13 +106,13 @@ def harness_tables(
     Broadcast tables have no keys. They have an event time if rows are `ordered`, or if `on_time` is a mapping that names them.
     """
     names = [t.name for t in function.tables]
-    for given, what in ((keys, "keys"), (on_time, "on_time"), (columns, "columns")):
-        if isinstance(given, Mapping) and (odd := [name for name in given if name not in names]):
+    for value, what in ((keys, "keys"), (on_time, "on_time"), (columns, "columns")):
+        if isinstance(value, Mapping) and (odd := [name for name in value if name not in names]):
             raise UsageError(f'{what}: the function has no table "{odd[0]}"', hint=missing("table", odd[0], names))
     if isinstance(columns, str) and len(names) > 1:
         hint = f'Write columns={{"{names[0]}": ".."}}.'
         raise UsageError("the function reads several tables: columns are declared for each", hint=hint)
-    found = []
+    tables = []
     for table in function.tables:
         own = keys.get(table.name, ()) if isinstance(keys, Mapping) else () if table.broadcast else keys
         if table.broadcast and own:
@@ -121,8 +121,8 @@ def harness_tables(
         if table.broadcast and not ordered and not isinstance(on_time, Mapping):
             time = None
         declared = columns.get(table.name) if isinstance(columns, Mapping) else columns
-        found.append(HarnessTable(table, (own,) if isinstance(own, str) else tuple(own), time, declared))
-    return found
+        tables.append(HarnessTable(table, (own,) if isinstance(own, str) else tuple(own), time, declared))
+    return tables
 
 
 def _by_name(row: Row) -> Shaped:

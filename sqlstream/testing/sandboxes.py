@@ -27,10 +27,10 @@ class StreamSandbox:
 
     def __init__(self, warehouse: str, functions: tuple[DuckFunction, ...]):
         self.functions = functions
-        kept = [] if functions else [(process, box) for process, box in _idle if process == os.getpid()]
-        if kept:
-            _idle.remove(kept[-1])
-            self.sandbox = kept[-1][1]
+        idle = [] if functions else [(process, box) for process, box in _idle if process == os.getpid()]
+        if idle:
+            _idle.remove(idle[-1])
+            self.sandbox = idle[-1][1]
             self.sandbox.warehouse = Warehouse(warehouse)
             return
         self.sandbox = Sandbox(

@@ -105,9 +105,9 @@ class Stream:
         self._files = 0
         self._parallelism = parallelism
         self.warehouse = f"{self._directory.name}/warehouse"
-        found = find_project(project, self.warehouse) if project is not None else None
-        self._root = found.root if found is not None else self._directory.name
-        configured = found.configuration.options if found is not None else {}
+        test_project = find_project(project, self.warehouse) if project is not None else None
+        self._root = test_project.root if test_project is not None else self._directory.name
+        configured = test_project.configuration.options if test_project is not None else {}
         self.compiler = Compiler(Options({**configured, **(options or {})}), project=self._root)
         self._sandbox: StreamSandbox | None = None
         self.now = ProcessingTime(_event_time(now) // MILLISECOND * MILLISECOND)
@@ -117,12 +117,12 @@ class Stream:
         self._planned: dict[str, PlannedJob] = {}
         self.printed: dict[str, list[tuple[Any, ...]]] = {}
         # Tables that the test has fed.
-        self._given: set[str] = set()
+        self._tables_with_rows: set[str] = set()
         # Tables of a project that keep their connectors; None: all do.
-        self._keep = {table.lower() for table in keep} if found is not None else None
+        self._keep = {table.lower() for table in keep} if test_project is not None else None
         self._fed = FedTables(self.compiler, self._feeding, self._replaced)
-        if found is not None:
-            load_project(found, self.compiler)
+        if test_project is not None:
+            load_project(test_project, self.compiler)
             self._fed.feed_catalog()
         self.compiler.add_functions(
             [f if isinstance(f, Function | AggregateFunction | ProcessFunction) else declare_any(f) for f in functions]
@@ -147,7 +147,7 @@ class Stream:
     @property
     def fed(self) -> set[str]:
         """The names of the tables that the test feeds, in lower case."""
-        return self._given | self._fed.names
+        return self._tables_with_rows | self._fed.names
 
     def _feeding(self, table: Table) -> Mapping[str, str]:
         """Return the options of a fed table: Parquet files, which lookups can read, too."""
@@ -198,8 +198,8 @@ class Stream:
 
     def batches(self, rows: Mapping[str, Rows]) -> None:
         """Feed rows of several tables, in one micro-batch. See `Rows` for their form. Raises UsageError and BindError."""
-        splits = {name.lower(): self._write(name, given) for name, given in rows.items()}
-        self._given |= splits.keys()
+        splits = {name.lower(): self._write(name, table_rows) for name, table_rows in rows.items()}
+        self._tables_with_rows |= splits.keys()
         for run in self.runs.values():
             mine = {
                 i: [splits[s.table.name.lower()]]
@@ -411,10 +411,10 @@ class PrintedRows:
         """Store the rows of a batch's Parquet files."""
         for file in files:
             with databases.passing() as con:
-                found = con.execute(changelog(self.sink, file)).fetchall()
+                rows = con.execute(changelog(self.sink, file)).fetchall()
             if self.limit is not None:
-                found = found[: self.limit - len(self.rows)]
-            self.rows += found if self.sink.changing else [row[1:] for row in found]
+                rows = rows[: self.limit - len(self.rows)]
+            self.rows += rows if self.sink.changing else [row[1:] for row in rows]
 
 
 def source_of_files(table: Table) -> bool:

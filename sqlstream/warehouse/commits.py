@@ -34,11 +34,11 @@ def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
         if newest is None:
             return None
         path = f"{job.commits}/{newest}"
-        found = commit_fault(fs, path)
-        if found is None:
+        newest_fault = commit_fault(fs, path)
+        if newest_fault is None:
             return newest
         # A commit that was listed and is gone was deleted in between: the job is being dropped, or goes back to a savepoint.
-        if (fault := found) != GONE:
+        if (fault := newest_fault) != GONE:
             break
     raise damage(path, fault)
 
@@ -85,6 +85,6 @@ def commit_fault(fs: Filesystem, path: str) -> str | None:
         json.loads(body)
     except ValueError:
         return fault
-    if not (found := _COMMIT_VERSION.fullmatch(version)):
+    if not (match := _COMMIT_VERSION.fullmatch(version)):
         return fault
-    return CHANGED if found[1] and found[1] != digest(body) else None
+    return CHANGED if match[1] and match[1] != digest(body) else None

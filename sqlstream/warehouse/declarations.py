@@ -42,10 +42,10 @@ class Remembered(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `name` is the input or the part of the state, if the operator has several. The rows are in the Z-sets `tables`, which have the
     columns `keys`. The column `at` of the table `clocked` has the processing time of a key's last row, in units of `unit`
-    microseconds; without that column, a row came in each batch that changed the table. Only its rows for which the SQL `holds` is
-    true count. Keys for which the SQL `lasts` is true are never forgotten. Rows that come for a key in the tables `asks` read
-    that key's state. With `misses_writes`, a write that changes nothing may leave no trace. The rows of a `bare` clocked table
-    are only keys, and are not counted.
+    microseconds; without that column, a row came in each batch that changed the table. Only rows of
+    `clocked` for which the SQL `holds` is true count. Keys for which the SQL `lasts` is true are never forgotten. Rows that
+    arrive in the tables `asks` read the state of their keys. With `misses_writes`, a write that changes nothing may leave no
+    trace. The rows of a `bare` clocked table are only keys, and are not counted.
     """
 
     tables: tuple[str, ...]

@@ -69,18 +69,18 @@ class FileCache:
         with contextlib.suppress(OSError):
             os.unlink(self.path(name))
 
-    def _evict(self, kept: str) -> None:
-        found = []
+    def _evict(self, newest: str) -> None:
+        copies = []
         for folder in os.scandir(self.directory):
             for entry in os.scandir(folder.path) if folder.is_dir() else ():
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat()
-                    found.append((status.st_mtime_ns, status.st_size, entry.path))
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+                    copies.append((status.st_mtime_ns, status.st_size, entry.path))
+        total = sum(size for _, size, _ in copies)
+        for _, size, path in sorted(copies):
             if total <= self.limit:
                 return
-            if path != kept:
+            if path != newest:
                 # A process that has the file open can still read it.
                 with contextlib.suppress(OSError):
                     os.unlink(path)

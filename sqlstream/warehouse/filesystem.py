@@ -235,10 +235,10 @@ class LocalFilesystem(Filesystem):
     def identity(self, path: str) -> object | None:
         with storage_errors(path):
             try:
-                found = os.stat(path)
+                status = os.stat(path)
             except FileNotFoundError:
                 return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def read_parquet(self, path: str, columns: list[str] | None = None, repeated: Sequence[str] = ()) -> pa.Table:
         with storage_errors(path):
@@ -252,7 +252,7 @@ class LocalFilesystem(Filesystem):
                 return []
 
     def infos(self, directory: str) -> list[FileInfo]:
-        found = []
+        files = []
         with storage_errors(directory):
             try:
                 for entry in os.scandir(directory):
@@ -260,10 +260,10 @@ class LocalFilesystem(Filesystem):
                     with contextlib.suppress(FileNotFoundError):
                         if entry.is_file():
                             stat = entry.stat()
-                            found.append(FileInfo(entry.name, stat.st_size, ProcessingTime(stat.st_mtime_ns // 1000)))
+                            files.append(FileInfo(entry.name, stat.st_size, ProcessingTime(stat.st_mtime_ns // 1000)))
             except FileNotFoundError:
                 return []
-        return found
+        return files
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -385,9 +385,9 @@ class ArrowFilesystem(Filesystem):
 
     def read_parquet(self, path: str, columns: list[str] | None = None, repeated: Sequence[str] = ()) -> pa.Table:
         with storage_errors(path):
-            found = self._filesystem
+            filesystem = self._filesystem
             return pq.read_table(
-                path, columns=columns, read_dictionary=[*repeated], use_threads=False, filesystem=found
+                path, columns=columns, read_dictionary=[*repeated], use_threads=False, filesystem=filesystem
             )
 
     def _select(self, directory: str) -> list[arrow_fs.FileInfo]:

@@ -1,9 +1,9 @@
 """Leases: the right to run a job of a warehouse in an object store. A lease ends when its holder does not renew it.
 
 A lease is the file `lock` of the job. It is written on the condition that it is still what its writer has read, so one of two
-competing processes gets it. Clocks of two hosts are never compared: a process that meets the lease of another host waits until
-the lease has been renewed, which means that the job is being run, or has not changed for as long as a lease lasts; then the
-process takes it.
+competing processes gets it. To take a lease, a process never compares clocks of two hosts: if it meets the lease of another
+host, it waits until the lease has been renewed, which means that the job is being run, or has not changed for as long as a lease
+lasts; then the process takes it.
 
 A holder that could not renew its lease in time commits nothing until it has renewed it, which succeeds if no other process has
 taken the lease; otherwise its job fails. It may be suspended between this check and the commit; so a commit is only written if
@@ -51,10 +51,11 @@ _LOOKS_EVERY = 0.25
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
-    """The holder of a lease; none if `pid` is 0. `until` is for people, by the clock of the holder; `seconds` is its duration.
+    """The holder of a lease; none if `pid` is 0. It lasts `seconds`, until `until` by the clock of the holder.
 
-    `place` identifies a host or container, also among those of equal names: only in the same place can the holder's session file
-    be checked. A lease that `goes` is being deleted by the process that held it.
+    Other hosts use `until` to see whether the job runs, never to take the lease. `place` identifies a host or container, also
+    among hosts of equal names: only in the same place can the holder's session file be checked. A lease that `goes` is being
+    deleted by the process that held it.
     """
 
     pid: int
@@ -101,15 +102,15 @@ class Lease(JobLock):
         started = unchanged_since = time.monotonic()
         before: Tag | None = None
         while True:
-            found, tag = read_lease(fs, job)
+            record, tag = read_lease(fs, job)
             moment = time.monotonic()
             is_renewed = before is not None and tag != before
             unchanged_since = moment if tag != before else unchanged_since
             before = tag
-            lasts = found.seconds if found is not None else lease._seconds
+            lasts = record.seconds if record is not None else lease._seconds
             # A lease that has changed is another one.
             is_abandoned = tag is not None and tag == _abandoned.get(job.root)
-            held = False if is_abandoned else _is_held(found, session)
+            held = False if is_abandoned else _is_held(record, session)
             if tag is None or held is False or (held is None and moment - unchanged_since > lasts):
                 # Another process has taken it in the meantime; it may even have ended, and deleted it.
                 with contextlib.suppress(Changed, FileNotFoundError):
@@ -118,7 +119,7 @@ class Lease(JobLock):
                     return lease
                 continue
             if moment - started > patience if in_turn else held or is_renewed:
-                raise _refusal(job, found)
+                raise _refusal(job, record)
             time.sleep(_LOOKS_EVERY)
 
     def _record(self, *, free: bool = False, goes: bool = False) -> str:
@@ -266,34 +267,34 @@ def is_being_run(fs: Filesystem, job: JobPaths) -> bool:
     if not isinstance(fs, StoreFilesystem):
         holder = read_holder(fs, job)
         return holder is not None and (holder.is_alive or not (fs.local or holder.is_here))
-    found, _ = read_lease(fs, job)
-    if found is None or found.is_free or found.goes:
+    record, _ = read_lease(fs, job)
+    if record is None or record.is_free or record.goes:
         return False
     directory = session_directory(fs, job.warehouse)
-    if os.path.isdir(directory) and found.place == place_of(directory):
-        return Holder(found.pid, found.host, f"{directory}/{found.session}").is_alive
+    if os.path.isdir(directory) and record.place == place_of(directory):
+        return Holder(record.pid, record.host, f"{directory}/{record.session}").is_alive
     # Clocks differ, and a renewal may be under way.
-    return now() < found.until + int(2 * found.seconds * SECOND)
+    return now() < record.until + int(2 * record.seconds * SECOND)
 
 
-def _is_held(found: LeaseRecord | None, session: SessionLock) -> bool | None:
+def _is_held(record: LeaseRecord | None, session: SessionLock) -> bool | None:
     """Return whether the holder of a lease is alive; None if that cannot be seen from this host."""
-    if found is None:
+    if record is None:
         return None
-    if found.is_free:
+    if record.is_free:
         return False
-    if found.place != place_of(session.directory):
+    if record.place != place_of(session.directory):
         return None
-    holder = Holder(found.pid, found.host, f"{session.directory}/{found.session}")
+    holder = Holder(record.pid, record.host, f"{session.directory}/{record.session}")
     # A JVM that outlives its process still holds its session, and renews no lease.
-    return None if holder.holds and (found.goes or not holder.is_alive) else holder.holds
+    return None if holder.holds and (record.goes or not holder.is_alive) else holder.holds
 
 
-def _refusal(job: JobPaths, found: LeaseRecord | None) -> UsageError:
-    if found is None:
+def _refusal(job: JobPaths, record: LeaseRecord | None) -> UsageError:
+    if record is None:
         return UsageError(f'job "{job.name}" is being run by another process')
-    where = "" if found.host == socket.gethostname() else f" on {found.host}"
-    return UsageError(f'job "{job.name}" is being run by process {found.pid}{where}')
+    where = "" if record.host == socket.gethostname() else f" on {record.host}"
+    return UsageError(f'job "{job.name}" is being run by process {record.pid}{where}')
 
 
 def _clock() -> float:

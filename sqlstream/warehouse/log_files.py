@@ -16,10 +16,10 @@ LARGEST: Final = 10 << 20
 KEPT: Final = 3
 
 
-def rotate(path: str, largest: int = LARGEST, kept: int = KEPT) -> bool:
+def rotate(path: str, largest: int = LARGEST, copies: int = KEPT) -> bool:
     """Copy a log file of more than `largest` bytes, and empty it; return whether this call did. One process at a time does it.
 
-    At most `kept` copies stay. A line that is written in the microseconds between the last copy and the truncation is lost. A
+    At most `copies` copies stay. A line that is written in the microseconds between the last copy and the truncation is lost. A
     file that cannot be copied stays as it is.
     """
     try:
@@ -30,19 +30,19 @@ def rotate(path: str, largest: int = LARGEST, kept: int = KEPT) -> bool:
             # Another process may just have rotated it.
             if os.fstat(log.fileno()).st_size <= largest:
                 return False
-            _cut(log, path, kept)
+            _cut(log, path, copies)
     except OSError:
         return False
     return True
 
 
-def _cut(log: BinaryIO, path: str, kept: int) -> None:
+def _cut(log: BinaryIO, path: str, copies: int) -> None:
     new = f"{path}.0"
     try:
         with open(new, "wb") as copy:
             # The older copies stay as they are if there is no room for this one.
             _copy(log, copy)
-            for number in range(kept - 1, 0, -1):
+            for number in range(copies - 1, 0, -1):
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(f"{path}.{number}", f"{path}.{number + 1}")
             os.replace(new, f"{path}.1")
@@ -62,8 +62,8 @@ def _copy(log: BinaryIO, copy: BinaryIO) -> None:
             return
 
 
-def delete_log(path: str, kept: int = KEPT) -> None:
+def delete_log(path: str, copies: int = KEPT) -> None:
     """Delete a log file and its copies."""
-    for name in (path, *(f"{path}.{number}" for number in range(kept + 1))):
+    for name in (path, *(f"{path}.{number}" for number in range(copies + 1))):
         with contextlib.suppress(OSError):
             os.unlink(name)

@@ -79,7 +79,7 @@ class JobPaths:
 
     @property
     def begun(self) -> str:
-        """What the newest batch that has begun reads; of jobs on Spark only."""
+        """The file that says what the newest batch reads that has begun; only jobs on Spark have it."""
         return f"{self.root}/begun.json"
 
     @property
@@ -134,9 +134,9 @@ class Warehouse:
 
     def uncached(self) -> Warehouse:
         """Return the warehouse without copies of files: everything is read from the storage itself."""
-        found = copy(self)
-        found.fs = self.fs.uncached()
-        return found
+        warehouse = copy(self)
+        warehouse.fs = self.fs.uncached()
+        return warehouse
 
     def jobs(self) -> list[str]:
         """Return the names of the jobs, in lower case.
@@ -180,9 +180,9 @@ class Warehouse:
 
     def below(self, folder: str) -> Warehouse:
         """Return a folder in the warehouse as a warehouse of its own."""
-        found = copy(self)
-        found.root = f"{self.root}/{folder}"
-        return found
+        warehouse = copy(self)
+        warehouse.root = f"{self.root}/{folder}"
+        return warehouse
 
     @property
     def checks(self) -> str:

@@ -41,7 +41,7 @@ def process_folder(kind: str, *, shared: bool = False) -> str:
             with storage_errors(root):
                 make_folder(root)
                 own = _begin(root)
-                _delete_left(root)
+                _delete_abandoned(root)
             _owned[kind] = os.getpid(), own
     return f"{own}/shared" if shared else f"{own}/{uuid4().hex}"
 
@@ -61,7 +61,7 @@ def _user_folder(temporary: str, user: int) -> str:
 
 def _begin(root: str) -> str:
     name = f"{os.getpid()}-{uuid4().hex[:8]}"
-    # It is locked before it gets its name, so that no process takes it for a left one.
+    # It is locked before it gets its name, so that no process takes it for an abandoned one.
     os.mkdir(f"{root}/.{name}", 0o700)
     # The descriptor stays open until the process ends.
     descriptor = os.open(f"{root}/.{name}", os.O_RDONLY)
@@ -79,7 +79,7 @@ def _end(pid: int, own: str) -> None:
             os.rmdir(own)
 
 
-def _delete_left(root: str) -> None:
+def _delete_abandoned(root: str) -> None:
     for name in os.listdir(root):
         # Version 0.1.0 locked no folders, and named them by the ids of their processes.
         if name.startswith(".") or (name.isdigit() and process_is_alive(int(name))):

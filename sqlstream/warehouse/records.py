@@ -65,13 +65,13 @@ _KINDS = tuple(
 def damage(path: str, fault: str, *, hint: str | None = None) -> DamageError:
     """Return the error for people about a damaged file: what is wrong with it, what it is for, and what to do."""
     torn = fault != CHANGED
-    if (found := _SAVEPOINT.search(path)) is not None:
-        name = _word(unquote(found[1]))
+    if (match := _SAVEPOINT.search(path)) is not None:
+        name = _word(unquote(match[1]))
         hint = f"The job is not affected. Take another savepoint, and drop this one: sqlstream drop --savepoint {name}."
         return DamageError(path, fault, torn=False, detail=f"It belongs to savepoint {name}.", hint=hint)
     for pattern, meaning in _KINDS:
-        if found := pattern.search(path):
-            parts = {name: unquote(value) for name, value in found.groupdict().items()}
+        if match := pattern.search(path):
+            parts = {name: unquote(value) for name, value in match.groupdict().items()}
             command = f"sqlstream check {_word(parts['job'])}"
             hint = (
                 hint
@@ -98,11 +98,11 @@ def sealed(body: str) -> str:
 
 def opened(path: str, text: str) -> str:
     """Return the body of a sealed text; `path` is for the error. Raises DamageError when it is not as it was written."""
-    found = _LAST_LINE.search(text)
-    if found is None:
+    match = _LAST_LINE.search(text)
+    if match is None:
         raise damage(path, EMPTY if not text.strip("\0") else CUT)
-    body = text[: found.start()]
-    if digest(body) != found[1]:
+    body = text[: match.start()]
+    if digest(body) != match[1]:
         raise damage(path, CHANGED)
     return body
 
@@ -178,7 +178,7 @@ _HEADS = msgspec.json.Decoder(_Head)
 def read_json(text: str, kind: type[R]) -> R:
     """Return the record in a JSON text, upgraded to the current format. Raises OtherFormat."""
     today = kind.__struct_config__.tag
-    format = found = _HEADS.decode(text).format
+    format = stored_format = _HEADS.decode(text).format
     if today is None or format == today:
         return msgspec.json.decode(text, type=kind)
     content = msgspec.json.decode(text)
@@ -186,5 +186,5 @@ def read_json(text: str, kind: type[R]) -> R:
         format += 1
         content = {**upgrade(content), "format": format}
     if format != today:
-        raise OtherFormat(found, today, content)
+        raise OtherFormat(stored_format, today, content)
     return msgspec.convert(content, type=kind, str_keys=True)

@@ -41,7 +41,7 @@ def read_restarts(fs: Filesystem, job: JobPaths) -> Restarts:
 
 def add_restarts(fs: Filesystem, job: JobPaths, *restarts: Restart) -> int:
     """Record restarts, oldest first; return the number of restarts so far, with these."""
-    found = read_restarts(fs, job)
-    made = Restarts(found.count + len(restarts), (*found.last, *restarts)[-KEPT:])
-    write_sealed(fs, job.restarts, made.to_json())
-    return made.count
+    before = read_restarts(fs, job)
+    after = Restarts(before.count + len(restarts), (*before.last, *restarts)[-KEPT:])
+    write_sealed(fs, job.restarts, after.to_json())
+    return after.count

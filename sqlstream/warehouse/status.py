@@ -74,8 +74,8 @@ def restarts(fs: Filesystem, job: JobPaths) -> None:
     """
     status = read_status(fs, job)
     if status is not None and status.is_active:
-        said = replace(status, state=RESTARTING, pid=os.getpid(), host=socket.gethostname(), updated_at=now())
-        write_status(fs, job, said)
+        new_status = replace(status, state=RESTARTING, pid=os.getpid(), host=socket.gethostname(), updated_at=now())
+        write_status(fs, job, new_status)
 
 
 def read_status(fs: Filesystem, job: JobPaths) -> Status | None:

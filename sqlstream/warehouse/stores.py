@@ -73,27 +73,27 @@ def store_options(uri: str) -> tuple[str, dict[str, str]]:
     if not {"", ".", ".."}.isdisjoint(path.rstrip("/").split("/")[3:]):
         hint = "Leave them out: a store has no folders that one could go up from."
         raise UsageError(f'"{path}" has a part that is empty, "." or ".."', hint=hint)
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     for name, value in parse_qsl(query):
         if name not in _OPTIONS or name in _UNKNOWN[path[:2]]:
             hint = "Options of a URI are endpoint_override, scheme and region. Credentials are in the environment."
             if path[:2] != "s3":
                 hint = "An abfss:// URI has endpoint_override and scheme only, a gs:// URI has no options."
             raise UsageError(f'"{path}" has an option that a store does not have: {name}', hint=hint)
-        given[_OPTIONS[name]] = value
+        options[_OPTIONS[name]] = value
     if "@" in path.split("://", 1)[1].split("/", 1)[0] and path.startswith(("s3:", "gs:")):
         hint = f"Set {_credentials(path)} in the environment instead."
         raise UsageError("credentials cannot be in the URI of a store", hint=hint)
-    scheme = given.pop("scheme", "https")
+    scheme = options.pop("scheme", "https")
     if path.startswith("s3://"):
         environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         if environment:
-            given.setdefault("endpoint", environment)
+            options.setdefault("endpoint", environment)
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        given.setdefault("region", region or "us-east-1")
-    if "://" not in (endpoint := given.get("endpoint", "://")):
-        given["endpoint"] = f"{scheme}://{endpoint}"
-    return path.rstrip("/"), given
+        options.setdefault("region", region or "us-east-1")
+    if "://" not in (endpoint := options.get("endpoint", "://")):
+        options["endpoint"] = f"{scheme}://{endpoint}"
+    return path.rstrip("/"), options
 
 
 class StoreFilesystem(Filesystem):
@@ -131,7 +131,7 @@ class StoreFilesystem(Filesystem):
                 )
             except _obstore().exceptions.BaseError as error:
                 # No request was made yet: the environment or the URI is wrong.
-                raise UsageError(f'"{self.bucket}" cannot be opened', detail=_said(error)) from error
+                raise UsageError(f'"{self.bucket}" cannot be opened', detail=_message(error)) from error
             self._stores[process] = opened
         return self._stores[process]
 
@@ -172,10 +172,10 @@ class StoreFilesystem(Filesystem):
 
         Raises Changed if that is not so.
         """
-        found = _obstore().exceptions
+        errors = _obstore().exceptions
         try:
             return self._put(path, text.encode(), mode="create" if before is None else before, use_multipart=False)
-        except (found.AlreadyExistsError, found.PreconditionError) as error:
+        except (errors.AlreadyExistsError, errors.PreconditionError) as error:
             raise Changed from error
 
     def claim(self, path: str) -> bool:
@@ -213,8 +213,8 @@ class StoreFilesystem(Filesystem):
     def read_tagged(self, path: str) -> tuple[bytes, Tag]:
         """Return the bytes of a small file, and the tag of its content."""
         with store_errors(path):
-            found = _obstore().get(self._store, self._key(path))
-            return bytes(found.bytes()), _tag(found.meta)
+            response = _obstore().get(self._store, self._key(path))
+            return bytes(response.bytes()), _tag(response.meta)
 
     def together(self, read: Callable[[str], T], paths: Sequence[str]) -> list[T]:
         if len(paths) < 2:
@@ -254,9 +254,9 @@ class StoreFilesystem(Filesystem):
             yield from map(bytes, _obstore().get(self._store, self._key(path)).stream(min_chunk_size=_PIECE))
 
     def size(self, path: str) -> int:
-        if self._is_kept(path) and (kept := user_cache().find(self._name(path))) is not None:
+        if self._is_kept(path) and (local_path := user_cache().find(self._name(path))) is not None:
             with contextlib.suppress(FileNotFoundError):
-                return os.stat(kept).st_size
+                return os.stat(local_path).st_size
         with store_errors(path):
             return int(_obstore().head(self._store, self._key(path))["size"])
 
@@ -269,8 +269,8 @@ class StoreFilesystem(Filesystem):
     def children(self, directory: str) -> tuple[list[str], list[FileInfo]]:
         """Return the names of the directories in a directory, and its files."""
         with store_errors(directory):
-            found = _obstore().list_with_delimiter(self._store, self._key(directory))
-        return [p.rpartition("/")[2] for p in found["common_prefixes"]], list(map(_info, found["objects"]))
+            listing = _obstore().list_with_delimiter(self._store, self._key(directory))
+        return [p.rpartition("/")[2] for p in listing["common_prefixes"]], list(map(_info, listing["objects"]))
 
     def entries(self, directory: str) -> list[str]:
         names, files = self.children(directory)
@@ -299,7 +299,7 @@ class StoreFilesystem(Filesystem):
     def walk(self, directory: str) -> Iterator[str]:
         with store_errors(directory):
             for chunk in _obstore().list(self._store, self._key(directory)):
-                yield from (f"{self.bucket}/{found['path']}" for found in chunk)
+                yield from (f"{self.bucket}/{entry['path']}" for entry in chunk)
 
     def exists(self, path: str) -> bool:
         try:
@@ -317,9 +317,9 @@ class StoreFilesystem(Filesystem):
             user_cache().remove(self._name(path))
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        found = list(paths)
-        for start in range(0, len(found), _AT_ONCE):
-            some = found[start : start + _AT_ONCE]
+        all_paths = list(paths)
+        for start in range(0, len(all_paths), _AT_ONCE):
+            some = all_paths[start : start + _AT_ONCE]
             try:
                 with store_errors(some[0]):
                     _obstore().delete(self._store, [self._key(path) for path in some])
@@ -344,9 +344,9 @@ def _tag(meta: Mapping[str, Any]) -> Tag:
     return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
 
 
-def _info(found: Mapping[str, Any]) -> FileInfo:
-    modified = ProcessingTime(int(found["last_modified"].timestamp() * 1e6))
-    return FileInfo(found["path"].rpartition("/")[2], found["size"], modified)
+def _info(meta: Mapping[str, Any]) -> FileInfo:
+    modified = ProcessingTime(int(meta["last_modified"].timestamp() * 1e6))
+    return FileInfo(meta["path"].rpartition("/")[2], meta["size"], modified)
 
 
 class _Ranges(RawIOBase):
@@ -377,23 +377,23 @@ class _Ranges(RawIOBase):
 @contextlib.contextmanager
 def store_errors(path: str) -> Iterator[None]:
     """Turn errors of a store into errors for people that name the path; missing files and failed conditions pass through."""
-    found = _obstore().exceptions
+    errors = _obstore().exceptions
     try:
         yield
-    except (FileNotFoundError, found.AlreadyExistsError, found.PreconditionError):
+    except (FileNotFoundError, errors.AlreadyExistsError, errors.PreconditionError):
         raise
-    except (found.BaseError, OSError) as error:
+    except (errors.BaseError, OSError) as error:
         # An answer that breaks off is an OSError.
         raise _explained(path, error) from error
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return re.sub(r"\s*Debug source:.*", "", str(error), flags=re.DOTALL).strip()
 
 
 def _explained(path: str, error: Exception) -> SqlStreamError:
-    found, detail = _obstore().exceptions, _said(error)
-    if isinstance(error, found.PermissionDeniedError | found.UnauthenticatedError):
+    errors, detail = _obstore().exceptions, _message(error)
+    if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError):
         hint = f"Credentials are in the environment: {_credentials(path)}, or their kin."
         return UsageError(f'no permission to use "{path}"', detail=detail, hint=hint)
     hint = "Run the job again; it continues after its last committed batch."

@@ -75,12 +75,12 @@ def submission_ids(warehouse: Warehouse) -> set[str]:
 
 def submissions(warehouse: Warehouse, but: Collection[str] = ()) -> Iterator[Submission]:
     """Yield the submissions, oldest first, without those whose ids are in `but`, and without damaged ones."""
-    found = []
+    records = []
     for name in submission_ids(warehouse) - set(but):
         submission = _read(warehouse.fs, f"{_folder(warehouse)}/{name}/submission.json", Submission)
         if submission is not None:
-            found.append(submission)
-    yield from sorted(found, key=lambda one: (one.submitted_at, one.id))
+            records.append(submission)
+    yield from sorted(records, key=lambda one: (one.submitted_at, one.id))
 
 
 def write_submission(warehouse: Warehouse, submission: Submission) -> None:

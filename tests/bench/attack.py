@@ -2,7 +2,8 @@
 
 The server has its default limits; the job runs on Spark with as many tasks as there are cores, and always has more to read.
 Its rows are counted for a while in peace, under attack by `ATTACKERS` clients over HTTP, and in peace again. The pace under
-attack should be within 20 % of that in peace; the memory is that of the server and of its queries, without the job's.
+attack should be within 20 % of that in peace; the memory is that of the server and of its queries, without the job's. What
+each of them takes of the cores is shown, too: the clients are on the same machine.
 """
 
 from __future__ import annotations
@@ -40,20 +41,54 @@ ATTACKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class AttackRun:
-    """Rows a second of the job in peace and under attack, and the most megabytes that server and queries had meanwhile."""
+class Cores:
+    """How many cores processes keep busy: those of the job, the server, its queries, and the clients; `all` is the machine."""
 
-    peace: float
-    attacked: float
+    job: float
+    server: float
+    queries: float
+    clients: float
+    all: float
+
+    @property
+    def text(self) -> str:
+        parts = f"job {self.job:.2f}, server {self.server:.2f}, queries {self.queries:.2f}, clients {self.clients:.2f}"
+        return f"{self.all:.2f} cores busy ({parts})"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Rows a second that the job reads in a part of the measurement, and who keeps the cores busy meanwhile."""
+
+    pace: float
+    cores: Cores
+
+
+@dataclass(frozen=True, slots=True)
+class AttackRun:
+    """The job in peace and under attack, and the most megabytes that server and queries had meanwhile."""
+
+    before: Phase
+    attacked: Phase
+    after: Phase
     megabytes: float
     answers: dict[int, int]
 
     @property
+    def peace(self) -> float:
+        return statistics.mean([self.before.pace, self.after.pace])
+
+    @property
     def text(self) -> str:
         answers = ", ".join(f"{count} x {status}" for status, count in sorted(self.answers.items()))
-        return (
-            f"a job reads {self.peace:,.0f} rows/s in peace, {self.attacked:,.0f} under attack"
-            f" ({self.attacked / self.peace:.0%}); server and queries have {self.megabytes:,.0f} MB at most; answers: {answers}"
+        shares = (("in peace", self.before), ("under attack", self.attacked), ("afterwards", self.after))
+        return "\n".join(
+            (
+                f"a job reads {self.peace:,.0f} rows/s in peace, {self.attacked.pace:,.0f} under attack"
+                f" ({self.attacked.pace / self.peace:.0%}); server and queries have {self.megabytes:,.0f} MB at most;"
+                f" answers: {answers}",
+                *(f"{name}: {phase.cores.text}" for name, phase in shares),
+            )
         )
 
 
@@ -63,21 +98,22 @@ def measure(folder: Path) -> AttackRun:
     with serving(folder) as (url, server), httpx.Client(base_url=url, timeout=600) as client:
         client.post("/v1/jobs", json={"sql": SQL}).raise_for_status()
         wait_until(lambda: _rows(client) > 1_000_000, 600)
-        before = _pace(client)
+        before = _phase(client, server)
         end, answers = threading.Event(), list[int]()
         attackers = [threading.Thread(target=_attack, args=(url, end, answers, n)) for n in range(ATTACKERS)]
         for attacker in attackers:
             attacker.start()
         memory = _Memory(server)
         memory.start()
-        attacked = _pace(client)
+        attacked = _phase(client, server)
         end.set()
         memory.join()
         for attacker in attackers:
             attacker.join()
-        peace = statistics.mean([before, _pace(client)])
+        after = _phase(client, server)
         client.post("/v1/jobs/sums/stop", json={})
-    return AttackRun(peace, attacked, memory.most / (1 << 20), {s: answers.count(s) for s in set(answers)})
+    counts = {status: answers.count(status) for status in set(answers)}
+    return AttackRun(before, attacked, after, memory.most / (1 << 20), counts)
 
 
 def _rows(client: httpx.Client) -> int:
@@ -90,10 +126,43 @@ def _rows(client: httpx.Client) -> int:
     return int(job["rows_in"] or 0)
 
 
-def _pace(client: httpx.Client) -> float:
-    began, rows = time.monotonic(), _rows(client)
+def _phase(client: httpx.Client, server: psutil.Process) -> Phase:
+    began, rows, busy = time.monotonic(), _rows(client), _busy(server)
     time.sleep(SECONDS)
-    return (_rows(client) - rows) / (time.monotonic() - began)
+    more, now, seconds = _rows(client) - rows, _busy(server), time.monotonic() - began
+    return Phase(more / seconds, Cores(*((after - before) / seconds for before, after in zip(busy, now, strict=True))))
+
+
+def _busy(server: psutil.Process) -> list[float]:
+    """Return the seconds of processor time of the job, the server, its queries, the clients, and the whole machine so far."""
+    children = server.children()
+    seeds = [child for child in children if _is_seed(child)]
+    jobs = [child for child in children if child not in seeds]
+    times = psutil.cpu_times()
+    return [
+        sum(_seconds(process) for job in jobs for process in (job, *job.children(recursive=True))),
+        _seconds(server, children=False),
+        sum(_seconds(process) for seed in seeds for process in (seed, *seed.children(recursive=True))),
+        _seconds(psutil.Process(), children=False),
+        sum(times) - times.idle - times.iowait,
+    ]
+
+
+def _is_seed(process: psutil.Process) -> bool:
+    """Return whether the processes of queries are forked from a process; jobs are in processes with a command."""
+    try:
+        return "query_processes" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _seconds(process: psutil.Process, *, children: bool = True) -> float:
+    """Return the processor time of a process, and of those of its children that have ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return times.user + times.system + (times.children_user + times.children_system if children else 0.0)
 
 
 def _attack(url: str, end: threading.Event, answers: list[int], first: int) -> None:
@@ -122,8 +191,7 @@ class _Memory(threading.Thread):
 
     def _family(self) -> list[psutil.Process]:
         # Jobs are in sessions of their own, with a command; the processes of queries are forked from one without a module.
-        children = self._server.children()
-        seeds = [child for child in children if "query_processes" in " ".join(child.cmdline())]
+        seeds = [child for child in self._server.children() if _is_seed(child)]
         return [self._server, *seeds, *(process for seed in seeds for process in seed.children())]
 
 

@@ -19,6 +19,7 @@ from tests.bench.changing_work import OUTPUT, ChangingWork, changing_work
 from tests.bench.child import answer
 from tests.bench.commits import batch_seconds
 from tests.bench.data import COLUMNS
+from tests.bench.rates import steady_clock
 from tests.bench.throughput import SQLSTREAM
 from tests.kinds import job_of
 
@@ -52,15 +53,16 @@ def measure(task: Task) -> BatchRun:
     """Run a task in this process."""
     work = changing_work(task.work)
     Path(task.folder).mkdir(parents=True)
-    begun = time.time()
-    if task.system == SQLSTREAM:
-        seconds, summary = _sqlstream(task, work)
-    elif task.system == DUCKDB_ANEW:
-        seconds, summary = _duckdb(task, work)
-    else:
-        seconds, summary = _spark(task, work)
+    begun = time.monotonic()
+    with steady_clock():
+        if task.system == SQLSTREAM:
+            seconds, summary = _sqlstream(task, work)
+        elif task.system == DUCKDB_ANEW:
+            seconds, summary = _duckdb(task, work)
+        else:
+            seconds, summary = _spark(task, work)
     median = statistics.median(seconds)
-    return BatchRun(median * 1000, work.touched / median, time.time() - begun, summary)
+    return BatchRun(median * 1000, work.touched / median, time.monotonic() - begun, summary)
 
 
 def _sqlstream(task: Task, work: ChangingWork) -> tuple[list[float], list[int]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.bench.rates import UnfitRunError
+
 # As long as Spark keeps the files by default: 100 batches.
 MAX_BATCHES = 100
 
@@ -19,8 +21,14 @@ def commit_times(checkpoint: Path) -> dict[int, float]:
 
 
 def batch_seconds(checkpoint: Path, batches: int, warm_up: int) -> list[float]:
-    """Return how long each of the first `batches` batches took, without those of the warm-up."""
+    """Return how long each of the first `batches` batches took, without those of the warm-up.
+
+    Raises UnfitRunError for a batch that took no time: the clock was moved.
+    """
     times = commit_times(checkpoint)
     if missing := [n for n in range(batches) if n not in times]:
         raise RuntimeError(f"the run ended without committing batches {missing} of {batches}: {checkpoint}")
-    return [times[n] - times[n - 1] for n in range(warm_up, batches)]
+    seconds = [times[n] - times[n - 1] for n in range(warm_up, batches)]
+    if min(seconds) <= 0:
+        raise UnfitRunError(f"a batch took {min(seconds):.3f} s: {checkpoint}")
+    return seconds

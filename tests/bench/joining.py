@@ -14,6 +14,7 @@ from tests.bench.child import answer
 from tests.bench.commits import batch_seconds
 from tests.bench.data import DELAY_SECONDS
 from tests.bench.join_work import OUTPUT, JoinWork, join_work
+from tests.bench.rates import steady_clock
 from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
 from tests.kinds import job_of
 
@@ -39,7 +40,8 @@ def measure(task: Task) -> Run:
     work = join_work(task.work)
     Path(task.folder).mkdir(parents=True)
     systems = {SQLSTREAM: _sqlstream, DUCKDB: _duckdb}
-    return systems.get(task.system, _spark)(task, work)
+    with steady_clock():
+        return systems.get(task.system, _spark)(task, work)
 
 
 def _run(task: Task, checkpoint: Path, whole: float, summary: list[int]) -> Run:
@@ -51,19 +53,19 @@ def _run(task: Task, checkpoint: Path, whole: float, summary: list[int]) -> Run:
 def _sqlstream(task: Task, work: JoinWork) -> Run:
     from sqlstream import Session
 
-    begun, folder = time.time(), Path(task.folder)
+    begun, folder = time.monotonic(), Path(task.folder)
     (folder / "project").mkdir()
     warehouse = folder / "warehouse"
     with Session(str(folder / "project"), str(warehouse), {"parallelism.default": str(task.cores)}) as session:
         job = job_of(session.sql(work.script(Path(task.data), task.cores)))
         job.wait()
-        whole = time.time() - begun
+        whole = time.monotonic() - begun
         summary = session.query(work.summary(OUTPUT)).fetchall()[0]
     return _run(task, warehouse / "jobs" / OUTPUT / "checkpoint", whole, list(summary))
 
 
 def _spark(task: Task, work: JoinWork) -> Run:
-    begun, folder = time.time(), Path(task.folder)
+    begun, folder = time.monotonic(), Path(task.folder)
     spark = plain_spark.session(task.cores, rocksdb=task.system == STATE_4)
     spark.conf.set("spark.sql.streaming.join.stateFormatVersion", "4" if task.system == STATE_4 else "2")
     for name, given in work.inputs.items():
@@ -76,26 +78,28 @@ def _spark(task: Task, work: JoinWork) -> Run:
     writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
     writer.start(str(folder / OUTPUT)).awaitTermination()
     spark.stop()
-    whole = time.time() - begun
+    whole = time.monotonic() - begun
     with duckdb.connect() as con:
         [summary] = con.execute(work.summary(f"read_parquet('{folder}/{OUTPUT}/*.parquet')")).fetchall()
     return _run(task, folder / "checkpoint", whole, list(summary))
 
 
 def _duckdb(task: Task, work: JoinWork) -> Run:
-    begun, target = time.time(), Path(task.folder) / "result.parquet"
+    begun, target = time.monotonic(), Path(task.folder) / "result.parquet"
     seconds = []
     with duckdb.connect(config={"threads": task.cores, "preserve_insertion_order": False}) as con:
+        rows = 0
         for name in work.inputs:
             con.execute(f"CREATE VIEW {name} AS FROM read_parquet('{task.data}/{name}/*.parquet')")
+            [(count,)] = con.execute(f"SELECT count(*) FROM {name}").fetchall()
+            rows += count
         for _ in range(DUCKDB_RUNS):
             start = time.perf_counter()
             con.execute(f"COPY ({work.duckdb}) TO '{target}' (FORMAT parquet, COMPRESSION lz4)")
             seconds.append(time.perf_counter() - start)
         [summary] = con.execute(work.summary(f"read_parquet('{target}')")).fetchall()
     median = statistics.median(seconds)
-    rate = task.rows_per_batch * task.batches / median
-    return Run(rate, median * 1000, time.time() - begun, list(summary))
+    return Run(rows / median, median * 1000, time.monotonic() - begun, list(summary))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.flink import BACKENDS, HEAP, ROCKSDB
+from tests.bench.flink import BACKENDS, HEAP
 from tests.bench.nexmark import NexmarkRun
 from tests.bench.throughput import SQLSTREAM
 
@@ -124,12 +124,13 @@ def ratios(runs: Sequence[Recorded], system: str = HEAP) -> dict[str, float]:
 
 
 def table(runs: Sequence[Recorded]) -> str:
-    """Return the table of all queries in Markdown."""
-    by_rocksdb = any(run.system == ROCKSDB for run in runs)
-    systems = SYSTEMS if by_rocksdb else SYSTEMS[:2]
-    heads = ["query", "events", *(f"{s}, events/s" for s in systems), *(f"to {s}" for s in systems[1:])]
-    heads.append(f"whole runs ({', '.join(systems)})")
-    return "\n".join(_lines(heads, [list(_row(query, found, systems)) for query, found in figures(runs).items()]))
+    """Return the table of all queries in Markdown, with the systems that have runs."""
+    measured = [system for system in SYSTEMS if any(run.system == system for run in runs)]
+    others = [system for system in measured if system != SQLSTREAM and SQLSTREAM in measured]
+    heads = ["query", "events", *(f"{s}, events/s" for s in measured), *(f"to {s}" for s in others)]
+    heads.append(f"whole runs ({', '.join(measured)})")
+    rows = [list(_row(query, systems, measured, others)) for query, systems in figures(runs).items()]
+    return "\n".join(_lines(heads, rows))
 
 
 def _lines(heads: list[str], rows: list[list[str]]) -> Iterator[str]:
@@ -139,15 +140,15 @@ def _lines(heads: list[str], rows: list[list[str]]) -> Iterator[str]:
         yield "| " + " | ".join(row) + " |"
 
 
-def _row(query: str, found: dict[str, Figure], systems: tuple[str, ...]) -> Iterator[str]:
-    ours = found[SQLSTREAM]
+def _row(query: str, systems: dict[str, Figure], measured: list[str], others: list[str]) -> Iterator[str]:
     yield query
-    yield f"{ours.runs[0].events / 1e6:g} M"
-    for system in systems:
-        yield found[system].text if system in found else ""
-    for system in systems[1:]:
-        yield f"{ours.per_second / found[system].per_second:.2f} x" if system in found else ""
-    yield ", ".join(f"{found[system].whole_seconds:.0f} s" if system in found else "-" for system in systems)
+    yield f"{next(iter(systems.values())).runs[0].events / 1e6:g} M"
+    for system in measured:
+        yield systems[system].text if system in systems else ""
+    for system in others:
+        both = SQLSTREAM in systems and system in systems
+        yield f"{systems[SQLSTREAM].per_second / systems[system].per_second:.2f} x" if both else ""
+    yield ", ".join(f"{systems[s].whole_seconds:.0f} s" if s in systems else "-" for s in measured)
 
 
 def conditions(runs: Sequence[Recorded]) -> str:
@@ -167,10 +168,12 @@ def conditions(runs: Sequence[Recorded]) -> str:
 
 
 def summary(runs: Sequence[Recorded]) -> str:
-    """Return the slowest, the median and the quickest query beside Flink's heap state."""
-    rates = [found[SQLSTREAM].per_second for found in figures(runs).values() if SQLSTREAM in found]
-    compared = sorted(ratios(runs).values())
-    return (
-        f"{rate_text(min(rates))} to {rate_text(max(rates))} events/s; {compared[0]:.2f} to {compared[-1]:.1f} x Flink, "
-        f"median {statistics.median(compared):.2f} x"
-    )
+    """Return the slowest and the quickest query, then these and the median beside each state of Flink."""
+    rates = [systems[SQLSTREAM].per_second for systems in figures(runs).values() if SQLSTREAM in systems]
+    measured = {system: sorted(ratios(runs, system).values()) for system in BACKENDS}
+    beside = [f"{_range(compared)} x {system}" for system, compared in measured.items() if compared]
+    return "; ".join([f"{rate_text(min(rates))} to {rate_text(max(rates))} events/s", *beside])
+
+
+def _range(compared: Sequence[float]) -> str:
+    return f"{compared[0]:.2f} to {compared[-1]:.1f} (median {statistics.median(compared):.2f})"

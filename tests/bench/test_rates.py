@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from sqlstream.storage.joblog import LogEntry
 from sqlstream.units import ProcessingTime
 from tests.bench import rates
+from tests.bench.commits import batch_seconds
 from tests.bench.flink import FlinkRun
 from tests.bench.rates import Point, Rate, UnfitRunError, log_points, passes, warm_rate
 
@@ -92,3 +96,22 @@ def test_a_busy_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates.busy() is None
     monkeypatch.setattr("tests.bench.rates.os.getloadavg", lambda: (0.6, 0.0, 0.0))
     assert "load of 0.6" in str(rates.busy())
+
+
+def test_batches_take_the_time_between_their_commits(tmp_path: Path) -> None:
+    for number, seconds in enumerate([5.0, 7.0, 8.5, 11.0]):
+        commit(tmp_path, number, seconds)
+    assert batch_seconds(tmp_path, 4, 2) == [1.5, 2.5]
+    with pytest.raises(RuntimeError, match=r"without committing batches \[4\] of 5"):
+        batch_seconds(tmp_path, 5, 2)
+    commit(tmp_path, 4, 10.0)
+    with pytest.raises(UnfitRunError, match=r"a batch took -1\.000 s"):
+        batch_seconds(tmp_path, 5, 2)
+
+
+def commit(checkpoint: Path, number: int, seconds: float) -> None:
+    """Write the file of a batch that was committed so many seconds after `BEGUN`."""
+    (checkpoint / "commits").mkdir(exist_ok=True)
+    path = checkpoint / "commits" / str(number)
+    path.touch()
+    os.utime(path, (BEGUN + seconds,) * 2)

@@ -15,6 +15,7 @@ import duckdb
 from tests.bench import plain_spark
 from tests.bench.child import answer
 from tests.bench.commits import batch_seconds
+from tests.bench.rates import steady_clock
 from tests.bench.work import OUTPUT, Work, duckdb_query, sqlstream_script, work_named
 from tests.kinds import job_of
 
@@ -60,11 +61,12 @@ def measure(task: Task) -> Run:
     """Run a task in this process."""
     work = work_named(task.work)
     systems = {SQLSTREAM: _sqlstream, DUCKDB: _duckdb}
-    return systems.get(task.system, _spark)(task, work)
+    with steady_clock():
+        return systems.get(task.system, _spark)(task, work)
 
 
 def _warm(task: Task, checkpoint: Path, begun: float, summary: list[int]) -> Run:
-    whole = time.time() - begun
+    whole = time.monotonic() - begun
     seconds = batch_seconds(checkpoint, task.batches, task.warm_up)
     rows = task.rows // task.batches
     return Run(rows * len(seconds) / sum(seconds), statistics.median(seconds) * 1000, whole, summary)
@@ -73,7 +75,7 @@ def _warm(task: Task, checkpoint: Path, begun: float, summary: list[int]) -> Run
 def _sqlstream(task: Task, work: Work) -> Run:
     from sqlstream import Session
 
-    begun = time.time()
+    begun = time.monotonic()
     folder = Path(task.folder)
     (folder / "project").mkdir(parents=True)
     warehouse = folder / "warehouse"
@@ -86,13 +88,13 @@ def _sqlstream(task: Task, work: Work) -> Run:
 
 
 def _spark(task: Task, work: Work) -> Run:
-    begun = time.time()
+    begun = time.monotonic()
     folder = Path(task.folder)
     folder.mkdir(parents=True)
     plain_spark.run(
         work, task.data, task.files_per_batch, task.cores, folder, rocksdb=task.system == plain_spark.ROCKSDB_STORE
     )
-    whole_ended = time.time()
+    whole_ended = time.monotonic()
     with duckdb.connect() as con:
         rows = f"read_parquet('{folder}/{OUTPUT}/*.parquet')"
         [summary] = con.execute(work.summary(rows, task.closed_until)).fetchall()
@@ -101,7 +103,7 @@ def _spark(task: Task, work: Work) -> Run:
 
 
 def _duckdb(task: Task, work: Work) -> Run:
-    begun = time.time()
+    begun = time.monotonic()
     folder = Path(task.folder)
     folder.mkdir(parents=True)
     target = folder / "result.parquet"
@@ -113,7 +115,7 @@ def _duckdb(task: Task, work: Work) -> Run:
             seconds.append(time.perf_counter() - start)
         [summary] = con.execute(work.summary(f"read_parquet('{target}')", task.closed_until)).fetchall()
     median = statistics.median(seconds)
-    return Run(task.rows / median, median * 1000, time.time() - begun, list(summary))
+    return Run(task.rows / median, median * 1000, time.monotonic() - begun, list(summary))
 
 
 if __name__ == "__main__":

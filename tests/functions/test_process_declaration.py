@@ -80,7 +80,7 @@ def test_the_class_itself_stays_what_it_was() -> None:
     declare_process(AllKinds)
     found = declare_process(AllKinds)
     instance = Instance(found, ("7", "NULL"))
-    assert type(instance._made) is not AllKinds
+    assert type(instance._user_object) is not AllKinds
     assert AllKinds.rides is method
     assert declare_process(AllKinds).pickled == found.pickled
 

@@ -38,7 +38,7 @@ from sqlstream.functions.pickling import unpack_class
 from sqlstream.functions.types import codec
 found = unpack_class("rides", sys.stdin.buffer.read())
 codec("STRUCT(stops STRUCT(seen TIMESTAMP)[])", *found.hints["ride"])
-print(found.result.writer()([found.result.made([])])["stops"].to_pylist())
+print(found.result.writer()([found.result.row_class([])])["stops"].to_pylist())
 """
 
 

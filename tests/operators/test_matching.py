@@ -22,5 +22,5 @@ def test_stored_rows_are_read_back_under_their_own_names() -> None:
     matching = Matching((("BIGINT", ('"id"', '"order_id"')),), (ORDERS, SHIPMENTS))
     with duckdb.connect() as con:
         con.execute("CREATE VIEW _rows AS SELECT 7::BIGINT AS order_id, 3 AS small")
-        con.execute(f"CREATE VIEW stored AS {matching.made(1)}")
+        con.execute(f"CREATE VIEW stored AS {matching.select(1)}")
         assert con.sql(f"SELECT order_id, small FROM {matching.named(1, 'stored')}").fetchall() == [(7, 3)]

@@ -212,7 +212,7 @@ def test_a_retention_without_lateness_stores_no_time_of_its_own() -> None:
     kept = Retention(Duration(7))
     assert [c.name for c in kept.table(table).columns] == [*(c.name for c in table.columns), "_kept_until"]
     assert kept.table(table).time_column == "_kept_until"
-    assert (kept.closed(EventTime(100)), kept.kept(EventTime(100))) == (93, 107)
+    assert (kept.closed(EventTime(100)), kept.stored_until(EventTime(100))) == (93, 107)
 
 
 def test_no_operator_inherits_from_another() -> None:

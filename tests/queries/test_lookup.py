@@ -242,7 +242,7 @@ def test_versions_that_were_asked_for_leave_no_manifest_behind() -> None:
             stream.batch("t", [("a",)])
             assert lookups.find("result", "o", ["a"]).rows[0][1] == version + 1
             assert lookups.find("result", "o", ["a"], version // 2).rows[0][1] == version // 2 + 1
-        [(_, manifest)] = lookups._manifests._found.values()
+        [(_, manifest)] = lookups._manifests._cache.values()
         assert manifest.batch == version
         lookups.close()
 

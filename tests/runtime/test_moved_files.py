@@ -62,7 +62,7 @@ def read(feed: Feed, project: Path) -> list[str]:
 def fold(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "KEPT", 1)
     feed.fold(feed.sequence)
-    assert len(feed._kept.numbers()) == 1
+    assert len(feed._descriptors.numbers()) == 1
 
 
 @pytest.mark.parametrize("folded", [False, True])

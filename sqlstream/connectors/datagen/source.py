@@ -115,9 +115,9 @@ class Generator:
         return f"SELECT {items or '1'} FROM range({first}, {end}) _rows(n)"
 
     def field_options(self) -> list[str]:
-        """Return the names of the options `fields.*` that columns can have, and of the ones that are set for unknown columns."""
-        given = (name for name in self._options if name.startswith("fields.") and name.endswith(_ENDS))
-        return list(dict.fromkeys([*(f"fields.{v.path}.{k}" for v in self._values() for k in FIELD_OPTIONS), *given]))
+        """Return the names of the options `fields.*` of the columns, and of those that are set for unknown columns."""
+        names = (name for name in self._options if name.startswith("fields.") and name.endswith(_ENDS))
+        return list(dict.fromkeys([*(f"fields.{v.path}.{k}" for v in self._values() for k in FIELD_OPTIONS), *names]))
 
     def validate(self) -> None:
         """Raise BindError or UnsupportedError for options that do not fit the columns."""
@@ -254,10 +254,10 @@ class Generator:
         digits = " || ".join(
             f"md5({quote_text(f'{self._seed}/{value.path}{value.place}/{i}/')} || n)" for i in range(chunks)
         )
-        wanted = str(length)
+        length_sql = str(length)
         if parse_boolean(self._option(value, "var-len", "false") or "false"):
-            wanted = f"CAST(1 + {self._hash(value, '#')} % {length} AS BIGINT)"
-        text = f"substr({digits}, 1, {wanted})"
+            length_sql = f"CAST(1 + {self._hash(value, '#')} % {length} AS BIGINT)"
+        text = f"substr({digits}, 1, {length_sql})"
         return f"encode({text})" if value.id == "blob" else text
 
     def _list(self, value: _Value, time: ProcessingTime) -> str:

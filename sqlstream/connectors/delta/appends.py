@@ -22,7 +22,7 @@ from sqlstream.connectors.delta.schema import DELTA, arrow_schema
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.lakes.appends import LakeCommitter, LakeWriter
 from sqlstream.connectors.lakes.columns import items, stored
-from sqlstream.connectors.lakes.files import WrittenFile, is_left
+from sqlstream.connectors.lakes.files import WrittenFile, is_uncommitted
 
 if TYPE_CHECKING:
     import duckdb
@@ -51,7 +51,7 @@ class AddWriter(LakeWriter):
         for file in files:
             self._location.upload(f"{folder}/{file.path}", file.path)
 
-    def told(self, file: WrittenFile) -> Any:
+    def describe(self, file: WrittenFile) -> Any:
         """Return the fields of an `add` action: `path` below the table, `size` in bytes, `partition` values, `stats` as JSON."""
         # An empty text is NULL where Delta has the values of partitions.
         partition = {name: value or None for name, value in file.partition.items()}
@@ -65,19 +65,19 @@ def statistics_of(count: int, columns: Mapping[str, Mapping[str, str]], types: M
     `count` is its number of rows. `columns` are DuckDB's statistics by quoted column name. `types` are Delta's types of the
     columns to include. A bound that is not exact is left out.
     """
-    found: dict[str, Any] = {"numRecords": count, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    statistics: dict[str, Any] = {"numRecords": count, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for quoted, values in columns.items():
         if '"."' in quoted or (name := quoted[1:-1].replace('""', '"')) not in types:
             continue
         if "null_count" in values:
-            found["nullCount"][name] = int(values["null_count"])
+            statistics["nullCount"][name] = int(values["null_count"])
         for bound in ("min", "max"):
             text = values.get(bound)
             if text is None or values.get("has_nan") == "true" or values.get(f"{bound}_is_exact") == "false":
                 continue
             if (value := _bound(text, types[name])) is not None:
-                found[f"{bound}Values"][name] = value
-    return json.dumps(found)
+                statistics[f"{bound}Values"][name] = value
+    return json.dumps(statistics)
 
 
 def _bound(text: str, kind: str) -> Any:
@@ -126,10 +126,10 @@ class AddCommitter(LakeCommitter):
             for one in written:
                 files.delete_file(one["path"])
 
-    def remove_left(self, last: int) -> None:
+    def remove_uncommitted(self, last: int) -> None:
         self._location.check_folder()
         with errors(self._table, "cleaning"):
             files = self._location.filesystem()
             for info in files.get_file_info(arrow_fs.FileSelector("", recursive=True)):
-                if is_left(info.base_name, self._commits.tag, last):
+                if is_uncommitted(info.base_name, self._commits.tag, last):
                     files.delete_file(info.path)

@@ -25,8 +25,8 @@ class Transactions(LakeCommits):
 
     def last(self, opened: Any) -> int:
         with errors(self.table, "reading"):
-            found = opened.transaction_version(self.name)
-        return -1 if found is None else int(found)
+            version = opened.transaction_version(self.name)
+        return -1 if version is None else int(version)
 
     def attempt(self, opened: Any, batch: int, write: Callable[[Any, Any], None]) -> bool:
         from deltalake import CommitProperties, Transaction

@@ -69,8 +69,8 @@ class _DeltaSink(LakeSink):
     def prepare(self, context: SinkContext, *, creates: bool) -> None:
         location = Location.of(self.table, context.project)
         if creates and not location.exists():
-            given = {k: v for k, v in self.table.options.items() if k.startswith(PROPERTIES)}
-            schema.create(location, self.table, given)
+            properties = {k: v for k, v in self.table.options.items() if k.startswith(PROPERTIES)}
+            schema.create(location, self.table, properties)
         schema.check(location.open(), self.table)
 
 

@@ -14,7 +14,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.delta.location import Location, errors
 from sqlstream.connectors.delta.schema import DELTA, arrow_schema
 from sqlstream.connectors.formats.changelogs import OPERATION
-from sqlstream.connectors.lakes.columns import found_columns, read_item
+from sqlstream.connectors.lakes.columns import columns_by_name, read_item
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW, internal
 from sqlstream.duck.sql import no_rows, quote_name, quote_text
@@ -70,8 +70,8 @@ def read_versions(
         if not split.path:
             location.check_changes(split.version)
             with errors(table, "reading changes of"):
-                found = pa.table(delta.load_cdf(split.version, split.version))
-            selects.append(_select(con, f"delta_changes_{split.version}", found, table, split.version))
+                changes = pa.table(delta.load_cdf(split.version, split.version))
+            selects.append(_select(con, f"delta_changes_{split.version}", changes, table, split.version))
     return ReadPlan(" UNION ALL ".join(selects) or no_rows(table.physical))
 
 
@@ -79,20 +79,20 @@ def _dataset(
     splits: Sequence[DeltaSplit], table: Table, files: arrow_fs.FileSystem, schema: pa.Schema
 ) -> dict[int, ds.Dataset]:
     """Return a dataset of the files of each version. Raises DataError for a file that is gone."""
-    kind, found = ds.ParquetFileFormat(), dict[int, list[Any]]()
+    kind, fragments = ds.ParquetFileFormat(), dict[int, list[Any]]()
     infos = files.get_file_info([split.path for split in splits])
     for split, info in zip(splits, infos, strict=True):
         if info.type == arrow_fs.FileType.NotFound:
             message = f'table "{table.name}": file "{split.path}" of version {split.version} of the Delta table is gone'
             hint = "VACUUM has removed it before the job had read it: start the job with --fresh."
             raise DataError(message, hint=hint)
-        known = [_is(schema, name, value) for name, value in split.partition.items()]
-        expression = known[0] if known else None
-        for other in known[1:]:
+        conditions = [_is(schema, name, value) for name, value in split.partition.items()]
+        expression = conditions[0] if conditions else None
+        for other in conditions[1:]:
             expression = expression & other
         fragment = kind.make_fragment(split.path, filesystem=files, partition_expression=expression)
-        found.setdefault(split.version, []).append(fragment)
-    return {version: ds.FileSystemDataset(some, schema, kind, files) for version, some in found.items()}
+        fragments.setdefault(split.version, []).append(fragment)
+    return {version: ds.FileSystemDataset(some, schema, kind, files) for version, some in fragments.items()}
 
 
 def _is(schema: pa.Schema, name: str, value: str | None) -> ds.Expression:
@@ -105,16 +105,16 @@ def _select(con: duckdb.DuckDBPyConnection, name: str, rows: Any, table: Table, 
     """Return the SELECT of the table's physical columns over Arrow rows, which it registers under an internal name."""
     relation = internal(name)
     con.register(relation, rows)
-    found = found_columns(con, relation)
-    changes = "_change_type" in found
-    items = [f"{_item(con, c, found, table, version, changes)} AS {quote_name(c.name)}" for c in table.physical]
+    columns = columns_by_name(con, relation)
+    changes = "_change_type" in columns
+    items = [f"{_item(con, c, columns, table, version, changes)} AS {quote_name(c.name)}" for c in table.physical]
     return f"SELECT {', '.join(items)} FROM {relation}"
 
 
 def _item(
     con: duckdb.DuckDBPyConnection,
     column: Column,
-    found: Mapping[str, tuple[str, Any]],
+    columns: Mapping[str, tuple[str, Any]],
     table: Table,
     version: int,
     changes: bool,
@@ -123,11 +123,11 @@ def _item(
         cases = " ".join(f"WHEN {quote_text(kind)} THEN '{letter}'" for kind, letter in _KINDS.items())
         return f"CASE _change_type {cases} END" if changes else "'I'"
     # If a version has two changes of a key, the one that adds a row comes later.
-    told = {
+    expressions = {
         MODIFIED: f"{version}::BIGINT",
         PATH: "''",
         ROW: "if(_change_type IN ('insert', 'update_postimage'), 1, 0)::BIGINT" if changes else "1::BIGINT",
     }
-    if column in told:
-        return told[column]
-    return read_item(con, column, found, table, DELTA)
+    if column in expressions:
+        return expressions[column]
+    return read_item(con, column, columns, table, DELTA)

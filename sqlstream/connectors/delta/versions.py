@@ -67,11 +67,11 @@ class DeltaDiscovery(LakeDiscovery[DeltaSplit]):
 
     def _bound(self, newest: int) -> int:
         if self._end is None:
-            wanted = self._table.options.get("scan.version")
-            if wanted is not None and int(wanted) > newest:
-                message = f'table "{self._table.name}": the Delta table has no version {wanted}; the newest is {newest}'
+            option = self._table.options.get("scan.version")
+            if option is not None and int(option) > newest:
+                message = f'table "{self._table.name}": the Delta table has no version {option}; the newest is {newest}'
                 raise UsageError(message, self._table.option_span("scan.version", value=True))
-            end = newest if wanted is None else int(wanted)
+            end = newest if option is None else int(option)
             self._end = self._context.remember("bound", end) if self._context.finish else end
         return self._end
 

@@ -11,7 +11,7 @@ import duckdb
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.relational.database_file import FileTransaction, FileWriter
-from sqlstream.connectors.relational.dialect import Dialect, FoundColumn, FoundTable
+from sqlstream.connectors.relational.dialect import DatabaseColumn, DatabaseTable, Dialect
 from sqlstream.connectors.relational.writer import DatabaseSink
 from sqlstream.duck.sql import names, quote_name, typed
 
@@ -45,12 +45,12 @@ class DuckDB(Dialect):
     def fitting(self, kind: str) -> Sequence[str]:
         return (kind, *_WIDER.get(kind, ()))
 
-    def fits(self, kind: str, found: str) -> bool:
-        declared, there = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(found)
+    def fits(self, kind: str, column_type: str) -> bool:
+        declared, there = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(column_type)
         if declared is not None and there is not None:
             digits, scale = int(declared[1]), int(declared[2])
             return int(there[2]) >= scale and int(there[1]) - int(there[2]) >= digits - scale
-        return found in self.fitting(kind)
+        return column_type in self.fitting(kind)
 
     def value(self, kind: str, sql: str) -> str:
         return sql
@@ -74,24 +74,24 @@ class DuckDBTransaction(FileTransaction):
     """A transaction in a DuckDB file."""
 
     def insert(self, batch: Batch) -> None:
-        with self._given(batch, batch.rows()):
+        with self._stream(batch, batch.rows()):
             self.con.execute(f"INSERT INTO {self.target} ({names(batch.columns)}) {self._rows(batch.columns)}")
 
     def delete(self, batch: Batch, key: Sequence[Column]) -> None:
         same = " AND ".join(f"_row.{quote_name(c.name)} = _key.{quote_name(c.name)}" for c in key)
-        with self._given(batch, batch.deletes()):
+        with self._stream(batch, batch.deletes()):
             self.con.execute(f"DELETE FROM {self.target} AS _row USING ({self._rows(key)}) AS _key WHERE {same}")
 
     def upsert(self, batch: Batch, key: Sequence[Column]) -> None:
         columns, rows = [c.name for c in batch.columns], self._rows(batch.columns)
-        with self._given(batch, batch.upserts()):
+        with self._stream(batch, batch.upserts()):
             self.con.execute(_DIALECT.upsert(self.target, columns, [c.name for c in key], rows))
 
     def _rows(self, columns: Sequence[Column]) -> str:
         return f"SELECT {typed(columns)} FROM {_ROWS}"
 
     @contextmanager
-    def _given(self, batch: Batch, sql: str) -> Iterator[None]:
+    def _stream(self, batch: Batch, sql: str) -> Iterator[None]:
         """Register the rows of a query with the connection of the file, as a stream that a statement can read once."""
         with batch.connection() as con:
             self.con.register(_ROWS, con.sql(sql).to_arrow_reader(_CHUNK))
@@ -115,13 +115,15 @@ class DuckDBWriter(FileWriter):
         # The further lines show the statement, which the user has not written.
         return str(error).split("\n")[0]
 
-    def found(self, con: Any, name: str) -> FoundTable | None:
+    def describe(self, con: Any, name: str) -> DatabaseTable | None:
         try:
             described = con.execute(f"DESCRIBE {self.dialect.qualified(name)}").fetchall()
         except duckdb.CatalogException:
             return None
-        return FoundTable(
-            tuple(FoundColumn(c, kind, null == "NO" and default is None) for c, kind, null, _, default, _ in described)
+        return DatabaseTable(
+            tuple(
+                DatabaseColumn(c, kind, null == "NO" and default is None) for c, kind, null, _, default, _ in described
+            )
         )
 
     @contextmanager

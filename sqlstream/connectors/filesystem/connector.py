@@ -73,12 +73,12 @@ class Files(FileRows):
 
         Raises DataError if the file is gone, or outside of the folders that the table is confined to.
         """
-        found = located(split, Root.of(self.table.options["path"], context.project)) if split.root else split
-        check_files(self.table, [found.path])
+        file = located(split, Root.of(self.table.options["path"], context.project)) if split.root else split
+        check_files(self.table, [file.path])
         try:
-            return near(found)
+            return near(file)
         except FileNotFoundError as error:
-            raise vanished(found.path, self.table.name) from error
+            raise vanished(file.path, self.table.name) from error
 
     def files(self, splits: Sequence[FileSplit]) -> Sequence[FileSplit]:
         return splits

@@ -87,8 +87,8 @@ class Place:
     def _kind(self, path: str) -> FoundFile | bool:
         """Return the file at a path, True for a directory, False for nothing."""
         if self._store is not None:
-            found = self._store.info(path)
-            return self._store_file(path, found) if found is not None else bool(self._store.entries(path))
+            entry = self._store.info(path)
+            return self._store_file(path, entry) if entry is not None else bool(self._store.entries(path))
         if self._filesystem is None:
             try:
                 status = os.stat(path)
@@ -103,16 +103,16 @@ class Place:
     def _remote_file(self, info: arrow_fs.FileInfo) -> FoundFile:
         return FoundFile(info.mtime_ns or 0, self._before + info.path + self._after, info.size)
 
-    def _store_file(self, path: str, found: FileInfo) -> FoundFile:
-        return FoundFile(found.modified * 1000, path + self._after, found.bytes)
+    def _store_file(self, path: str, info: FileInfo) -> FoundFile:
+        return FoundFile(info.modified * 1000, path + self._after, info.bytes)
 
     def _list_store(self, directory: str) -> Iterator[tuple[str, str, FoundFile | None]]:
         assert self._store is not None
         names, files = self._store.children(directory)
         yield from ((name, f"{directory}/{name}", None) for name in names)
-        for found in files:
-            path = f"{directory}/{found.name}"
-            yield found.name, path, self._store_file(path, found)
+        for file in files:
+            path = f"{directory}/{file.name}"
+            yield file.name, path, self._store_file(path, file)
 
     def _list_remote(self, directory: str) -> Iterator[tuple[str, str, FoundFile | None]]:
         assert self._filesystem is not None

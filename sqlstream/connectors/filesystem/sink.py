@@ -108,24 +108,24 @@ class FileSink(Writer):
         If the table's path has changed, interrupted commits are first finished in the old folder.
         """
         folder = _folder(table, project)
-        known = Target.read(fs, records)
-        if known is not None and known.is_of_another(fs, records, project):
+        target = Target.read(fs, records)
+        if target is not None and target.is_of_another(fs, records, project):
             # The original's job finishes its commits.
             fs.delete_tree(records)
-            known = None
-        tag = known.tag if known else uuid4().hex[:8]
-        if known is not None and known.path(project) != folder:
+            target = None
+        tag = target.tag if target else uuid4().hex[:8]
+        if target is not None and target.path(project) != folder:
             # The table's path has changed: interrupted commits are finished in the old folder.
-            cls(table, known.path(project), tag).recover(fs, records, committed)
+            cls(table, target.path(project), tag).recover(fs, records, committed)
         Target(remembered(folder, project), tag, records, project).write(fs)
         return cls(table, folder, tag)
 
     @classmethod
     def of(cls, fs: Filesystem, table: Table, project: str, records: str) -> FileSink:
         """Return the sink that the driver of a running job has opened."""
-        known = Target.read(fs, records)
-        assert known is not None
-        return cls(table, _folder(table, project), known.tag)
+        target = Target.read(fs, records)
+        assert target is not None
+        return cls(table, _folder(table, project), target.tag)
 
     @property
     def place(self) -> tuple[Filesystem, str]:

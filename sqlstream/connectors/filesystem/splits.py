@@ -34,7 +34,7 @@ def located(split: FileSplit, root: Root) -> FileSplit:
     return replace(split, path=root.file(root.renamed(split.path, split.root)), root="")
 
 
-class _Taken(NamedTuple):
+class _Progress(NamedTuple):
     mtime_ns: int
     size: int
     next_row: int
@@ -55,7 +55,7 @@ class Seen:
     def __init__(self, root: Root | None = None) -> None:
         self.root = root
         self.moved_from: str | None = None
-        self._files: dict[str, _Taken] = {}
+        self._files: dict[str, _Progress] = {}
         self._partial: set[str] = set()
 
     @classmethod
@@ -75,7 +75,7 @@ class Seen:
                 continue
             done = split.rows is None or split.last
             row = _DONE if done or split.rows is None else max(split.rows[1], before.next_row if before else 0)
-            self._files[name] = _Taken(split.mtime_ns, split.size, row)
+            self._files[name] = _Progress(split.mtime_ns, split.size, row)
             (self._partial.discard if done else self._partial.add)(name)
 
     def _renamed(self, name: str, root: str) -> str:
@@ -94,9 +94,9 @@ class Seen:
         types = [pa.string(), *[pa.int64()] * 3]
         arrays = [pa.array(c, t) for c, t in zip(columns, types, strict=True)]
         sink = pa.BufferOutputStream()
-        table = pa.table(arrays, names=["path", *_Taken._fields])
+        table = pa.table(arrays, names=["path", *_Progress._fields])
         table = table.replace_schema_metadata({_ROOT: self.root.text if self.root else ""})
-        encodings = {"path": "DELTA_BYTE_ARRAY", **dict.fromkeys(_Taken._fields, "DELTA_BINARY_PACKED")}
+        encodings = {"path": "DELTA_BYTE_ARRAY", **dict.fromkeys(_Progress._fields, "DELTA_BINARY_PACKED")}
         pq.write_table(table, sink, compression="zstd", use_dictionary=False, column_encoding=encodings)
         return bytes(sink.getvalue())
 
@@ -109,12 +109,12 @@ class Seen:
         before = table.schema.metadata[_ROOT].decode()
         if root is not None and before != root.text:
             paths = [seen._renamed(path, before) for path in paths]
-        seen._files = {p: _Taken(*values) for p, *values in zip(paths, *columns, strict=True)}
-        seen._partial = {p for p, taken in seen._files.items() if taken.next_row != _DONE}
+        seen._files = {p: _Progress(*values) for p, *values in zip(paths, *columns, strict=True)}
+        seen._partial = {p for p, progress in seen._files.items() if progress.next_row != _DONE}
         return seen
 
-    def get(self, path: str) -> _Taken | None:
-        """Return (mtime_ns, size, next row) of a file by its name; None if it was not handed out. Row -1: it was, whole."""
+    def get(self, path: str) -> _Progress | None:
+        """Return (mtime_ns, size, next row) of a file by its name; None if it was not handed out. Row -1: whole file."""
         return self._files.get(path)
 
     @property
@@ -174,7 +174,7 @@ class FileDiscovery(Discovery):
     def of(cls, table: Table, *, project: str, parallelism: int, seen: Seen | None = None) -> FileDiscovery:
         """Return the discovery of a table, whose options have been checked. Raises UsageError if its path cannot be opened."""
         options = table.options
-        found = cls(
+        discovery = cls(
             options["path"],
             format=options["format"].lower(),
             project=project,
@@ -192,10 +192,10 @@ class FileDiscovery(Discovery):
             whole=table.has_changes and not table.primary_key,
         )
         if table.within:
-            found.restricted_table = table
-        if not found.bounded:
-            found.interval = parse_duration(options["source.monitor-interval"])
-        return found
+            discovery.restricted_table = table
+        if not discovery.bounded:
+            discovery.interval = parse_duration(options["source.monitor-interval"])
+        return discovery
 
     def poll(self) -> int:
         """List the files; return how many are waiting to be handed out.
@@ -204,22 +204,22 @@ class FileDiscovery(Discovery):
         that was handed out in part is gone or was rewritten.
         """
         waiting, partial = [], set(self.seen.partial)
-        for found in self._listing():
-            name = self._root.name(found.path)
-            taken = self.seen.get(name)
-            if taken is None:
-                waiting.append(found)
+        for file in self._listing():
+            name = self._root.name(file.path)
+            progress = self.seen.get(name)
+            if progress is None:
+                waiting.append(file)
                 continue
             partial.discard(name)
-            if (taken.mtime_ns, taken.size) != (found.mtime_ns, found.size):
-                if taken.next_row != _DONE:
+            if (progress.mtime_ns, progress.size) != (file.mtime_ns, file.size):
+                if progress.next_row != _DONE:
                     raise DataError(
-                        f'file "{found.path}" of table "{self._table}" was rewritten while it was being read'
+                        f'file "{file.path}" of table "{self._table}" was rewritten while it was being read'
                     )
-                if found.path not in self.changed:
-                    self.changed.append(found.path)
-            elif taken.next_row != _DONE:
-                waiting.append(found)
+                if file.path not in self.changed:
+                    self.changed.append(file.path)
+            elif progress.next_row != _DONE:
+                waiting.append(file)
         if partial:
             raise vanished(self._root.file(min(partial)), self._table)
         self._waiting = deque(sorted(waiting))
@@ -244,36 +244,36 @@ class FileDiscovery(Discovery):
         A batch takes at most `max_files` files and `max_bytes` bytes, but at least one file or, of a Parquet file with more
         bytes, one row group. Big Parquet files are divided so that all tasks read about the same number of bytes.
         """
-        taken: list[_Portion] = []
+        portions: list[_Portion] = []
         room = self._max_bytes
-        while self._waiting and (self._max_files is None or len(taken) < self._max_files):
+        while self._waiting and (self._max_files is None or len(portions) < self._max_files):
             portion = self._portion(self._waiting[0])
             if portion.bytes > room:
-                if taken:
+                if portions:
                     break
                 portion = portion.up_to(room)
-            taken.append(portion)
+            portions.append(portion)
             room -= portion.bytes
             if not portion.last:
                 break
             self._waiting.popleft()
-        if not taken:
+        if not portions:
             return None
-        total = sum(portion.bytes for portion in taken)
+        total = sum(portion.bytes for portion in portions)
         piece = max(MIN_CUT_BYTES, -(-total // (_PIECES_PER_TASK * self._parallelism)))
-        splits = [s for portion in taken for s in self._cut(portion, piece)]
+        splits = [s for portion in portions for s in self._cut(portion, piece)]
         self.seen.add(splits)
         return splits
 
     def _listing(self) -> Iterator[FoundFile]:
         try:
-            found = self._place.files()
+            files = self._place.files()
         except PermissionError as error:
             raise UsageError(f'table "{self._table}": no permission to list "{self._place.text}"') from error
         except OSError as error:
             message = f'table "{self._table}": "{self._place.text}" cannot be listed'
             raise UsageError(message, detail=error.strerror or str(error)) from error
-        if found is None:
+        if files is None:
             if self.bounded:
                 message = f'table "{self._table}": no file or directory matches "{self._place.text}"'
                 hint = "Set 'source.monitor-interval', such as '1 s', to wait for files that arrive later."
@@ -281,54 +281,54 @@ class FileDiscovery(Discovery):
             return
         # An empty file has no rows yet; its writer may have just begun. Empty Parquet or Avro is an error, not an empty table.
         skip_empty = self._format not in ("parquet", "avro") or not self.bounded
-        yield from (f for f in found if f.size or not skip_empty)
+        yield from (f for f in files if f.size or not skip_empty)
 
-    def _portion(self, found: FoundFile) -> _Portion:
+    def _portion(self, file: FoundFile) -> _Portion:
         if self.restricted_table is not None:
-            check_files(self.restricted_table, [found.path])
-        taken = self.seen.get(self._root.name(found.path))
-        if taken is None and found.size <= self._max_bytes:
-            return _Portion(found, found.size, None, last=True)
-        groups = self._row_groups(found)
+            check_files(self.restricted_table, [file.path])
+        progress = self.seen.get(self._root.name(file.path))
+        if progress is None and file.size <= self._max_bytes:
+            return _Portion(file, file.size, None, last=True)
+        groups = self._row_groups(file)
         if groups is None:
-            return _Portion(found, found.size, None, last=True)
-        start, row, first = 0, 0, taken.next_row if taken else 0
+            return _Portion(file, file.size, None, last=True)
+        start, row, first = 0, 0, progress.next_row if progress else 0
         while row < first:
             row += groups[start][0]
             start += 1
-        left = groups[start:]
-        return _Portion(found, sum(b for _, b in left), (first, left), last=True)
+        rest = groups[start:]
+        return _Portion(file, sum(b for _, b in rest), (first, rest), last=True)
 
     def _cut(self, portion: _Portion, piece: int) -> list[FileSplit]:
-        found, groups = portion.found, portion.groups
-        if groups is None and portion.bytes > piece and (all_groups := self._row_groups(found)):
+        file, groups = portion.file, portion.groups
+        if groups is None and portion.bytes > piece and (all_groups := self._row_groups(file)):
             groups = (0, all_groups)
-        first, left = groups or (0, [])
-        pieces = max(1, min(-(-portion.bytes // piece), len(left)))
-        whole = FileSplit(self._root.name(found.path), found.size, found.mtime_ns, portion.bytes, root=self._root.text)
+        first, rest = groups or (0, [])
+        pieces = max(1, min(-(-portion.bytes // piece), len(rest)))
+        whole = FileSplit(self._root.name(file.path), file.size, file.mtime_ns, portion.bytes, root=self._root.text)
         if groups is None or (pieces == 1 and first == 0 and portion.last):
             return [whole]
         splits: list[FileSplit] = []
         row = first
-        for part in _even_parts(left, pieces):
+        for part in _even_parts(rest, pieces):
             end = row + sum(rows for rows, _ in part)
             splits.append(replace(whole, bytes=sum(share for _, share in part), rows=(row, end), last=False))
             row = end
         return [*splits[:-1], replace(splits[-1], last=portion.last)]
 
-    def _row_groups(self, found: FoundFile) -> list[tuple[int, int]] | None:
+    def _row_groups(self, file: FoundFile) -> list[tuple[int, int]] | None:
         """Return (rows, bytes) per row group of a Parquet file, or None for a file that has to be read in one piece."""
-        if self._groups is not None and self._groups[0] == found:
+        if self._groups is not None and self._groups[0] == file:
             return self._groups[1]
         cut = self._format == "parquet" and not self._whole
-        groups = self._read_row_groups(found) if cut else None
-        self._groups = (found, groups)
+        groups = self._read_row_groups(file) if cut else None
+        self._groups = (file, groups)
         return groups
 
-    def _read_row_groups(self, found: FoundFile) -> list[tuple[int, int]] | None:
+    def _read_row_groups(self, file: FoundFile) -> list[tuple[int, int]] | None:
         try:
-            with self._place.open(found.path) as file:
-                metadata = pq.read_metadata(file)
+            with self._place.open(file.path) as stream:
+                metadata = pq.read_metadata(stream)
             names = {name.lower() for name in metadata.schema.to_arrow_schema().names}
         except Exception:
             # Arrow may raise anything for a damaged file. The worker that reads the file raises the error about it.
@@ -340,14 +340,14 @@ class FileDiscovery(Discovery):
         total = sum(g.total_byte_size for g in groups)
         if not total:
             return None
-        return [(g.num_rows, -(-found.size * g.total_byte_size // total)) for g in groups]
+        return [(g.num_rows, -(-file.size * g.total_byte_size // total)) for g in groups]
 
 
 @dataclass(frozen=True, slots=True)
 class _Portion:
     """The part of a file that a batch takes: all of it, or `groups`, (first row, [(rows, bytes) of each row group])."""
 
-    found: FoundFile
+    file: FoundFile
     bytes: int
     groups: tuple[int, list[tuple[int, int]]] | None
     last: bool
@@ -356,12 +356,12 @@ class _Portion:
         """Return the portion with as many of its row groups as fit into so many bytes, at least one."""
         if self.groups is None:
             return self
-        first, left = self.groups
-        count, total = 1, left[0][1]
-        while count < len(left) and total + left[count][1] <= room:
-            total += left[count][1]
+        first, groups = self.groups
+        count, total = 1, groups[0][1]
+        while count < len(groups) and total + groups[count][1] <= room:
+            total += groups[count][1]
             count += 1
-        return _Portion(self.found, total, (first, left[:count]), last=count == len(left))
+        return _Portion(self.file, total, (first, groups[:count]), last=count == len(groups))
 
 
 def _even_parts(groups: list[tuple[int, int]], pieces: int) -> list[list[tuple[int, int]]]:

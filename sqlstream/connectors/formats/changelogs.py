@@ -66,30 +66,31 @@ def source_table(table: Table) -> Table:
         return replace(table, columns=(*table.columns, *operation, *place))
     fields = ", ".join(f"{quote_name(c.name)} {c.type}" for c in table.stored)
     envelope = (("before", f"STRUCT({fields})"), ("after", f"STRUCT({fields})"), ("op", "VARCHAR"))
-    # If the envelope is where the other value of the option expects it, that is an error: so that place is read, too.
+    # An envelope at the place for the option's other value is an error, so this place is read, too.
     columns = (*(Column(name, type) for name, type in envelope), Column("payload", "JSON"))
     if _in_payload(table):
         whole = f"STRUCT({', '.join(f'{name} {type}' for name, type in envelope)})"
         columns = (Column("payload", whole), Column("op", "VARCHAR"))
-    told = (c for c in table.physical if c not in table.stored)
+    unstored_columns = (c for c in table.physical if c not in table.stored)
     never_null = tuple(c.name for c in table.stored if c.not_null)
-    return replace(table, columns=(*columns, *told, *place), never_null=never_null)
+    return replace(table, columns=(*columns, *unstored_columns, *place), never_null=never_null)
 
 
 def malformed(table: Table) -> str:
-    """Return the SQL condition that a row of `source_table` is no change: its operation is unknown, or lacks its row."""
+    """Return the SQL condition that a row of `source_table` is no change: its operation is unknown, or has no row."""
     if table.options.get("format", "").lower() == DEBEZIUM:
         op, before, after = _envelope(table)
         whole = f"{op} IN ('c', 'r', 'u') AND {after} IS NOT NULL OR {op} = 'd' AND {before} IS NOT NULL"
         return f"NOT coalesce({whole}, false) AND NOT ({_tombstone(table)})"
-    words = ", ".join(quote_text(word) for found in _WORDS.values() for word in found)
+    words = ", ".join(quote_text(word) for spellings in _WORDS.values() for word in spellings)
     return f"upper(coalesce({_operation(table)}, '')) NOT IN ({words})"
 
 
 def lacking(table: Table, columns: Sequence[Column]) -> list[tuple[str, str]]:
-    """Return (condition, column name) for each NOT NULL column: an added row of `source_table` has no value for the column.
+    """Return (SQL condition, column name) for each NOT NULL column. The condition holds for added rows that lack its value.
 
-    `columns` are the columns that are read, of which NOT NULL ones count; for Debezium, `table.never_null` counts instead.
+    It is about rows of `source_table`. The NOT NULL columns are the ones of `columns`, which are read; for Debezium, the ones in
+    `table.never_null`.
     """
     if table.options.get("format", "").lower() == DEBEZIUM:
         op, _, after = _envelope(table)
@@ -149,16 +150,16 @@ def _operation_name(table: Table) -> str:
 
 def _letter(table: Table) -> str:
     """Return the SQL of CHANGE (I, U, B or D) from the column of operations; it fails at other texts."""
-    found = _operation(table)
+    operation = _operation(table)
     cases = " ".join(
-        f"WHEN upper({found}) IN ({', '.join(map(quote_text, words))}) THEN '{letter}'"
+        f"WHEN upper({operation}) IN ({', '.join(map(quote_text, words))}) THEN '{letter}'"
         for letter, words in _WORDS.items()
     )
-    return f"CASE {cases} ELSE error({_message(found, 'is none of I, U, B, D')}) END"
+    return f"CASE {cases} ELSE error({_message(operation, 'is none of I, U, B, D')}) END"
 
 
-def _message(found: str, what: str) -> str:
-    return f"""'operation ' || coalesce('"' || {found} || '"', 'NULL') || ' {what}'"""
+def _message(operation: str, what: str) -> str:
+    return f"""'operation ' || coalesce('"' || {operation} || '"', 'NULL') || ' {what}'"""
 
 
 def _in_payload(table: Table) -> bool:
@@ -176,7 +177,7 @@ def _tombstone(table: Table) -> str:
 
 
 def _elsewhere(table: Table) -> str:
-    """Return the field that is not NULL if the envelope is where the other value of SCHEMA_INCLUDE says."""
+    """Return the field that is not NULL if the envelope is at the place for the other value of SCHEMA_INCLUDE."""
     return "op" if _in_payload(table) else "payload"
 
 

@@ -1,7 +1,7 @@
 """Local copies of remote files while a process reads them, as the readers (DuckDB and others) take local paths.
 
-A copy keeps the name of its file and the folders above it, which tell partitions and the compression. Errors and metadata columns
-show the URI (see `shown`).
+A copy keeps the name of its file and of the folders above it: they have partition values and the compression. Errors and metadata
+columns show the URI (see `shown`).
 """
 
 from __future__ import annotations

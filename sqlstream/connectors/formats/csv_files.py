@@ -55,20 +55,22 @@ def read_csv(
 
 
 def csv_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
 ) -> str:
     """Return the marked rows of values, each of them a CSV record, see `ReadValues`."""
-    given = con.sql(f"SELECT {', '.join([*kept, VALUE])} FROM {values}").to_arrow_table()
+    value_rows = con.sql(f"SELECT {', '.join([*passthrough, VALUE])} FROM {values}").to_arrow_table()
     declared = table.stored
     names = field_names(len(declared))
-    records = [row_of(text or "", table.options, len(declared)) for text in given.column(VALUE).to_pylist()]
-    found = given.drop_columns([VALUE]).append_column("_fault", pa.array([fault for _, fault in records], pa.string()))
+    records = [row_of(text or "", table.options, len(declared)) for text in value_rows.column(VALUE).to_pylist()]
+    record_rows = value_rows.drop_columns([VALUE]).append_column(
+        "_fault", pa.array([fault for _, fault in records], pa.string())
+    )
     for n, name in enumerate(names):
-        found = found.append_column(name, pa.array([fields[n] for fields, _ in records], pa.string()))
+        record_rows = record_rows.append_column(name, pa.array([fields[n] for fields, _ in records], pa.string()))
     relation = f"_records_{next(_rejects)}"
-    con.register(relation, found)
-    wanted = [(name, column) for name, column in zip(names, declared, strict=True) if column in columns]
-    return f"({marked_fields(con, relation, wanted, kept, '_fault')})"
+    con.register(relation, record_rows)
+    field_columns = [(name, column) for name, column in zip(names, declared, strict=True) if column in columns]
+    return f"({marked_fields(con, relation, field_columns, passthrough, '_fault')})"
 
 
 def _marked(columns: Sequence[tuple[Column, Any]]) -> str:

@@ -31,7 +31,7 @@ from sqlstream.duck.text_files import LIMIT, open_text
 _NO_ROW = re.compile(r'row \d+ of file ".+" is malformed: ', re.DOTALL)
 _TOO_LONG = f"The row is longer than {LIMIT >> 20} MB"
 _HALF = re.compile("[\ud800-\udfff]")
-# The most characters that are kept of a record that is too long.
+# The most characters that a message shows of a record that is too long.
 _SHOWN = 100_000
 _PATH, _NUMBER, _FAULT = internal("path"), internal("number"), internal("fault")
 _ROWS, _CHARACTERS = 20_000, 16 << 20
@@ -59,7 +59,7 @@ def records(path: str, options: Mapping[str, str]) -> Iterator[CsvRecord]:
             if size < LIMIT:
                 parts.append(line)
                 size += len(line)
-                is_open = (is_open or quote in line) and goes_on(line, options, is_open=is_open)
+                is_open = (is_open or quote in line) and continues(line, options, is_open=is_open)
             if size < LIMIT and is_open:
                 continue
             # The rest of a record that is too long is dropped, up to the next line end.
@@ -85,10 +85,10 @@ def _shown(text: str) -> str:
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def goes_on(line: str, options: Mapping[str, str], *, is_open: bool) -> bool:
+def continues(line: str, options: Mapping[str, str], *, is_open: bool) -> bool:
     r"""Whether a record continues in the next line; `is_open` says whether this line begins within quotes.
 
-    >>> goes_on('1,"a\n', {}, is_open=False), goes_on('b""', {}, is_open=True), goes_on('b"x,"\n', {}, is_open=True)
+    >>> continues('1,"a\n', {}, is_open=False), continues('b""', {}, is_open=True), continues('b"x,"\n', {}, is_open=True)
     (True, True, False)
     """
     delimiter, quote, escape = quoting(options)
@@ -103,9 +103,9 @@ def goes_on(line: str, options: Mapping[str, str], *, is_open: bool) -> bool:
                     return False
                 continue
             at += 1
-        found = inside.match(line, at)
-        assert found is not None
-        at = found.end()
+        match = inside.match(line, at)
+        assert match is not None
+        at = match.end()
         if at == len(line):
             return True
         # After the closing quote comes another field or the end of the line; otherwise the quote is wrong.
@@ -132,10 +132,10 @@ def mixed_files(splits: Iterable[FileSplit]) -> set[str]:
 
 
 def misread_files(splits: Iterable[FileSplit], table: Table) -> set[str]:
-    """Return the paths of files in which DuckDB's reader may find rows that are none, without an error.
+    """Return the paths of files from which DuckDB's reader may return rows that are not there, without an error.
 
-    After an empty last field it takes a `\\r\\n` that is not the line end of the file for two. The line between them is a row,
-    a NULL, if rows have one field.
+    After an empty last field, it takes a `\\r\\n` that is not the line end of the file for two line ends. If rows have one field,
+    it returns the empty line between them as a row with NULL.
     """
     if len(table.physical) != 1:
         return set()
@@ -175,19 +175,19 @@ def rows(path: str, options: Mapping[str, str], fields: int) -> Iterator[CsvReco
 
 
 def nth_rows(
-    path: str, options: Mapping[str, str], fields: int, wanted: set[int], left_out: set[int]
+    path: str, options: Mapping[str, str], fields: int, positions: set[int], left_out: set[int]
 ) -> dict[int, CsvRecord]:
-    """Return the nth rows of a file by n, for each n in `wanted`, from 1. Records with a number in `left_out` do not count."""
-    found, count = dict[int, CsvRecord](), 0
+    """Return the nth rows of a file by n, for each n in `positions`, from 1. Records with a number in `left_out` do not count."""
+    by_position, count = dict[int, CsvRecord](), 0
     for record in rows(path, options, fields):
         if record.number in left_out:
             continue
         count += 1
-        if count in wanted:
-            found[count] = record
-            if len(found) == len(wanted):
+        if count in positions:
+            by_position[count] = record
+            if len(by_position) == len(positions):
                 break
-    return found
+    return by_position
 
 
 @dataclass(frozen=True)
@@ -260,8 +260,8 @@ def read_records(
     marked = " UNION ALL ".join(selects)
     if skips(table):
         return ReadPlan.of_marked(marked, keep=True, streams=streams)
-    said = f"""concat('row ', {_NUMBER}, ' of file "', {_PATH}, '" is malformed: ', {WRONG})"""
-    is_row = f"CASE WHEN {WRONG} IS NULL THEN true ELSE error({said}) END"
+    message = f"""concat('row ', {_NUMBER}, ' of file "', {_PATH}, '" is malformed: ', {WRONG})"""
+    is_row = f"CASE WHEN {WRONG} IS NULL THEN true ELSE error({message}) END"
     names = ", ".join(quote_name(c.name) for c in columns) or "1"
     return ReadPlan(f"SELECT {names} FROM ({marked}) WHERE {is_row}", keep=True, streams=streams)
 
@@ -272,12 +272,12 @@ def is_no_row(error: Exception) -> bool:
 
 
 def field_names(count: int) -> list[str]:
-    """Return the names of the columns of so many fields."""
+    """Return the names of the columns that hold the first `count` fields as texts."""
     return [f"_field_{n}" for n in range(count)]
 
 
 def row_of(text: str, options: Mapping[str, str], count: int) -> tuple[Sequence[str | None], str | None]:
-    """Return the first `count` fields of a record, and None; or as many times None, and the reason why it is malformed.
+    """Return (fields, None) with the first `count` fields of a record; for a malformed record, (NULLs, the reason).
 
     As in DuckDB, further fields must be NULL.
 
@@ -298,15 +298,15 @@ def marked_fields(
     con: duckdb.DuckDBPyConnection,
     relation: str,
     columns: Sequence[tuple[str, Column]],
-    kept: Sequence[str],
+    passthrough: Sequence[str],
     fault: str,
 ) -> str:
-    """Return the SELECT of the columns `kept`, the table's columns, and WRONG.
+    """Return the SELECT of the columns `passthrough`, the table's columns, and WRONG.
 
     `columns` has (field, column): the column of `relation` that holds the text of a column. `fault` is the column of `relation`
     with the reason why a record is malformed.
     """
-    items, cases = list(kept), [f"WHEN {fault} IS NOT NULL THEN {fault}"]
+    items, cases = list(passthrough), [f"WHEN {fault} IS NOT NULL THEN {fault}"]
     for field, column in columns:
         value = f"TRY_CAST({field} AS {column.type})"
         items.append(f"{value} AS {quote_name(column.name)}")

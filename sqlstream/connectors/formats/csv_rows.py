@@ -90,10 +90,10 @@ def fields_of(text: str, options: Mapping[str, str]) -> list[str | None] | None:
     fields: list[str | None] = []
     at = 0
     while True:
-        found = pattern.match(text, at)
-        if found is None:
+        match = pattern.match(text, at)
+        if match is None:
             return None
-        quoted, plain, end = found.groups()
+        quoted, plain, end = match.groups()
         if quoted is None:
             fields.append(None if plain in nulls else plain)
         elif escape in quoted:
@@ -102,7 +102,7 @@ def fields_of(text: str, options: Mapping[str, str]) -> list[str | None] | None:
             fields.append(quoted)
         if not end:
             break
-        at = found.end()
+        at = match.end()
     return fields
 
 

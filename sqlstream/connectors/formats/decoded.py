@@ -38,69 +38,75 @@ class Decoded:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-def bytes_of(con: duckdb.DuckDBPyConnection, values: str, kept: Sequence[str]) -> tuple[list[bytes], pa.Table]:
-    """Return the column VALUE of `values`, FROM-able SQL, as bytes, and its columns `kept`."""
-    taken = con.sql(f"SELECT {', '.join([VALUE, *kept])} FROM {values}").to_arrow_table()
-    return taken.column(0).to_pylist(), taken.remove_column(0)
+def bytes_of(con: duckdb.DuckDBPyConnection, values: str, passthrough: Sequence[str]) -> tuple[list[bytes], pa.Table]:
+    """Return the column VALUE of `values`, which is FROM-able SQL, as a list of bytes, and its columns `passthrough`."""
+    rows = con.sql(f"SELECT {', '.join([VALUE, *passthrough])} FROM {values}").to_arrow_table()
+    return rows.column(0).to_pylist(), rows.remove_column(0)
 
 
 def relation(
     con: duckdb.DuckDBPyConnection,
     table: Table,
     columns: Sequence[Column],
-    kept: pa.Table,
+    passthrough: pa.Table,
     decoded: Sequence[Decoded],
     defaults: Mapping[str, str],
 ) -> str:
-    """Return FROM-able SQL of marked rows: the columns of `kept`, the table's `columns`, and WRONG.
+    """Return FROM-able SQL of marked rows: the columns of `passthrough`, the table's `columns`, and WRONG.
 
-    `kept` has a row per value, and `decoded` the values by their schemas. `defaults` maps columns, in lower case, to the SQL of
-    their value if a schema lacks their field; otherwise it is NULL. Raises DataError for a field whose type does not fit its
+    `passthrough` has a row per value, and `decoded` the values by their schemas. If a schema lacks the field of a column, the
+    column has the SQL in `defaults`, by its name in lower case, or NULL. Raises DataError for a field whose type does not fit its
     column.
     """
-    selects = [_rows(con, table, columns, kept, group, defaults) for group in decoded if len(group.numbers)]
+    selects = [_rows(con, table, columns, passthrough, group, defaults) for group in decoded if len(group.numbers)]
     faults = {number: why for group in decoded for number, why in group.faults.items()}
     if faults or not selects:
         reasons = pa.array(list(faults.values()), pa.string())
-        name = _register(con, kept.take(list(faults)).append_column(_REASON, reasons) if faults else _none(kept))
+        name = _register(
+            con, passthrough.take(list(faults)).append_column(_REASON, reasons) if faults else _none(passthrough)
+        )
         nulls = [f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns]
-        selects.append(f"SELECT {', '.join([*kept.column_names, *nulls, f'{_REASON} AS {WRONG}'])} FROM {name}")
+        selects.append(f"SELECT {', '.join([*passthrough.column_names, *nulls, f'{_REASON} AS {WRONG}'])} FROM {name}")
     return f"({' UNION ALL '.join(selects)})"
 
 
-def _none(kept: pa.Table) -> pa.Table:
-    return kept.slice(0, 0).append_column(_REASON, pa.array([], pa.string()))
+def _none(passthrough: pa.Table) -> pa.Table:
+    return passthrough.slice(0, 0).append_column(_REASON, pa.array([], pa.string()))
 
 
 def _rows(
     con: duckdb.DuckDBPyConnection,
     table: Table,
     columns: Sequence[Column],
-    kept: pa.Table,
+    passthrough: pa.Table,
     group: Decoded,
     defaults: Mapping[str, str],
 ) -> str:
     fields = {name.lower(): number for number, name in enumerate(group.rows.column_names)}
     renamed = group.rows.rename_columns([f"{_FIELD}{number}" for number in range(group.rows.num_columns)])
-    whole = kept if len(group.numbers) == kept.num_rows else kept.take(pa.array(group.numbers, pa.int64()))
+    whole = (
+        passthrough
+        if len(group.numbers) == passthrough.num_rows
+        else passthrough.take(pa.array(group.numbers, pa.int64()))
+    )
     for number, name in enumerate(renamed.column_names):
         whole = whole.append_column(name, renamed.column(number))
     registered = _register(con, whole)
     types = dict(zip(whole.column_names, con.sql(f"FROM {registered}").types, strict=True))
-    items, cases = list(kept.column_names), list[str]()
+    items, cases = list(passthrough.column_names), list[str]()
     for column in columns:
         name = column.name.lower()
         place = fields.get(group.names.get(name, name))
         if place is None:
             item: str | None = f"CAST({defaults.get(name, 'NULL')} AS {column.type})"
         else:
-            found = types[f"{_FIELD}{place}"]
-            item = conversion(f"{_FIELD}{place}", found, con.sqltype(column.type))
+            field_type = types[f"{_FIELD}{place}"]
+            item = conversion(f"{_FIELD}{place}", field_type, con.sqltype(column.type))
             if item is None:
                 message = f'column "{column.name}" of table "{table.name}" is {column.type}'
-                hint = f"Declare it as {found}, and convert it in the query."
-                raise DataError(f"{message}, and {found} in {group.schema}", hint=hint)
-            if may_not_fit(found, con.sqltype(column.type)):
+                hint = f"Declare it as {field_type}, and convert it in the query."
+                raise DataError(f"{message}, and {field_type} in {group.schema}", hint=hint)
+            if may_not_fit(field_type, con.sqltype(column.type)):
                 cases.append(unfit(f"{_FIELD}{place}", item, column))
                 item = f"TRY({item})"
         items.append(f"{item} AS {quote_name(column.name)}")

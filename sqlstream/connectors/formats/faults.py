@@ -57,9 +57,9 @@ def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> Da
         or is_too_long(error)
     ):
         suspects = [s for s in splits if path in (None, s.path)]
-        if found := next(malformed_rows(suspects, table), None):
+        if row := next(malformed_rows(suspects, table), None):
             return malformed_row(
-                found.path, "line" if json or form == "raw" else "row", found.number, found.reason, found.text, table
+                row.path, "line" if json or form == "raw" else "row", row.number, row.reason, row.text, table
             )
         if path is not None:
             fallback = translate_file(error, splits, table)
@@ -73,8 +73,8 @@ def malformed_rows(splits: Sequence[FileSplit], table: Table) -> Iterator[Malfor
     with databases.passing() as con:
         for split in splits:
             with reading([split], table):
-                found = _malformed_rows_of(con, split, table)
-            yield from found
+                rows = _malformed_rows_of(con, split, table)
+            yield from rows
 
 
 def _malformed_rows_of(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table) -> list[MalformedRow]:
@@ -82,9 +82,9 @@ def _malformed_rows_of(con: duckdb.DuckDBPyConnection, split: FileSplit, table: 
     rejected = [(r.number, csv_reason(r.kind, r.column, r.message, table), r.text) for r in plan.rejected(con)]
     marked = plan.marked_rows(con, f"{ROW.name} + 1") if plan.marked else []
     places = place(split, table, [n for n, _ in marked], [row for row, *_ in rejected])
-    found = [(places[n][0], _too_long(places[n][1]) or why, places[n][1]) for n, why in marked]
+    marked_rows = [(places[n][0], _too_long(places[n][1]) or why, places[n][1]) for n, why in marked]
     plan.forget(con)
-    return sorted(MalformedRow(split.path, *row) for row in (*found, *rejected))
+    return sorted(MalformedRow(split.path, *row) for row in (*marked_rows, *rejected))
 
 
 def take_numbered(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table) -> ReadPlan:
@@ -144,12 +144,12 @@ def _doubted(con: duckdb.DuckDBPyConnection, plan: ReadPlan, splits: Sequence[Fi
     quote = quoting(table.options)[1]
     marks = " OR ".join(f"contains(csv_line, {quote_text(mark)})" for mark in ("\r", quote) if mark)
     doubted = f"NOT {_SURE} OR (error_type <> 'CAST' AND coalesce({marks}, true))"
-    found = set[str]()
+    doubtful_paths = set[str]()
     for rejects, scans in plan.rejects:
         sql = f"SELECT DISTINCT file_path FROM {rejects} JOIN {scans} USING (scan_id, file_id) WHERE {doubted}"
-        found |= {path for (path,) in con.execute(sql).fetchall()}
+        doubtful_paths |= {path for (path,) in con.execute(sql).fetchall()}
     paths = {s.path for s in splits}
-    return found if found <= paths else paths
+    return doubtful_paths if doubtful_paths <= paths else paths
 
 
 def puzzling_files(error: Exception, splits: Sequence[FileSplit], table: Table) -> set[str]:
@@ -229,5 +229,5 @@ def _csv_rows(
 ) -> dict[int, tuple[int, str]]:
     """Return (number of the record, text) of the nth rows of a CSV file, as `place` does."""
     fields = len(csv_layout(split, table))
-    found = nth_rows(split.path, table.options, fields, set(counts), set(rejected))
-    return {n: (record.number, record.text) for n, record in found.items()}
+    records = nth_rows(split.path, table.options, fields, set(counts), set(rejected))
+    return {n: (record.number, record.text) for n, record in records.items()}

@@ -53,8 +53,8 @@ class FileRows(TableSource):
         plan = faults.take_numbered(con, file, self.table)
 
         def places(counts: Sequence[int]) -> dict[int, MalformedRow]:
-            found = faults.place(file, self.table, counts, [r.number for r in plan.rejected(con)])
-            return {n: MalformedRow(file.path, number, "", text) for n, (number, text) in found.items()}
+            numbered_texts = faults.place(file, self.table, counts, [r.number for r in plan.rejected(con)])
+            return {n: MalformedRow(file.path, number, "", text) for n, (number, text) in numbered_texts.items()}
 
         return NumberedRows(plan, places)
 

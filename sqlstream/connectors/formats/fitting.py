@@ -18,7 +18,7 @@ _ROWS = "_fitted_rows"
 
 @dataclass(frozen=True, slots=True)
 class FittedColumns:
-    """The fields of a schema that have a column, in the schema's order, and the select item that makes each of its column."""
+    """The fields of a schema that have a column, in the schema's order, and the select item that computes each of them."""
 
     fields: tuple[str, ...]
     items: tuple[str, ...]

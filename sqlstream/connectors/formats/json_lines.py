@@ -1,4 +1,4 @@
-"""JSON lines and values. Malformed ones are found one by one, so that they can be skipped, counted, or named."""
+"""JSON lines and values, with a check of each row, so that malformed ones can be skipped, counted, or named."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def read_json(
 ) -> ReadPlan:
     """Return the plan that reads files of JSON lines, see `ReadFiles`.
 
-    Unless malformed rows are skipped, it fails at infinite numbers, as DuckDB reads 1e400. `exactly` it looks at their texts,
-    which takes longer.
+    Unless the table skips malformed rows, the plan fails at numbers that DuckDB reads as infinite, such as 1e400. With `exactly`
+    it decides by their texts, which takes longer: Infinity is allowed.
     """
     paths = duckdb_paths([copies.get(s.path, s.path) for s in splits])
     if skips(table):
@@ -85,13 +85,15 @@ def _fits(typed: Sequence[tuple[Column, Any]]) -> str:
 
 
 def json_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
 ) -> str:
     """Return the marked rows of values, each of them the text of a JSON object, see `ReadValues`."""
     # A text that is no JSON would be an error. TRY is cheaper if all texts are JSON, and slow for thousands of rows around one
     # that is not.
     whole_text = f"CASE WHEN json_valid({VALUE}) THEN {VALUE} END" if skips(table) else VALUE
-    return _marked(con, values, columns, "The value is not a JSON object", kept, text=VALUE, whole_text=whole_text)
+    return _marked(
+        con, values, columns, "The value is not a JSON object", passthrough, text=VALUE, whole_text=whole_text
+    )
 
 
 def _marked(
@@ -99,12 +101,12 @@ def _marked(
     lines: str,
     columns: Sequence[Column],
     no_object: str,
-    kept: Sequence[str] = (),
+    passthrough: Sequence[str] = (),
     *,
     text: str = "json",
     whole_text: str = "json",
 ) -> str:
-    """Return FROM-able SQL of marked rows: the columns `kept`, the table's `columns`, and WRONG.
+    """Return FROM-able SQL of marked rows: the columns `passthrough`, the table's `columns`, and WRONG.
 
     `text` is the column of `lines` that has the object: JSON, NULL for a line that is none, or VALUE, any text. `whole_text` is
     the SQL of the text that is parsed; a text that is no JSON is expensive there. Only rows in which something is NULL, or in
@@ -116,7 +118,7 @@ def _marked(
     items, suspicious, cases = [], [], []
     texts: dict[str, str] = {}
     # A malformed text or whole number is NULL or in doubt. Other types need a stricter check: any NULL in the row causes one.
-    told = all(_is_told(t) for _, t in typed)
+    nulls_show_faults = all(_shows_faults_as_null(t) for _, t in typed)
     for column, type_ in typed:
         name, value = f"{_ROW}.{quote_name(column.name)}", f"json_extract({_TEXT}, {_json_key(column.name)})"
         item, doubted = name if as_text(type_, None) is None else f"TRY_CAST({name} AS {column.type})", name
@@ -127,30 +129,30 @@ def _marked(
         items.append(f"{documents(item, type_) or item} AS {quote_name(column.name)}")
         # A value that does not fit becomes NULL, so most lines need no second look.
         fault, fractions = _misfit(value, type_), filter(None, [fraction(doubted, type_, floats=False)])
-        if type_.id == "struct" and told:
+        if type_.id == "struct" and nulls_show_faults:
             missing = " OR ".join([_missing(quote_name(column.name), type_), *fractions])
             suspicious.append(f"({name} IS NOT NULL AND ({missing}))")
         elif type_.id in ("struct", "list", "map", "array"):
             suspicious.append("true")
-        elif fault != "false" or not told:
+        elif fault != "false" or not nulls_show_faults:
             suspicious += [f"{quote_name(column.name)} IS NULL", *fractions]
             suspicious += [f"isinf({name})"] if type_.id in FLOATS else []
         if fault != "false":
             cases.append(f"WHEN {fault} THEN {quote_text(does_not_hold(column))}")
-    if told:
+    if nulls_show_faults:
         # At least one column of an object has a value, unless it lacks all of them.
         suspicious.append(" AND ".join(f"{_ROW}.{quote_name(c.name)} IS NULL" for c in columns) or "true")
     # One after the other: the type of a text that is no JSON is an error.
     no_row = f"CASE WHEN json_valid({_TEXT}) THEN json_type({_TEXT}) NOT IN ('OBJECT', 'NULL') ELSE true END"
     why = f"CASE WHEN {no_row} THEN {quote_text(no_object)} {' '.join(cases)} END"
-    others = "".join(f"{name}, " for name in kept)
+    others = "".join(f"{name}, " for name in passthrough)
     rows = f"(SELECT {others}{text} AS {_TEXT}, {row} AS {_ROW} FROM {lines})"
     if texts:
         rows = f"(SELECT *, {', '.join(f'{sql} AS {name}' for name, sql in texts.items())} FROM {rows})"
-    rows = f"(SELECT {', '.join([*kept, _TEXT, _ROW, *texts, *items])} FROM {rows})"
-    found = [*kept, *(quote_name(c.name) for c in columns)]
-    found.append(f"CASE WHEN {' OR '.join(suspicious)} THEN {why} END AS {WRONG}")
-    return f"(SELECT {', '.join(found)} FROM {rows})"
+    rows = f"(SELECT {', '.join([*passthrough, _TEXT, _ROW, *texts, *items])} FROM {rows})"
+    select_items = [*passthrough, *(quote_name(c.name) for c in columns)]
+    select_items.append(f"CASE WHEN {' OR '.join(suspicious)} THEN {why} END AS {WRONG}")
+    return f"(SELECT {', '.join(select_items)} FROM {rows})"
 
 
 def _text_in_doubt(number: str, name: str, *, is_unsigned: bool) -> str:
@@ -158,10 +160,10 @@ def _text_in_doubt(number: str, name: str, *, is_unsigned: bool) -> str:
     # Booleans are read as numbers, too. An unsigned type does not hold -0.0, which -1e-400 also becomes.
     marks = [f"contains({_TEXT}, {quote_text(mark)})" for mark in ("true", "false")]
     other = " OR ".join([*marks, *([f"signbit({number})"] if is_unsigned else [])])
-    told = f"{is_exact(number)} AND NOT ({number} IN (0, 1) AND ({other}))"
+    is_certain = f"{is_exact(number)} AND NOT ({number} IN (0, 1) AND ({other}))"
     # The object of a text that is no JSON is NULL.
     text = f"json_extract_string({_TEXT}, {_json_key(name)})"
-    return f"CASE WHEN {told} THEN NULL WHEN {_ROW} IS NOT NULL THEN {text} END"
+    return f"CASE WHEN {is_certain} THEN NULL WHEN {_ROW} IS NOT NULL THEN {text} END"
 
 
 def _json_key(name: str) -> str:
@@ -171,10 +173,10 @@ def _json_key(name: str) -> str:
     return quote_text('$."' + name.replace('"', '\\"') + '"')
 
 
-def _is_told(declared: Any) -> bool:
+def _shows_faults_as_null(declared: Any) -> bool:
     """Whether a value of the type is malformed only if some part of it is NULL, or is no whole number."""
     if declared.id == "struct":
-        return all(_is_told(type_) for _, type_ in declared.children)
+        return all(_shows_faults_as_null(type_) for _, type_ in declared.children)
     return declared.id == "varchar" or declared.id in READ_AS_TEXT
 
 

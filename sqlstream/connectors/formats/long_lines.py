@@ -1,4 +1,4 @@
-"""Lines that are too long for DuckDB to read as one JSON object: how to notice them, and copies of files without them."""
+"""Lines that are too long for DuckDB to read as one JSON object: how to recognize its error, and copies of files without them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def is_too_long(error: Exception) -> bool:
 
 
 def without_long_lines(paths: Iterable[str], directory: str) -> Mapping[str, str]:
-    """Write copies of the files that have such lines into a folder; return the paths of the copies by the files' paths.
+    """Copy the files with lines that are too long into a folder; return the paths of the copies by the paths of the files.
 
     In a copy, each such line is replaced by a short one that is no JSON, so that lines keep their numbers.
     """
     copies = {}
     for path in paths:
         copy = f"{directory}/{uuid4().hex}.json"
-        found = False
+        has_long_lines = False
         with open(copy, "wb") as file:
             for line in lines_of(path):
                 too_long = len(line) >= LIMIT
-                found = found or too_long
+                has_long_lines = has_long_lines or too_long
                 file.write(b"!\n" if too_long else line)
-        if found:
+        if has_long_lines:
             copies[path] = copy
         else:
             os.unlink(copy)

@@ -30,17 +30,17 @@ def named_items(
     `there` maps the file's columns to their DuckDB types, and `number` is the column with a row's number. A value that does not
     fit fails the query, or is NULL if the table skips malformed rows. Raises DataError if the file's columns do not fit.
     """
-    found = {name.lower(): (name, type_) for name, type_ in there.items()}
+    by_name = {name.lower(): (name, type_) for name, type_ in there.items()}
     _check_columns(split, table, list(there))
     items, cases = [], list[str]()
     for column in columns:
         if column.metadata == ROW.metadata:
             items.append(f"{number} AS {quote_name(column.name)}")
             continue
-        if column.name.lower() not in found:
+        if column.name.lower() not in by_name:
             items.append(f"CAST(NULL AS {column.type}) AS {quote_name(column.name)}")
             continue
-        name, type_ = found[column.name.lower()]
+        name, type_ = by_name[column.name.lower()]
         converted = conversion(quote_name(name), type_, con.sqltype(column.type), narrow=True)
         if converted is None:
             raise DataError(
@@ -54,19 +54,19 @@ def named_items(
     return ", ".join(items) or "1", f"CASE {' '.join(cases)} END" if cases else None
 
 
-def _check_columns(split: FileSplit, table: Table, found: Sequence[str]) -> None:
+def _check_columns(split: FileSplit, table: Table, file_columns: Sequence[str]) -> None:
     """Raise DataError unless a file has at least one of the columns, and all that are NOT NULL, in the key, or the operation.
 
     Others may be missing: the file may be older than the column.
     """
-    there = {name.lower() for name in found}
+    there = {name.lower() for name in file_columns}
     operation = table.options.get(OP_COLUMN, "").lower()
     key = {name.lower() for name in table.primary_key}
     for column in table.stored:
         needed = column.not_null or column.name.lower() in (operation, *key)
         if needed and column.name.lower() not in there:
-            hint = missing("column", column.name, found)
+            hint = missing("column", column.name, file_columns)
             raise DataError(f'{name_file(split.path, table)} has no column "{column.name}"', hint=hint)
     if table.stored and not any(c.name.lower() in there for c in table.stored):
-        hint = missing("column", table.stored[0].name, found)
+        hint = missing("column", table.stored[0].name, file_columns)
         raise DataError(f"{name_file(split.path, table)} has none of the columns of the table", hint=hint)

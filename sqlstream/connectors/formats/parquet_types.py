@@ -31,44 +31,44 @@ _CLOCKS = {"timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"}
 _TEXTS = {"enum", "uuid", "varchar"}
 
 
-def conversion(value: str, found: Any, declared: Any, depth: int = 0, *, narrow: bool = False) -> str | None:
-    """Return the SQL that converts `value` from DuckDB type `found` to `declared`; None if that may lose information.
+def conversion(value: str, source: Any, declared: Any, depth: int = 0, *, narrow: bool = False) -> str | None:
+    """Return the SQL that converts `value` from DuckDB type `source` to `declared`; None if that may lose information.
 
     With `narrow`, unsigned integers are also converted to signed ones of their size, which fails for some values.
     """
-    if found == declared and not _is_text_of_json(found, declared):
+    if source == declared and not _is_text_of_json(source, declared):
         return value
     item = f"_x{depth}"
-    match found.id, declared.id:
+    match source.id, declared.id:
         case "null", _:
             return f"CAST(NULL AS {declared})"
         case "struct", "struct":
-            return _struct(value, found, declared, depth, narrow=narrow)
+            return _struct(value, source, declared, depth, narrow=narrow)
         case ("list" | "array", "list"):
-            inner = conversion(item, found.children[0][1], declared.children[0][1], depth + 1, narrow=narrow)
+            inner = conversion(item, source.children[0][1], declared.children[0][1], depth + 1, narrow=narrow)
             return inner and f"CAST(list_transform({value}, lambda {item}: {inner}) AS {declared})"
         case "map", "map":
-            return _map(value, found, declared, depth, narrow=narrow)
-    if found.id in _INSTANTS and declared.id == "timestamp":
-        return f"timezone('UTC', {_microseconds(value, found)})"
-    if found.id in _CLOCKS and declared.id == "timestamp with time zone":
-        return f"timezone('UTC', {_microseconds(value, found)})"
-    if not _holds(found, declared) and not (narrow and _may_hold(found, declared)):
+            return _map(value, source, declared, depth, narrow=narrow)
+    if source.id in _INSTANTS and declared.id == "timestamp":
+        return f"timezone('UTC', {_microseconds(value, source)})"
+    if source.id in _CLOCKS and declared.id == "timestamp with time zone":
+        return f"timezone('UTC', {_microseconds(value, source)})"
+    if not _holds(source, declared) and not (narrow and _may_hold(source, declared)):
         return None
-    return f"CAST({_microseconds(value, found)} AS {declared})"
+    return f"CAST({_microseconds(value, source)} AS {declared})"
 
 
-def may_not_fit(found: Any, declared: Any) -> bool:
+def may_not_fit(source: Any, declared: Any) -> bool:
     """Whether the SQL of `conversion` fails for some values of a type: numbers that are too large, texts that are no JSON."""
-    match found.id, declared.id:
+    match source.id, declared.id:
         case "struct", "struct":
-            there = {name.lower(): type_ for name, type_ in found.children}
+            there = {name.lower(): type_ for name, type_ in source.children}
             pairs = ((there.get(name.lower()), type_) for name, type_ in declared.children)
             return any(own is not None and may_not_fit(own, type_) for own, type_ in pairs)
         case ("list" | "array" | "map", "list" | "map"):
-            parts = zip(found.children, declared.children, strict=False)
+            parts = zip(source.children, declared.children, strict=False)
             return any(may_not_fit(own, type_) for (_, own), (_, type_) in parts if hasattr(own, "id"))
-    return _may_hold(found, declared) or _is_text_of_json(found, declared)
+    return _may_hold(source, declared) or _is_text_of_json(source, declared)
 
 
 def unfit(value: str, converted: str, column: Column) -> str:
@@ -76,8 +76,8 @@ def unfit(value: str, converted: str, column: Column) -> str:
     return f"WHEN {value} IS NOT NULL AND TRY({converted}) IS NULL THEN {quote_text(does_not_hold(column))}"
 
 
-def _struct(value: str, found: Any, declared: Any, depth: int, *, narrow: bool) -> str | None:
-    fields = {name.lower(): (name, type_) for name, type_ in found.children}
+def _struct(value: str, source: Any, declared: Any, depth: int, *, narrow: bool) -> str | None:
+    fields = {name.lower(): (name, type_) for name, type_ in source.children}
     items = []
     for name, type_ in declared.children:
         own, there = fields.get(name.lower(), (None, None))
@@ -94,62 +94,62 @@ def _struct(value: str, found: Any, declared: Any, depth: int, *, narrow: bool) 
     return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(items)}) END"
 
 
-def _map(value: str, found: Any, declared: Any, depth: int, *, narrow: bool) -> str | None:
+def _map(value: str, source: Any, declared: Any, depth: int, *, narrow: bool) -> str | None:
     item = f"_x{depth}"
-    (_, found_key), (_, found_value) = found.children
+    (_, source_key), (_, source_value) = source.children
     (_, key), (_, inner) = declared.children
-    keys = conversion(f"{item}.key", found_key, key, depth + 1, narrow=narrow)
-    values = conversion(f"{item}.value", found_value, inner, depth + 1, narrow=narrow)
+    keys = conversion(f"{item}.key", source_key, key, depth + 1, narrow=narrow)
+    values = conversion(f"{item}.value", source_value, inner, depth + 1, narrow=narrow)
     if keys is None or values is None:
         return None
     entry = f"lambda {item}: {{'key': {keys}, 'value': {values}}}"
     return f"CAST(map_from_entries(list_transform(map_entries({value}), {entry})) AS {declared})"
 
 
-def _microseconds(value: str, found: Any) -> str:
+def _microseconds(value: str, source: Any) -> str:
     """Return the SQL of a time with its nanoseconds cut off; DuckDB's cast rounds, perhaps into the next window."""
-    if found.id in ("timestamp_ns", "timestamptz_ns"):
+    if source.id in ("timestamp_ns", "timestamptz_ns"):
         cut = f"make_timestamp((epoch_ns({value}) - ((epoch_ns({value}) % 1000) + 1000) % 1000) // 1000)"
-        return f"timezone('UTC', {cut})" if found.id == "timestamptz_ns" else cut
-    if found.id == "time_ns":
+        return f"timezone('UTC', {cut})" if source.id == "timestamptz_ns" else cut
+    if source.id == "time_ns":
         return f"TIME '00:00:00' + to_microseconds(epoch_ns({value}) // 1000)"
-    if found.id in _INSTANTS:
+    if source.id in _INSTANTS:
         return f"CAST({value} AS TIMESTAMPTZ)"
-    return f"CAST({value} AS TIMESTAMP)" if found.id in _CLOCKS else value
+    return f"CAST({value} AS TIMESTAMP)" if source.id in _CLOCKS else value
 
 
-def _is_text_of_json(found: Any, declared: Any) -> bool:
-    return found.id in _TEXTS and str(declared) == "JSON" and str(found) != "JSON"
+def _is_text_of_json(source: Any, declared: Any) -> bool:
+    return source.id in _TEXTS and str(declared) == "JSON" and str(source) != "JSON"
 
 
-def _may_hold(found: Any, declared: Any) -> bool:
-    """Whether `declared` is the signed type of the same size as the unsigned type `found`: it holds half of its values."""
-    return _UNSIGNED.get(found.id, 0) == _SIGNED.get(declared.id, 0) + 1
+def _may_hold(source: Any, declared: Any) -> bool:
+    """Whether `declared` is the signed type of the same size as the unsigned type `source`: it holds half of its values."""
+    return _UNSIGNED.get(source.id, 0) == _SIGNED.get(declared.id, 0) + 1
 
 
-def _holds(found: Any, declared: Any) -> bool:
-    match found.id, declared.id:
+def _holds(source: Any, declared: Any) -> bool:
+    match source.id, declared.id:
         case ("date", "timestamp") | ("float", "double") | ("time_ns", "time"):
             return True
         case ("decimal", "decimal"):
-            (_, digits), (_, scale) = found.children
+            (_, digits), (_, scale) = source.children
             (_, room), (_, places) = declared.children
             return bool(places >= scale and room - places >= digits - scale)
-    if found.id in _INTEGERS:
-        return _holds_integer(found.id, declared)
+    if source.id in _INTEGERS:
+        return _holds_integer(source.id, declared)
     families = (_INSTANTS, _CLOCKS, _TEXTS)
     return declared.id in ("varchar", "timestamp", "timestamp with time zone") and any(
-        found.id in family and declared.id in family for family in families
+        source.id in family and declared.id in family for family in families
     )
 
 
-def _holds_integer(found: str, declared: Any) -> bool:
-    bits = _INTEGERS[found]
+def _holds_integer(source_id: str, declared: Any) -> bool:
+    bits = _INTEGERS[source_id]
     if declared.id == "decimal":
         (_, room), (_, places) = declared.children
         return bool(bits in _DIGITS and room - places >= _DIGITS[bits])
     if declared.id in _MANTISSA:
         return bits <= _MANTISSA[declared.id]
     if declared.id in _UNSIGNED:
-        return found in _UNSIGNED and bits <= _UNSIGNED[declared.id]
+        return source_id in _UNSIGNED and bits <= _UNSIGNED[declared.id]
     return bits <= _SIGNED.get(declared.id, 0)

@@ -122,9 +122,9 @@ def check_raw(table: Table) -> None:
 
 def nth_raw_lines(path: str, counts: Sequence[int]) -> dict[int, tuple[int, str]]:
     """Return (n, text) of the nth lines of a file, by n, from 1."""
-    wanted, found = set(counts), dict[int, tuple[int, str]]()
+    numbers, numbered_lines = set(counts), dict[int, tuple[int, str]]()
     for first, lines in _blocks(path):
-        for number in wanted:
+        for number in numbers:
             if first < number <= first + len(lines):
-                found[number] = number, lines[number - first - 1].decode(errors="replace")
-    return found
+                numbered_lines[number] = number, lines[number - first - 1].decode(errors="replace")
+    return numbered_lines

@@ -12,10 +12,10 @@ from sqlstream.duck.sql import quote_name
 
 
 def raw_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
 ) -> str:
     """Return the marked rows of values, each of them bytes, see `ReadValues`."""
-    items, wrong = list(kept), "CAST(NULL AS VARCHAR)"
+    items, wrong = list(passthrough), "CAST(NULL AS VARCHAR)"
     for column in columns:
         if column.type == "BLOB":
             items.append(f"{VALUE} AS {quote_name(column.name)}")

@@ -133,8 +133,8 @@ def name_file(path: str, table: Table) -> str:
 def path_in(text: str, splits: Iterable[FileSplit]) -> str | None:
     """Return the path of the split that an error's text names, the longest if it names several; None if it names none."""
     paths = {form: s.path for s in splits for form in (s.path, _literal(s.path))}
-    found = [form for form in paths if form in text]
-    return paths[max(found, key=len)] if found else None
+    forms = [form for form in paths if form in text]
+    return paths[max(forms, key=len)] if forms else None
 
 
 def _unreadable(splits: Iterable[FileSplit]) -> str | None:

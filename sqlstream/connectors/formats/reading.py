@@ -58,39 +58,39 @@ def read(
     paths of JSON files to files that are read in their place. `by_record` has the paths of CSV files that are read record by
     record. Raises DataError if a file does not exist, is not of the format, or lacks columns.
     """
-    wanted = list(table.physical)
+    selected = list(table.physical)
     if columns is not None:
         names = {name.lower() for name in columns}
-        wanted = [c for c in wanted if c.name.lower() in names]
+        selected = [c for c in selected if c.name.lower() in names]
     if not splits:
-        return ReadPlan(no_rows(wanted))
+        return ReadPlan(no_rows(selected))
     check_frames(splits, table)
-    plan = _read_wanted(con, splits, table, wanted, _Ways(copies or {}, frozenset(by_record)))
+    plan = _read_columns(con, splits, table, selected, _Ways(copies or {}, frozenset(by_record)))
     if not skips(table):
         return plan
     if table.has_changes:
         plan = ReadPlan.of_marked(marked_changes(table, plan), plan.rejects, keep=plan.keep, streams=plan.streams)
-    marked = marked_nulls(table, wanted, plan)
+    marked = marked_nulls(table, selected, plan)
     return plan if marked is None else ReadPlan.of_marked(marked, plan.rejects, keep=plan.keep, streams=plan.streams)
 
 
 def read_exactly(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table) -> ReadPlan:
-    """Return the plan that looks at the texts of infinite numbers, where `read` fails at them; it takes longer.
+    """Return a plan that decides by the text of a number whether it is infinite, where the plan of `read` fails. It takes longer.
 
-    The table is one of JSON, and does not skip malformed rows.
+    The format must be JSON, and the table must not skip malformed rows.
     """
     check_frames(splits, table)
-    return _read_wanted(con, splits, table, table.physical, _Ways({}, frozenset(), exactly=True))
+    return _read_columns(con, splits, table, table.physical, _Ways({}, frozenset(), exactly=True))
 
 
 def may_be_infinite(con: duckdb.DuckDBPyConnection, table: Table) -> bool:
-    """Whether `read` fails at infinite numbers of a table, which `read_exactly` reads."""
+    """Whether a table has numbers at which the plan of `read` fails if they are infinite; `read_exactly` reads them."""
     is_json = format_of(table) in ("json", DEBEZIUM) and not skips(table)
     return is_json and any(infinite("x", con.sqltype(c.type)) for c in table.stored)
 
 
 def marked_changes(table: Table, plan: ReadPlan) -> str:
-    """Return the SELECT of a plan's rows, marked, in which WRONG also marks rows that are no change (`changelogs.malformed`)."""
+    """Return the SELECT of a plan's rows in which WRONG also marks rows that are no change, see `changelogs.malformed`."""
     before = f"coalesce({WRONG}, " if plan.marked else "("
     operation = f"{before}CASE WHEN {malformed(table)} THEN {quote_text(_operation_fault(table))} END) AS {WRONG}"
     rows = f"SELECT * REPLACE ({operation})" if plan.marked else f"SELECT *, {operation}"
@@ -98,7 +98,7 @@ def marked_changes(table: Table, plan: ReadPlan) -> str:
 
 
 def marked_nulls(table: Table, columns: Sequence[Column], plan: ReadPlan) -> str | None:
-    """Return the SELECT of a plan's rows, marked, in which WRONG also marks rows without a value for a NOT NULL column.
+    """Return the SELECT of a plan's rows in which WRONG also marks rows without a value for a NOT NULL column.
 
     `columns` are the columns that are read. Return None if none of them is NOT NULL.
     """
@@ -127,13 +127,13 @@ class _Ways:
     exactly: bool = False
 
 
-def _read_wanted(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, wanted: Sequence[Column], ways: _Ways
+def _read_columns(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, columns: Sequence[Column], ways: _Ways
 ) -> ReadPlan:
     stored = replace(table, columns=table.stored)
-    if all(c in stored.columns for c in wanted):
-        return _read_stored(con, splits, stored, wanted, ways)
-    return _together([_read_group(con, group, table, wanted, ways) for group in _alike(splits, table, wanted)])
+    if all(c in stored.columns for c in columns):
+        return _read_stored(con, splits, stored, columns, ways)
+    return _together([_read_group(con, group, table, columns, ways) for group in _alike(splits, table, columns)])
 
 
 def _together(plans: Sequence[ReadPlan]) -> ReadPlan:
@@ -181,27 +181,27 @@ _ORDER: Mapping[str, Callable[[FileSplit], str]] = {str(MODIFIED.metadata): lamb
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-def _alike(splits: Sequence[FileSplit], table: Table, wanted: Sequence[Column]) -> list[list[FileSplit]]:
-    """Group splits whose metadata and partition values are the same for all of the wanted columns."""
+def _alike(splits: Sequence[FileSplit], table: Table, columns: Sequence[Column]) -> list[list[FileSplit]]:
+    """Group splits whose metadata and partition values are the same in all of `columns`."""
     groups: dict[tuple[str, ...], list[FileSplit]] = {}
     for split in splits:
-        told = tuple(_told(c, split, table) for c in wanted if c not in table.stored)
+        values = tuple(_unstored_value(c, split, table) for c in columns if c not in table.stored)
         # The rows of a file are numbered in the order in which they are read.
-        numbered = any(c.metadata == ROW_NUMBER for c in wanted)
-        groups.setdefault((*told, split.path if numbered else ""), []).append(split)
+        numbered = any(c.metadata == ROW_NUMBER for c in columns)
+        groups.setdefault((*values, split.path if numbered else ""), []).append(split)
     return list(groups.values())
 
 
-def _told(column: Column, split: FileSplit, table: Table) -> str:
+def _unstored_value(column: Column, split: FileSplit, table: Table) -> str:
     """Return the SQL of a column that is not stored in the file: metadata, or a value from its path."""
     if column.metadata is not None:
         return {**_METADATA, **_ORDER}[column.metadata](split)
     parts = [part.partition("=") for part in split.path.split("/")]
-    found = [value for name, equals, value in parts if equals and unquote(name).lower() == column.name.lower()]
-    if not found:
+    values = [value for name, equals, value in parts if equals and unquote(name).lower() == column.name.lower()]
+    if not values:
         hint = f"Its folders are named as in {column.name}=value/."
         raise DataError(f'{name_file(split.path, table)} is in no partition "{column.name}"', hint=hint)
-    return "NULL" if found[-1] == NULL_PARTITION else quote_text(unquote(found[-1]))
+    return "NULL" if values[-1] == NULL_PARTITION else quote_text(unquote(values[-1]))
 
 
 def _check_partition(
@@ -219,18 +219,22 @@ def _read_group(
     con: duckdb.DuckDBPyConnection,
     splits: Sequence[FileSplit],
     table: Table,
-    wanted: Sequence[Column],
+    columns: Sequence[Column],
     ways: _Ways,
 ) -> ReadPlan:
     numbered = format_of(table) in ("parquet", "avro", "raw")
-    inner = [c for c in wanted if c in table.stored or (numbered and c.metadata == ROW_NUMBER)]
+    inner = [c for c in columns if c in table.stored or (numbered and c.metadata == ROW_NUMBER)]
     plan = _read_stored(con, splits, replace(table, columns=table.stored), inner, ways)
     items = []
-    for column in wanted:
+    for column in columns:
         value = quote_name(column.name)
         if column not in inner:
             # DuckDB reads text files in order, so that this numbers their rows.
-            value = "row_number() OVER () - 1" if column.metadata == ROW_NUMBER else _told(column, splits[0], table)
+            value = (
+                "row_number() OVER () - 1"
+                if column.metadata == ROW_NUMBER
+                else _unstored_value(column, splits[0], table)
+            )
             if column.metadata is None and value != "NULL":
                 _check_partition(con, column, value, splits[0], table)
         items.append(f"CAST({value} AS {column.type}) AS {quote_name(column.name)}")

@@ -41,13 +41,18 @@ class ReadFiles(Protocol):
 
 
 class ReadValues(Protocol):
-    """Returns FROM-able SQL of the rows in values, marked: `columns` of the table, WRONG, and the columns `kept` of `values`.
+    """Returns FROM-able SQL of the marked rows in values: `columns` of the table, WRONG, and `passthrough`, columns of `values`.
 
     `values` is FROM-able SQL with a column VALUE: a text, NULL for bytes that are no UTF-8; bytes, if the format is `of_bytes`.
     """
 
     def __call__(
-        self, con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+        self,
+        con: duckdb.DuckDBPyConnection,
+        values: str,
+        table: Table,
+        columns: Sequence[Column],
+        passthrough: Sequence[str],
     ) -> str: ...
 
 
@@ -71,8 +76,8 @@ class MessageEncoding:
         `part` is `key` or `value`. Raises BindError for columns that cannot be encoded, DataError for a schema that does not
         exist, and OutageError if the registry does not answer.
         """
-        found: Callable[[pa.Table], list[bytes]] = self._call("encoder", table, columns, part)
-        return found
+        encode: Callable[[pa.Table], list[bytes]] = self._call("encoder", table, columns, part)
+        return encode
 
     def _call(self, name: str, *arguments: Any) -> Any:
         table, *rest = arguments
@@ -102,8 +107,10 @@ def _columns_of(module: str, format: str) -> Callable[[Table], Sequence[Column]]
     """Return the function `columns_of` of a module, which is imported when it is called."""
 
     def columns(table: Table) -> Sequence[Column]:
-        found: Sequence[Column] = import_module(f"sqlstream.connectors.formats.{module}").columns_of(table, format)
-        return found
+        inferred_columns: Sequence[Column] = import_module(f"sqlstream.connectors.formats.{module}").columns_of(
+            table, format
+        )
+        return inferred_columns
 
     return columns
 
@@ -112,10 +119,10 @@ def _values_of(module: str, name: str) -> ReadValues:
     """Return the function `name` of a module, which is imported when it is called, as it needs packages of an extra."""
 
     def read_values(
-        con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+        con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
     ) -> str:
-        found: ReadValues = getattr(import_module(f"sqlstream.connectors.formats.{module}"), name)
-        return found(con, values, table, columns, kept)
+        function: ReadValues = getattr(import_module(f"sqlstream.connectors.formats.{module}"), name)
+        return function(con, values, table, columns, passthrough)
 
     return read_values
 

@@ -140,8 +140,8 @@ class SchemaRegistry:
 
     def newest(self, subject: str, *, serialized: bool = False) -> RegisteredSchema:
         """Return the newest schema under a subject, `serialized` as in `by_id`. Raises NoSchema."""
-        found = self.request(f"/subjects/{quote(subject, safe='')}/versions/latest{_format(serialized)}")
-        return self._schema(found, serialized=serialized)
+        answer = self.request(f"/subjects/{quote(subject, safe='')}/versions/latest{_format(serialized)}")
+        return self._schema(answer, serialized=serialized)
 
     def register(self, subject: str, text: str, kind: str) -> int:
         """Register a schema under a subject unless it is there, and return its id. Raises IncompatibleSchema."""
@@ -168,14 +168,14 @@ class SchemaRegistry:
 
     def _ask(self, url: str, body: Mapping[str, Any] | None) -> Any:
         """Return the answer of one URL, or the exception if a retry may help."""
-        asked = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
-        asked.add_header("Content-Type", _TYPE)
-        asked.add_header("Accept", f"{_TYPE}, application/json")
+        request = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
+        request.add_header("Content-Type", _TYPE)
+        request.add_header("Accept", f"{_TYPE}, application/json")
         if self.authorization is not None:
-            asked.add_header("Authorization", self.authorization)
+            request.add_header("Authorization", self.authorization)
         try:
             context = _context(self.authorities, self.certificate) if url.startswith("https:") else None
-            with urllib.request.urlopen(asked, timeout=_SECONDS, context=context) as answer:
+            with urllib.request.urlopen(request, timeout=_SECONDS, context=context) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code >= 500 or error.code == 429:
@@ -189,10 +189,10 @@ class SchemaRegistry:
 
     def _refused(self, url: str, error: urllib.error.HTTPError) -> Exception:
         try:
-            said = json.load(error)
+            body = json.load(error)
         except ValueError:
-            said = {}
-        code, text = said.get("error_code", error.code), said.get("message", error.reason)
+            body = {}
+        code, text = body.get("error_code", error.code), body.get("message", error.reason)
         if error.code == 404 and code in (_NO_SCHEMA, _NO_SUBJECT, _NO_VERSION, 404):
             return NoSchema(str(text))
         if error.code == 409:
@@ -203,13 +203,13 @@ class SchemaRegistry:
             hint = "Set the option basic-auth.user-info or bearer-auth.token of the format."
         return JobError(message, hint=hint)
 
-    def _schema(self, found: Mapping[str, Any], id: int = -1, *, serialized: bool = False) -> RegisteredSchema:
+    def _schema(self, answer: Mapping[str, Any], id: int = -1, *, serialized: bool = False) -> RegisteredSchema:
         references = []
-        for named in found.get("references") or ():
+        for named in answer.get("references") or ():
             route = f"/subjects/{quote(named['subject'], safe='')}/versions/{named['version']}{_format(serialized)}"
             references.append((named["name"], self._schema(self.request(route), serialized=serialized)))
-        kind = found.get("schemaType") or "AVRO"
-        return RegisteredSchema(found["schema"], kind, found.get("id", id), tuple(references))
+        kind = answer.get("schemaType") or "AVRO"
+        return RegisteredSchema(answer["schema"], kind, answer.get("id", id), tuple(references))
 
 
 @lru_cache(maxsize=64)
@@ -260,8 +260,8 @@ def subject_of(table: Table, format: str, record: str, part: str = VALUE_PART) -
 
     `part` is KEY_PART or VALUE_PART.
     """
-    if given := table.options.get(f"{format}.subject"):
-        return given
+    if subject := table.options.get(f"{format}.subject"):
+        return subject
     topic = table.options.get("topic", table.name)
     match table.options.get(f"{format}.subject-name-strategy", TOPIC):
         case "record":
@@ -311,11 +311,11 @@ def by_schema(values: Sequence[bytes | None]) -> tuple[dict[int, list[int]], dic
     >>> by_schema([framed(7, b"x"), b"{}", framed(7, b"")])
     ({7: [0, 2]}, {1: 'The value has no schema id of a registry in front'})
     """
-    found: dict[bytes, list[int]] = {}
+    groups: dict[bytes, list[int]] = {}
     faults = {}
     for number, value in enumerate(values):
         if value is None or len(value) < HEAD or value[0] != MAGIC:
             faults[number] = "The value has no schema id of a registry in front"
         else:
-            found.setdefault(value[1:HEAD], []).append(number)
-    return {int.from_bytes(id, "big"): numbers for id, numbers in found.items()}, faults
+            groups.setdefault(value[1:HEAD], []).append(number)
+    return {int.from_bytes(id, "big"): numbers for id, numbers in groups.items()}, faults

@@ -47,7 +47,7 @@ class KeyLayout:
 
 
 class ValueRows(TableSource):
-    """A table whose rows are values of a format that has `read_values`. A subclass returns the values in `values`."""
+    """A table whose rows are values of a format that has `read_values`. A subclass implements `values`."""
 
     # The word for NUMBER in messages.
     number_name = "offset"
@@ -85,35 +85,37 @@ class ValueRows(TableSource):
         relation = f"_values_{next(_numbers)}"
         con.register(relation, values)
         text = f"TRY(decode({VALUE}))" if _is_binary(values) else VALUE
-        taken = text if not form.of_bytes else VALUE if _is_binary(values) else f"encode({VALUE})"
+        value = text if not form.of_bytes else VALUE if _is_binary(values) else f"encode({VALUE})"
         assert form.read_values is not None
-        kept = [quote_name(name) for name in values.column_names]
+        columns = [quote_name(name) for name in values.column_names]
         # The columns beside VALUE get aliases, as a column of the table may have the same name.
-        aliases = {name: f"_kept_{number}" for number, name in enumerate(kept) if name != quote_name(VALUE)}
-        renamed = ", ".join([f"{taken} AS {VALUE}", *(f"{name} AS {alias}" for name, alias in aliases.items())])
+        aliases = {name: f"_kept_{number}" for number, name in enumerate(columns) if name != quote_name(VALUE)}
+        renamed = ", ".join([f"{value} AS {VALUE}", *(f"{name} AS {alias}" for name, alias in aliases.items())])
         named = f"(SELECT {renamed}, {_shown(text, values)} AS _kept_value FROM {relation} WHERE {VALUE} IS NOT NULL)"
-        kept = [*aliases.values(), "_kept_value"]
+        passthrough = [*aliases.values(), "_kept_value"]
         key = self.key
         inside = [c for c in table.stored if c != OPERATION and (key is None or c not in key.columns)]
-        rows = form.read_values(con, named, replace(table, columns=tuple(inside)), inside, kept)
+        rows = form.read_values(con, named, replace(table, columns=tuple(inside)), inside, passthrough)
         if self.upserts:
-            rows = _with_deletes(rows, f"(SELECT {renamed} FROM {relation} WHERE {VALUE} IS NULL)", inside, kept)
-            kept.append(OPERATION.name)
+            rows = _with_deletes(rows, f"(SELECT {renamed} FROM {relation} WHERE {VALUE} IS NULL)", inside, passthrough)
+            passthrough.append(OPERATION.name)
         if key is not None:
-            rows = _with_key(con, rows, key, inside, kept, aliases[quote_name(KEY)], needed=self.upserts)
-        items = [f"{_told(c, aliases)} AS {quote_name(c.name)}" for c in table.physical if c not in table.stored]
+            rows = _with_key(con, rows, key, inside, passthrough, aliases[quote_name(KEY)], needed=self.upserts)
+        items = [
+            f"{_metadata_value(c, aliases)} AS {quote_name(c.name)}" for c in table.physical if c not in table.stored
+        ]
         items += [quote_name(c.name) for c in table.stored]
         places = f"{aliases[quote_name(PLACE)]} AS {PLACE}, {aliases[quote_name(NUMBER)]} AS {NUMBER}, _kept_value AS {VALUE}"
-        found = f"SELECT {', '.join([*items, WRONG])}, {places} FROM {rows}"
+        select = f"SELECT {', '.join([*items, WRONG])}, {places} FROM {rows}"
         if table.has_changes and not self.upserts:
-            found = marked_changes(table, ReadPlan.of_marked(found))
-        return marked_nulls(table, table.physical, ReadPlan.of_marked(found)) or found
+            select = marked_changes(table, ReadPlan.of_marked(select))
+        return marked_nulls(table, table.physical, ReadPlan.of_marked(select)) or select
 
     # -- malformed values
 
     def explained(self, error: duckdb.Error, splits: Sequence[Any]) -> DataError | None:
-        found = next(self.malformed_rows(splits), None) if _MALFORMED in str(error) else None
-        return self.malformed(found) if found else None
+        row = next(self.malformed_rows(splits), None) if _MALFORMED in str(error) else None
+        return self.malformed(row) if row else None
 
     def malformed(self, row: MalformedRow) -> DataError:
         message = (
@@ -125,8 +127,8 @@ class ValueRows(TableSource):
         with databases.passing() as con:
             marked = self._marked(con, splits, self.table)
             items = f"{PLACE}, {NUMBER}, {WRONG}, coalesce({VALUE}, '')"
-            found = con.execute(f"SELECT {items} FROM ({marked}) WHERE {WRONG} IS NOT NULL ORDER BY ALL").fetchall()
-            yield from (MalformedRow(*row) for row in found)
+            rows = con.execute(f"SELECT {items} FROM ({marked}) WHERE {WRONG} IS NOT NULL ORDER BY ALL").fetchall()
+            yield from (MalformedRow(*row) for row in rows)
 
     def numbered(self, con: duckdb.DuckDBPyConnection, split: Any) -> NumberedRows:
         added = (c for c in (PATH, ROW) if c not in self.table.columns)
@@ -140,10 +142,10 @@ class ValueRows(TableSource):
 
         def places(counts: Sequence[int]) -> Mapping[int, MalformedRow]:
             # Places are asked for by NUMBER + 1.
-            wanted = {n - 1 for n in counts}
+            numbers = {n - 1 for n in counts}
             values = self.values([split]).select([PLACE, NUMBER, VALUE]).to_pylist()
             rows = ((v[NUMBER], MalformedRow(v[PLACE], v[NUMBER], "", _text(v[VALUE]))) for v in values)
-            return {number + 1: row for number, row in rows if number in wanted}
+            return {number + 1: row for number, row in rows if number in numbers}
 
         return NumberedRows(plan, places)
 
@@ -151,10 +153,14 @@ class ValueRows(TableSource):
         return f'table "{self.table.name}"'
 
 
-def _with_deletes(rows: str, deletes: str, columns: Sequence[Column], kept: Sequence[str]) -> str:
+def _with_deletes(rows: str, deletes: str, columns: Sequence[Column], passthrough: Sequence[str]) -> str:
     """Return marked rows with their OPERATION, U, and behind them a row with D for each value that is NULL."""
     nulls = [f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns]
-    gone = [*(name if name != "_kept_value" else "NULL AS _kept_value" for name in kept), *nulls, f"NULL AS {WRONG}"]
+    gone = [
+        *(name if name != "_kept_value" else "NULL AS _kept_value" for name in passthrough),
+        *nulls,
+        f"NULL AS {WRONG}",
+    ]
     upserted = f"SELECT *, 'U' AS {OPERATION.name} FROM {rows}"
     return f"({upserted} UNION ALL BY NAME SELECT {', '.join(gone)}, 'D' AS {OPERATION.name} FROM {deletes})"
 
@@ -164,7 +170,7 @@ def _with_key(
     rows: str,
     key: KeyLayout,
     columns: Sequence[Column],
-    kept: Sequence[str],
+    passthrough: Sequence[str],
     alias: str,
     *,
     needed: bool,
@@ -174,11 +180,11 @@ def _with_key(
     assert form.read_values is not None
     own = {quote_name(c.name): f"_value_{n}" for n, c in enumerate(columns)}
     bytes_ = alias if form.of_bytes else f"TRY(decode({alias}))"
-    items = [f"{bytes_} AS {VALUE}", *kept, *(f"{name} AS {new}" for name, new in own.items())]
+    items = [f"{bytes_} AS {VALUE}", *passthrough, *(f"{name} AS {new}" for name, new in own.items())]
     named = f"(SELECT {', '.join(items)}, {WRONG} AS _value_wrong FROM {rows})"
-    read = form.read_values(con, named, key.table, key.table.stored, [*kept, *own.values(), "_value_wrong"])
+    read = form.read_values(con, named, key.table, key.table.stored, [*passthrough, *own.values(), "_value_wrong"])
     inside = zip(key.columns, key.table.stored, strict=True)
-    items = [*kept, *(f"{new} AS {name}" for name, new in own.items())]
+    items = [*passthrough, *(f"{new} AS {name}" for name, new in own.items())]
     items += [f"{quote_name(c.name)} AS {quote_name(column.name)}" for column, c in inside]
     # A message without a key has none of its columns.
     absent = " ELSE 'The message has no key'" if needed else ""
@@ -190,10 +196,10 @@ def _as_text(values: pa.Table) -> pa.Table:
     """Return the values as texts if all of their bytes are UTF-8, otherwise unchanged: Arrow checks them all at once."""
     if not _is_binary(values):
         return values
-    place, found = values.column_names.index(VALUE), values.column(VALUE)
-    text = pa.large_string() if "large" in str(found.type) else pa.string()
+    place, column = values.column_names.index(VALUE), values.column(VALUE)
+    text = pa.large_string() if "large" in str(column.type) else pa.string()
     try:
-        return values.set_column(place, VALUE, found.cast(text))
+        return values.set_column(place, VALUE, column.cast(text))
     except pa.ArrowInvalid:
         return values
 
@@ -218,8 +224,8 @@ def _text(value: Any) -> str:
     return f"0x{value.hex().upper()}" if "\0" in text else text
 
 
-def _told(column: Column, aliases: Mapping[str, str]) -> str:
+def _metadata_value(column: Column, aliases: Mapping[str, str]) -> str:
     """Return the SQL of a METADATA column."""
     own = {str(MODIFIED.metadata): "0", str(PATH.metadata): PLACE, str(ROW.metadata): NUMBER}
-    found = own.get(str(column.metadata), str(column.metadata))
-    return f"CAST({found if found == '0' else aliases[quote_name(found)]} AS {column.type})"
+    source = own.get(str(column.metadata), str(column.metadata))
+    return f"CAST({source if source == '0' else aliases[quote_name(source)]} AS {column.type})"

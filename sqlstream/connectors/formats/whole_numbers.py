@@ -22,7 +22,7 @@ READ_AS_TEXT = INTEGERS | {"boolean"}
 
 
 def as_text(declared: Any, floats: str | None = "VARCHAR") -> str | None:
-    """Return the type in which a column is read: its own with VARCHAR for integers, booleans and keys; None if it has none.
+    """Return the type in which to read a column: its own, with VARCHAR for integers, booleans and keys; None if it has none.
 
     `floats` is the type for floating-point numbers, None for their own.
     """
@@ -85,8 +85,8 @@ def fraction(value: str, declared: Any, depth: int = 0, *, floats: bool = True) 
                 fraction(f"struct_extract({value}, {quote_text(n)})", t, depth, floats=floats)
                 for n, t in declared.children
             )
-            found = [condition for condition in fields if condition]
-            return f"({' OR '.join(found)})" if found else None
+            field_conditions = [condition for condition in fields if condition]
+            return f"({' OR '.join(field_conditions)})" if field_conditions else None
         case "list" | "array":
             inner = fraction(item, declared.children[0][1], depth + 1, floats=floats)
             return inner and f"(len(list_filter({value}, lambda {item}: {inner})) > 0)"
@@ -144,8 +144,8 @@ def wrong_keys(keys: str, declared: Any, depth: int) -> str:
 def whole(columns: Sequence[tuple[Column, Any]], floats: str | None = "VARCHAR") -> tuple[str, str]:
     """Return the select items that cast columns which were read as `as_text` says, and a WHERE clause.
 
-    The clause, "" if there is nothing to check, raises the error NOT_WHOLE for a number that does not fit, see `fraction`. Where
-    floating-point numbers have not been read as `floats`, it raises INFINITE for one that is infinite, whatever its text is.
+    The clause, "" if there is nothing to check, raises the error NOT_WHOLE for a number that does not fit, see `fraction`. If
+    `floats` is None, it also raises INFINITE for an infinite floating-point number, whatever its text is.
     """
     items, checks, doubts = [], list[str](), list[str]()
     for column, type_ in columns:

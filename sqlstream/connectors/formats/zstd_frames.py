@@ -1,18 +1,18 @@
-"""Files that zstd has compressed: whether they are whole. DuckDB's readers take one that is cut off for one that ends there."""
+"""Checks whether files that zstd has compressed are complete: DuckDB's readers read a truncated one without an error."""
 
 from __future__ import annotations
 
 from typing import IO
 
 _MAGIC, _SKIPPABLE = 0xFD2FB528, 0x184D2A50
-# By the two bits of a frame's descriptor that say so: the bytes of a dictionary's id, and those of the content's size.
+# How many bytes a dictionary's id has, and the content's size, by two bits of a frame's descriptor.
 _ID_BYTES, _SIZE_BYTES = (0, 1, 2, 4), (0, 2, 4, 8)
 _RLE, _RESERVED = 1, 3
 _FIRST = (_MAGIC, *range(_SKIPPABLE, _SKIPPABLE + 16))
 
 
 def frames_fault(path: str) -> str | None:
-    """Return why a file is not a sequence of whole frames, as RFC 8878 has them, None if it is one.
+    """Return the reason why a file is not a sequence of complete frames (RFC 8878); None if it is one.
 
     It reads the headers of blocks, not their content. Raises OSError.
     """
@@ -29,7 +29,7 @@ def frames_fault(path: str) -> str | None:
 
 
 def _skip_frame(file: IO[bytes]) -> bool:
-    """Move behind a frame; return False where there is none."""
+    """Move behind a frame; return False if there is none."""
     magic = _number(file, 4)
     if magic is not None and magic & ~0xF == _SKIPPABLE:
         size = _number(file, 4)
@@ -53,6 +53,6 @@ def _skip_frame(file: IO[bytes]) -> bool:
 
 
 def _number(file: IO[bytes], size: int) -> int | None:
-    """Return the next bytes as a number, None where the file ends."""
+    """Return the next `size` bytes as a number; None if the file ends before."""
     data = file.read(size)
     return int.from_bytes(data, "little") if len(data) == size else None

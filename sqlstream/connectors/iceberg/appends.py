@@ -15,7 +15,7 @@ from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema, partition
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.lakes.appends import LakeCommitter, LakeWriter
 from sqlstream.connectors.lakes.columns import items, stored
-from sqlstream.connectors.lakes.files import WrittenFile, is_left
+from sqlstream.connectors.lakes.files import WrittenFile, is_uncommitted
 
 
 class DataFileWriter(LakeWriter):
@@ -31,10 +31,10 @@ class DataFileWriter(LakeWriter):
         io = self._located.open().io
         with errors(self._located.table, "writing"):
             for file in files:
-                with open(f"{folder}/{file.path}", "rb") as here, io.new_output(self.told(file)).create() as there:
+                with open(f"{folder}/{file.path}", "rb") as here, io.new_output(self.describe(file)).create() as there:
                     shutil.copyfileobj(here, there, 8 << 20)
 
-    def told(self, file: WrittenFile) -> Any:
+    def describe(self, file: WrittenFile) -> Any:
         """Return the URI of a file."""
         return f"{self.target['uri']}/{file.path}"
 
@@ -64,10 +64,10 @@ class DataFileCommitter(LakeCommitter):
             for file in written:
                 io.delete(file)
 
-    def remove_left(self, last: int) -> None:
+    def remove_uncommitted(self, last: int) -> None:
         """Delete the job's files of batches after `last` if the table is on this machine; a remote table keeps them."""
         for root, _, names in os.walk(self._folder or ""):
             for name in names:
-                if is_left(name, self._commits.tag, last):
+                if is_uncommitted(name, self._commits.tag, last):
                     with contextlib.suppress(FileNotFoundError):
                         os.remove(f"{root}/{name}")

@@ -56,13 +56,13 @@ class Located:
         """
         if table.within:
             raise leads_outside(table, table.options["table"])
-        given = {k.removeprefix(CATALOG): v for k, v in table.options.items() if k.startswith(CATALOG)}
-        uri, warehouse = given.get("uri", ""), given.get("warehouse", "")
+        properties = {k.removeprefix(CATALOG): v for k, v in table.options.items() if k.startswith(CATALOG)}
+        uri, warehouse = properties.get("uri", ""), properties.get("warehouse", "")
         if uri.startswith(_SQLITE):
-            given["uri"] = _SQLITE + local_path(uri.removeprefix(_SQLITE), project)
-        if warehouse and not is_remote(warehouse) and given.get("type") == "sql":
-            given["warehouse"] = "file://" + local_path(warehouse, project)
-        return cls(table, table.options.get("catalog", "default"), given)
+            properties["uri"] = _SQLITE + local_path(uri.removeprefix(_SQLITE), project)
+        if warehouse and not is_remote(warehouse) and properties.get("type") == "sql":
+            properties["warehouse"] = "file://" + local_path(warehouse, project)
+        return cls(table, table.options.get("catalog", "default"), properties)
 
     @property
     def name(self) -> str:

@@ -66,8 +66,10 @@ class _IcebergSink(LakeSink):
     def prepare(self, context: SinkContext, *, creates: bool) -> None:
         located = Located.of(self.table, context.project)
         if creates and not located.exists():
-            given = {k.removeprefix(PROPERTIES): v for k, v in self.table.options.items() if k.startswith(PROPERTIES)}
-            schema.create(located, given)
+            properties = {
+                k.removeprefix(PROPERTIES): v for k, v in self.table.options.items() if k.startswith(PROPERTIES)
+            }
+            schema.create(located, properties)
         schema.check(located.open(), self.table)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlstream.catalog import Table
 from sqlstream.connectors.iceberg.catalogs import Located, errors
 from sqlstream.connectors.iceberg.schema import ICEBERG
-from sqlstream.connectors.lakes.columns import found_columns, read_item
+from sqlstream.connectors.lakes.columns import columns_by_name, read_item
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import no_rows, quote_name
@@ -43,7 +43,7 @@ class SnapshotSplit:
 
 
 def planned(iceberg: Any, snapshot: int, whole: bool) -> dict[str, Any]:
-    """Return the library's tasks that read the files that a snapshot appends or, with `whole`, has: path to task."""
+    """Return the library's read tasks, by path, of the files that a snapshot appends or, with `whole`, of all its files."""
     if whole:
         scan = iceberg.scan(snapshot_id=snapshot)
     else:
@@ -73,6 +73,6 @@ def read_snapshots(
         rows = ArrowScan(iceberg.metadata, iceberg.io, iceberg.schema(), AlwaysTrue()).to_table(tasks)
     relation = internal("iceberg_files")
     con.register(relation, rows)
-    found = found_columns(con, relation)
-    items = [f"{read_item(con, c, found, table, ICEBERG)} AS {quote_name(c.name)}" for c in table.physical]
+    columns = columns_by_name(con, relation)
+    items = [f"{read_item(con, c, columns, table, ICEBERG)} AS {quote_name(c.name)}" for c in table.physical]
     return ReadPlan(f"SELECT {', '.join(items)} FROM {relation}")

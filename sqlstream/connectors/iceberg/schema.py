@@ -63,9 +63,9 @@ def create(located: Located, properties: Mapping[str, str]) -> None:
 
 def check(iceberg: Any, table: Table) -> None:
     """Raise UsageError if a job cannot write an Iceberg table: for its partitions, format version, or required columns."""
-    found = [str(field.transform) for field in iceberg.spec().fields]
-    if any(transform != "identity" for transform in found):
-        message = f'table "{table.name}": the Iceberg table is partitioned by {", ".join(found)}'
+    transforms = [str(field.transform) for field in iceberg.spec().fields]
+    if any(transform != "identity" for transform in transforms):
+        message = f'table "{table.name}": the Iceberg table is partitioned by {", ".join(transforms)}'
         raise UsageError(
             message, table.span, hint="Only tables that are partitioned by columns as they are can be written."
         )

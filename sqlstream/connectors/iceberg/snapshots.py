@@ -62,35 +62,35 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
         if not self.bounded:
             return self._iceberg.current_snapshot()
         if self._end is None:
-            wanted, current = self._table.options.get("scan.snapshot-id"), self._iceberg.current_snapshot()
-            end = int(wanted) if wanted is not None else current.snapshot_id if current is not None else -1
+            option, current = self._table.options.get("scan.snapshot-id"), self._iceberg.current_snapshot()
+            end = int(option) if option is not None else current.snapshot_id if current is not None else -1
             self._end = self._context.remember("bound", end) if self._context.finish else end
         return self._snapshot(self._end) if self._end >= 0 else None
 
     def _snapshot(self, number: int) -> Any:
-        found = self._iceberg.snapshot_by_id(number)
-        if found is None:
+        snapshot = self._iceberg.snapshot_by_id(number)
+        if snapshot is None:
             message = f'table "{self._table.name}": the Iceberg table has no snapshot {number}'
             raise UsageError(message, self._table.span, hint="It has expired, or never was.")
-        return found
+        return snapshot
 
     def _begin(self, newest: Any) -> Reached:
         """Queue the files from the position on; without a position, from where the options say."""
-        known = self._position.get("")
+        position = self._position.get("")
         mode = start_mode(self._table)
         now = None if newest is None else [newest.sequence_number, ALL, newest.snapshot_id]
         if mode == "snapshot":
             first = self._context.remember("snapshot", now)
-            if first is not None and (known is None or (known[2] == first[2] and known[1] < ALL)):
-                self._pending.extend(self._whole(self._snapshot(first[2]))[known[1] if known else 0 :])
+            if first is not None and (position is None or (position[2] == first[2] and position[1] < ALL)):
+                self._pending.extend(self._whole(self._snapshot(first[2]))[position[1] if position else 0 :])
                 return Reached(*first)
-        elif known is None:
+        elif position is None:
             start = self._start(now) if mode == "snapshot-id" else now
             first = self._context.remember("start", start)
             return Reached(*first) if first is not None else Reached(0, ALL, None)
-        if known is None:
+        if position is None:
             return Reached(0, ALL, None)
-        reached = Reached(*known)
+        reached = Reached(*position)
         if reached.files < ALL and reached.snapshot is not None:
             self._pending.extend(self._appended(self._snapshot(reached.snapshot))[reached.files :])
         return Reached(reached.sequence, ALL, reached.snapshot)
@@ -101,10 +101,10 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
 
     def _behind(self, reached: Reached, newest: Any) -> list[Any]:
         """Return the snapshots after a position up to the newest, oldest first. Raises DataError if one of them has expired."""
-        found: list[Any] = []
+        snapshots: list[Any] = []
         at = newest
         while at is not None and at.sequence_number > reached.sequence:
-            found.append(at)
+            snapshots.append(at)
             parent = at.parent_snapshot_id
             at = None if parent is None else self._iceberg.snapshot_by_id(parent)
             if at is None and parent != reached.snapshot:
@@ -112,10 +112,10 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
                     f'table "{self._table.name}": snapshots of the Iceberg table expired before the job had read them'
                 )
                 raise DataError(message, hint="Start the job with --fresh, or keep snapshots for longer.")
-        if at is not None and reached.snapshot not in (None, at.snapshot_id) and found:
+        if at is not None and reached.snapshot not in (None, at.snapshot_id) and snapshots:
             message = f'table "{self._table.name}": the Iceberg table was rolled back behind what the job has read'
             raise DataError(message, hint="Start the job with --fresh.")
-        return found[::-1]
+        return snapshots[::-1]
 
     def _whole(self, snapshot: Any) -> list[SnapshotSplit]:
         return self._splits(snapshot, whole=True)

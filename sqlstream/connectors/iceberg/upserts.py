@@ -64,27 +64,27 @@ class UpsertWriter(BatchWriter):
                 return
             total = there.summary.get("total-records") if there.summary is not None else None
             many = keys.num_rows >= _MANY and total is not None and int(total) <= _ROWS_PER_KEY * keys.num_rows
-            found = matching(keys, by_bounds=many)
+            row_filter = matching(keys, by_bounds=many)
             if len(names) > 1 or many:
-                new = pa.concat_tables([new, self._others(found, keys)])
-            transaction.overwrite(new, overwrite_filter=found, snapshot_properties=summary)
+                new = pa.concat_tables([new, self._others(row_filter, keys)])
+            transaction.overwrite(new, overwrite_filter=row_filter, snapshot_properties=summary)
 
         self._commits.commit(batch.number, replace)
 
-    def _others(self, found: Any, keys: pa.Table) -> pa.Table:
+    def _others(self, row_filter: Any, keys: pa.Table) -> pa.Table:
         """Return the rows of the table that match a filter and have none of the keys."""
         with errors(self._table, "reading"):
-            rows = self._commits.opened.scan(row_filter=found).to_arrow()
+            rows = self._commits.opened.scan(row_filter=row_filter).to_arrow()
         same = " AND ".join(
             f"f.{quote_name(name)} IS NOT DISTINCT FROM k.{quote_name(name)}" for name in keys.column_names
         )
         with databases.passing() as con:
             con.register(_FOUND, rows)
             con.register(_KEYS, keys)
-            kept = con.sql(f"SELECT * FROM {_FOUND} AS f ANTI JOIN {_KEYS} AS k ON {same}").to_arrow_table()
+            others = con.sql(f"SELECT * FROM {_FOUND} AS f ANTI JOIN {_KEYS} AS k ON {same}").to_arrow_table()
             con.unregister(_FOUND)
             con.unregister(_KEYS)
-        return kept.cast(self._schema)
+        return others.cast(self._schema)
 
     def _complete(self, rows: pa.Table) -> pa.Table:
         """Return rows with all columns of the Iceberg table, in its order; columns that they lack are NULL."""
@@ -106,13 +106,15 @@ def matching(keys: pa.Table, *, by_bounds: bool = False) -> Any:
 
 
 def _values(filters: Any, name: str, values: Sequence[Any], by_bounds: bool) -> Any:
-    known = {value for value in values if value is not None}
-    if not known:
+    distinct = {value for value in values if value is not None}
+    if not distinct:
         return filters.IsNull(name)
-    if len(known) <= _LISTED:
-        found = filters.In(name, known)
+    if len(distinct) <= _LISTED:
+        condition = filters.In(name, distinct)
     else:
-        found = filters.And(filters.GreaterThanOrEqual(name, min(known)), filters.LessThanOrEqual(name, max(known)))
+        condition = filters.And(
+            filters.GreaterThanOrEqual(name, min(distinct)), filters.LessThanOrEqual(name, max(distinct))
+        )
         if not by_bounds:
-            found = filters.And(found, filters.In(name, known))
-    return filters.Or(found, filters.IsNull(name)) if None in values else found
+            condition = filters.And(condition, filters.In(name, distinct))
+    return filters.Or(condition, filters.IsNull(name)) if None in values else condition

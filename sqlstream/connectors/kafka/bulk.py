@@ -81,13 +81,13 @@ def library() -> Any:
     import confluent_kafka.cimpl
 
     try:
-        found = ctypes.CDLL(confluent_kafka.cimpl.__file__)
+        librdkafka = ctypes.CDLL(confluent_kafka.cimpl.__file__)
         for name, (result, *arguments) in _FUNCTIONS.items():
-            function = getattr(found, name)
+            function = getattr(librdkafka, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError):
         return None
-    return found
+    return librdkafka
 
 
 def takes(settings: Mapping[str, Any]) -> bool:
@@ -153,7 +153,7 @@ class BulkProducer:
         self._kafka, self._library = confluent_kafka, library()
         self._hear: Callable[[Any], None] = settings["error_cb"]
         self._deliver: Callable[[Any, Any], None] = settings["on_delivery"]
-        self._client = self._open({name: found for name, found in settings.items() if not callable(found)})
+        self._client = self._open({name: value for name, value in settings.items() if not callable(value)})
         self._topic = self._library.rd_kafka_topic_new(self._client, topic.encode(), None)
         if not self._topic:
             self._library.rd_kafka_destroy(self._client)
@@ -169,8 +169,8 @@ class BulkProducer:
         conf = self._library.rd_kafka_conf_new()
         try:
             for name, value in {**settings, "delivery.report.only.error": True}.items():
-                given = str(value).lower() if isinstance(value, bool) else str(value)
-                done = self._library.rd_kafka_conf_set(conf, name.encode(), given.encode(), text, len(text))
+                value_text = str(value).lower() if isinstance(value, bool) else str(value)
+                done = self._library.rd_kafka_conf_set(conf, name.encode(), value_text.encode(), text, len(text))
                 if done != _CONF_OK:
                     raise self._invalid(text)
             self._library.rd_kafka_conf_set_log_cb(conf, None)
@@ -186,8 +186,8 @@ class BulkProducer:
 
     def _invalid(self, text: Any) -> Exception:
         error = self._error(self._kafka.KafkaError._INVALID_ARG, text.value.decode(errors="replace"))
-        found: Exception = self._kafka.KafkaException(error)
-        return found
+        exception: Exception = self._kafka.KafkaException(error)
+        return exception
 
     def produce(self, rows: MessageBlock) -> MessageBlock:
         """Put messages into the client's queue; return the ones that it did not accept, with their error codes."""
@@ -196,10 +196,10 @@ class BulkProducer:
             return rows
         rows.messages["error"] = 0
         flags = _COPY | _OWN_PARTITION
-        taken = self._library.rd_kafka_produce_batch(
+        count = self._library.rd_kafka_produce_batch(
             self._topic, _ANY_PARTITION, flags, rows.messages.ctypes.data, len(rows)
         )
-        return MessageBlock(rows.messages[:0], ()) if taken == len(rows) else rows.refused()
+        return MessageBlock(rows.messages[:0], ()) if count == len(rows) else rows.refused()
 
     def error(self, rows: MessageBlock) -> Any:
         """Return the KafkaError of the first of some messages."""
@@ -225,14 +225,14 @@ class BulkProducer:
                 self._deliver(self._error(code), None)
 
     def flush(self, seconds: float) -> int:
-        """Wait, at most so many seconds, until the brokers have all messages; return how many are left."""
+        """Wait until the brokers have all messages, at most so many seconds; return how many messages still wait."""
         end = time.monotonic() + seconds
         while self._client:
-            left = max(end - time.monotonic(), 0.0)
-            self._library.rd_kafka_flush(self._client, int(min(left, _STEP_SECONDS) * 1000))
+            remaining = max(end - time.monotonic(), 0.0)
+            self._library.rd_kafka_flush(self._client, int(min(remaining, _STEP_SECONDS) * 1000))
             self.poll(0.0)
             waiting = int(self._library.rd_kafka_outq_len(self._client))
-            if not waiting or not left:
+            if not waiting or not remaining:
                 return waiting
         return 0
 

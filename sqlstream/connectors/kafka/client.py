@@ -70,20 +70,20 @@ def client_library(table: Table) -> Any:
 
 def settings(table: Table) -> dict[str, str]:
     """Return the settings of librdkafka for a table's `properties.*`. Raises BindError for one that only Java clients have."""
-    given = {k.removeprefix(PREFIX): v for k, v in table.options.items() if k.startswith(PREFIX)}
-    found: dict[str, str] = {}
-    for name, value in given.items():
+    properties = {k.removeprefix(PREFIX): v for k, v in table.options.items() if k.startswith(PREFIX)}
+    client_settings: dict[str, str] = {}
+    for name, value in properties.items():
         if name not in _DECIDED:
-            found |= _translated(table, name, value, given)
-    return found
+            client_settings |= _translated(table, name, value, properties)
+    return client_settings
 
 
-def _translated(table: Table, name: str, value: str, given: Mapping[str, str]) -> Mapping[str, str]:
+def _translated(table: Table, name: str, value: str, properties: Mapping[str, str]) -> Mapping[str, str]:
     if name == "sasl.jaas.config":
         return _login(table, value)
     try:
-        if (found := encryption.translated(name, value, given)) is not None:
-            return found
+        if (translation := encryption.translated(name, value, properties)) is not None:
+            return translation
     except encryption.JavaOnly as error:
         raise _refused(table, name, str(error), value=error.by_value) from None
     if name in _REFUSED:
@@ -93,10 +93,10 @@ def _translated(table: Table, name: str, value: str, given: Mapping[str, str]) -
 
 def _login(table: Table, text: str) -> Mapping[str, str]:
     """Return the settings for the user and the password in a `sasl.jaas.config` of a Java client."""
-    given = {name: value.strip("\"'") for name, value in _JAAS.findall(text)}
-    if re.search(r"\b(Plain|Scram)LoginModule\b", text) and {"username", "password"} <= given.keys():
+    entries = {name: value.strip("\"'") for name, value in _JAAS.findall(text)}
+    if re.search(r"\b(Plain|Scram)LoginModule\b", text) and {"username", "password"} <= entries.keys():
         # Errors may name it without the rest of the text.
-        login = {"sasl.username": given["username"], "sasl.password": given["password"]}
+        login = {"sasl.username": entries["username"], "sasl.password": entries["password"]}
         remember(login)
         return login
     hint = "Set 'properties.sasl.username' and 'properties.sasl.password', or librdkafka's properties of the mechanism."
@@ -109,13 +109,13 @@ def _refused(table: Table, name: str, hint: str, *, value: bool = False) -> Bind
 
 
 def check_settings(table: Table) -> None:
-    """Raise BindError unless librdkafka accepts a table's settings. It is asked, as only it knows which ones exist."""
-    found = {k: v for k, v in settings(table).items() if k != "bootstrap.servers"}
+    """Raise BindError unless librdkafka accepts a table's settings. It opens a client, as only librdkafka knows them all."""
+    client_settings = {k: v for k, v in settings(table).items() if k != "bootstrap.servers"}
     options = _options(table)
-    encryption.check(table, found, options)
+    encryption.check(table, client_settings, options)
     kafka = client_library(table)
     try:
-        _rejected(tuple(sorted(found.items())))
+        _rejected(tuple(sorted(client_settings.items())))
     except kafka.KafkaException as error:
         text = masked(error.args[0].str())
         named = _REJECTED.search(text)
@@ -129,26 +129,26 @@ def check_settings(table: Table) -> None:
 
 def _options(table: Table) -> Mapping[str, str]:
     """Map each setting of librdkafka to the table's option that it comes from."""
-    given = {k.removeprefix(PREFIX): v for k, v in table.options.items() if k.startswith(PREFIX)}
+    properties = {k.removeprefix(PREFIX): v for k, v in table.options.items() if k.startswith(PREFIX)}
     return {
         own: f"{PREFIX}{name}"
-        for name, value in given.items()
+        for name, value in properties.items()
         if name not in _DECIDED
-        for own in _translated(table, name, value, given)
+        for own in _translated(table, name, value, properties)
     }
 
 
 @cache
-def _rejected(found: tuple[tuple[str, str], ...]) -> None:
+def _rejected(client_settings: tuple[tuple[str, str], ...]) -> None:
     """Open a client and close it, to check the settings; without addresses it does not connect. Raises KafkaException."""
     import confluent_kafka
 
     quiet = {"log_level": 0, "group.id": "sqlstream"}
-    confluent_kafka.Consumer({**quiet, **dict(found)}).close()
+    confluent_kafka.Consumer({**quiet, **dict(client_settings)}).close()
 
 
 def reason(error: Any) -> str:
     """Return the text of a KafkaError, or of a KafkaException, without the name of librdkafka's thread and without secrets."""
-    found = error.args[0] if isinstance(error, Exception) and error.args else error
-    text = found.str() if hasattr(found, "str") else str(found)
+    cause = error.args[0] if isinstance(error, Exception) and error.args else error
+    text = cause.str() if hasattr(cause, "str") else str(cause)
     return masked(re.sub(r"^(?:\[thrd:[^\]]*\]: )?", "", text)).strip()

@@ -43,13 +43,13 @@ class Cluster:
 
         self._api: Any = admin
         own: dict[str, Any] = {"client.id": "sqlstream", "log_level": 0, "error_cb": self._hear}
-        found = settings(table)
-        found.pop("group.id", None)
-        self._is_committed = found.get("isolation.level", "read_committed") == "read_committed"
+        table_settings = settings(table)
+        table_settings.pop("group.id", None)
+        self._is_committed = table_settings.get("isolation.level", "read_committed") == "read_committed"
         self._trouble: deque[str] = deque(maxlen=1)
         # The error of a broker that refuses the login: it does not answer any request, which then times out.
         self._refusal = ""
-        self._admin = admin.AdminClient({**own, **found, **own})
+        self._admin = admin.AdminClient({**own, **table_settings, **own})
 
     def _hear(self, error: Any) -> None:
         if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
@@ -65,10 +65,10 @@ class Cluster:
         if self._refusal:
             raise self._refused(self._refusal)
 
-    def _refused(self, said: str) -> UsageError:
-        distrust = encryption.distrust(self.table, said, settings(self.table))
+    def _refused(self, text: str) -> UsageError:
+        distrust = encryption.distrust(self.table, text, settings(self.table))
         return distrust or UsageError(
-            f'table "{self.table.name}": Kafka refuses the access', self.table.span, detail=said or None
+            f'table "{self.table.name}": Kafka refuses the access', self.table.span, detail=text or None
         )
 
     @property
@@ -84,12 +84,12 @@ class Cluster:
         names = self._matching() if "topic-pattern" in self.table.options else topics(self.table)
         if not names:
             return []
-        asked = self._admin.describe_topics(self._kafka.TopicCollection(names), request_timeout=ANSWER_SECONDS)
-        found = []
-        for name, answer in asked.items():
+        answers = self._admin.describe_topics(self._kafka.TopicCollection(names), request_timeout=ANSWER_SECONDS)
+        partitions = []
+        for name, answer in answers.items():
             description = self._answer(answer, name)
-            found += [TopicPartition(name, p.id) for p in description.partitions]
-        return sorted(found)
+            partitions += [TopicPartition(name, p.id) for p in description.partitions]
+        return sorted(partitions)
 
     def _matching(self) -> list[str]:
         pattern = re.compile(self.table.options["topic-pattern"])
@@ -97,16 +97,16 @@ class Cluster:
 
     def _topics(self) -> list[str]:
         try:
-            found = self._admin.list_topics(timeout=ANSWER_SECONDS).topics
+            topic_names = self._admin.list_topics(timeout=ANSWER_SECONDS).topics
         except self._kafka.KafkaException as error:
             self._check_login()
             raise Unanswered(reason(error)) from None
-        return sorted(name for name in found if not name.startswith("__"))
+        return sorted(name for name in topic_names if not name.startswith("__"))
 
     # -- offsets
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset in each partition that retention has left."""
+        """Return the first offset that each partition still has."""
         return self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.earliest()))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -115,49 +115,49 @@ class Cluster:
 
     def from_millis_on(self, partitions: Sequence[TopicPartition], millis: int) -> dict[TopicPartition, int]:
         """Return the first offset in each partition at or after a time, in ms since 1970; the end, if there is none."""
-        found = self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.for_timestamp(millis)))
-        later = [p for p, offset in found.items() if offset == _NONE]
-        return found | self.latest(later)
+        offsets = self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.for_timestamp(millis)))
+        later = [p for p, offset in offsets.items() if offset == _NONE]
+        return offsets | self.latest(later)
 
     def ask_latest(self, partitions: Iterable[TopicPartition]) -> Answers:
         """Request the offsets of `latest`, without waiting for the answers."""
         return self._ask(dict.fromkeys(partitions, self._api.OffsetSpec.latest()))
 
     def answered(self, answers: Answers) -> dict[TopicPartition, int]:
-        """Return the offsets in answers, waiting for them."""
+        """Wait for answers, and return their offsets."""
         return {p: self._answer(answer, p.topic).offset for p, answer in answers.items()}
 
-    def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        return self.answered(self._ask(wanted))
+    def _offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        return self.answered(self._ask(specs))
 
-    def _ask(self, wanted: Mapping[TopicPartition, Any]) -> Answers:
-        if not wanted:
+    def _ask(self, specs: Mapping[TopicPartition, Any]) -> Answers:
+        if not specs:
             return {}
         levels = self._kafka.IsolationLevel
         level = levels.READ_COMMITTED if self._is_committed else levels.READ_UNCOMMITTED
-        asked = self._admin.list_offsets(
-            {self._kafka.TopicPartition(*p): spec for p, spec in wanted.items()},
+        answers = self._admin.list_offsets(
+            {self._kafka.TopicPartition(*p): spec for p, spec in specs.items()},
             isolation_level=level,
             request_timeout=ANSWER_SECONDS,
         )
-        return {TopicPartition(p.topic, p.partition): answer for p, answer in asked.items()}
+        return {TopicPartition(p.topic, p.partition): answer for p, answer in answers.items()}
 
     # -- consumer groups
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of a consumer group; partitions without one are left out."""
         places = [self._kafka.TopicPartition(*p) for p in partitions]
-        asked = self._kafka.ConsumerGroupTopicPartitions(group, places)
-        [answer] = self._admin.list_consumer_group_offsets([asked], request_timeout=ANSWER_SECONDS).values()
-        found = self._answer(answer, group).topic_partitions
-        return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+        request = self._kafka.ConsumerGroupTopicPartitions(group, places)
+        [answer] = self._admin.list_consumer_group_offsets([request], request_timeout=ANSWER_SECONDS).values()
+        offsets = self._answer(answer, group).topic_partitions
+        return {TopicPartition(p.topic, p.partition): p.offset for p in offsets if p.offset >= 0}
 
     def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> Future[Any]:
         """Commit offsets of a consumer group; return a future, without waiting."""
         places = [self._kafka.TopicPartition(*p, offset) for p, offset in offsets.items()]
-        told = self._kafka.ConsumerGroupTopicPartitions(group, places)
-        asked = self._admin.alter_consumer_group_offsets([told], request_timeout=ANSWER_SECONDS)
-        return next(iter(asked.values()))
+        request = self._kafka.ConsumerGroupTopicPartitions(group, places)
+        answers = self._admin.alter_consumer_group_offsets([request], request_timeout=ANSWER_SECONDS)
+        return next(iter(answers.values()))
 
     # -- answers
 
@@ -166,9 +166,9 @@ class Cluster:
         deadline = time.monotonic() + ANSWER_SECONDS + 1
         while True:
             try:
-                found = answer.result(_LOOK_SECONDS)
+                result = answer.result(_LOOK_SECONDS)
                 self._refusal = ""
-                return found
+                return result
             except Late:
                 self._check_login()
                 if time.monotonic() > deadline:
@@ -178,15 +178,15 @@ class Cluster:
                 raise self._explained(error, name) from None
 
     def _explained(self, error: Any, name: str) -> Exception:
-        codes, found = self._kafka.KafkaError, error.args[0]
+        codes, kafka_error = self._kafka.KafkaError, error.args[0]
         options = "topic" if "topic" in self.table.options else "topic-pattern"
-        if found.code() == codes.UNKNOWN_TOPIC_OR_PART:
+        if kafka_error.code() == codes.UNKNOWN_TOPIC_OR_PART:
             at = self.table.option_span(options, value=True)
             hint = missing("topic", name, self._topics()) or "Create it first: sqlstream makes no topics."
             return UsageError(f'table "{self.table.name}": topic "{name}" does not exist', at, hint=hint)
         refused = (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes._SSL)
         unauthorized = (codes.TOPIC_AUTHORIZATION_FAILED, codes.GROUP_AUTHORIZATION_FAILED)
-        if found.code() in (*refused, *unauthorized, codes.CLUSTER_AUTHORIZATION_FAILED):
+        if kafka_error.code() in (*refused, *unauthorized, codes.CLUSTER_AUTHORIZATION_FAILED):
             return self._refused(reason(error))
         return Unanswered(self.trouble or reason(error))
 

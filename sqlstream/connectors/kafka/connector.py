@@ -40,8 +40,8 @@ class KafkaConnector(Connector):
         return TopicTasks(table) if TopicTasks.is_for(table) else TopicSink(table)
 
     def own_options(self, table: Table) -> Sequence[TableOption]:
-        given = [TableOption(name, TEXT, "") for name in table.options if name.startswith(PREFIX)]
-        return [*given, *keys.format_options(table)]
+        properties = [TableOption(name, TEXT, "") for name in table.options if name.startswith(PREFIX)]
+        return [*properties, *keys.format_options(table)]
 
     def validate(self, table: Table) -> None:
         options.validate(table)
@@ -96,8 +96,8 @@ class UpsertKafkaConnector(Connector):
     sink_type = TopicUpsertSink
 
     def own_options(self, table: Table) -> Sequence[TableOption]:
-        given = [TableOption(name, TEXT, "") for name in table.options if name.startswith(PREFIX)]
-        return [*given, *keys.format_options(table)]
+        properties = [TableOption(name, TEXT, "") for name in table.options if name.startswith(PREFIX)]
+        return [*properties, *keys.format_options(table)]
 
     def validate(self, table: Table) -> None:
         described = keys.plain(table)

@@ -36,8 +36,8 @@ def unreachable(table: Table, trouble: str) -> UsageError:
 class TopicDiscovery(Discovery):
     """Hands out new offsets of partitions; its position is an offset for each partition.
 
-    The start offset of a partition is decided when the job first sees it. During an outage, `poll` returns the offsets that are
-    known; if it lasts longer than `scan.outage-timeout`, `poll` raises OutageError.
+    The start offset of a partition is decided when the job first sees it. During an outage, `poll` counts the offsets that it
+    knew before; if the outage lasts longer than `scan.outage-timeout`, `poll` raises OutageError.
     """
 
     backlog_unit = "offsets"
@@ -54,15 +54,15 @@ class TopicDiscovery(Discovery):
         self._troubled_since: float | None = None
         self._back: dict[TopicPartition, float] = {}
         self._published: Future[Any] | None = None
-        self._asked: Answers = {}
+        self._answers: Answers = {}
         self._cluster = Cluster(table)
         try:
-            found = self._cluster.partitions()
-            if not found and self.bounded:
+            partitions = self._cluster.partitions()
+            if not partitions and self.bounded:
                 pattern = table.options.get("topic-pattern", "")
                 raise UsageError(f'table "{table.name}": no topic matches "{pattern}"', table.span)
-            self._starts = self._first_starts(found)
-            self._ends = self._bounds(found) if self.bounded else self._cluster.latest(found)
+            self._starts = self._first_starts(partitions)
+            self._ends = self._bounds(partitions) if self.bounded else self._cluster.latest(partitions)
         except Unanswered as trouble:
             # A first start has already checked that brokers answer (`check_input`): this is a restart.
             error = unreachable(table, str(trouble))
@@ -70,52 +70,60 @@ class TopicDiscovery(Discovery):
 
     # -- where to begin and to end
 
-    def _first_starts(self, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _first_starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the start offset of each partition, from the startup mode if it existed when the job first started.
 
         A partition that came later starts at its first offset.
         """
         mode = options.startup_mode(self._table)
-        starts = self._place(STARTUP, mode, found)
-        kept = self._context.remember("start", {p.name: offset for p, offset in starts.items()})
-        known = {p: kept[p.name] for p in found if p.name in kept}
-        new = [p for p in found if p not in known and self._position.get(p.name) is None]
-        return known | self._cluster.earliest(new)
+        starts = self._place(STARTUP, mode, partitions)
+        record = self._context.remember("start", {p.name: offset for p, offset in starts.items()})
+        old_starts = {p: record[p.name] for p in partitions if p.name in record}
+        new = [p for p in partitions if p not in old_starts and self._position.get(p.name) is None]
+        return old_starts | self._cluster.earliest(new)
 
-    def _bounds(self, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        ends, latest = self._place(BOUNDED, options.bounded_mode(self._table), found), self._cluster.latest(found)
+    def _bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        ends, latest = (
+            self._place(BOUNDED, options.bounded_mode(self._table), partitions),
+            self._cluster.latest(partitions),
+        )
         named = {p.name: min(offset, latest[p]) for p, offset in ends.items()}
-        kept = self._context.remember("bound", named) if self._context.finish else named
-        return {p: kept[p.name] for p in found if p.name in kept}
+        record = self._context.remember("bound", named) if self._context.finish else named
+        return {p: record[p.name] for p in partitions if p.name in record}
 
-    def _place(self, group: str, mode: str, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _place(self, group: str, mode: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset in each partition for a mode, of startup or of the bound (`group`)."""
-        cluster, given = self._cluster, self._table.options
+        cluster, table_options = self._cluster, self._table.options
         match mode:
             case options.EARLIEST:
-                return cluster.earliest(found)
+                return cluster.earliest(partitions)
             case options.LATEST:
-                return cluster.latest(found)
+                return cluster.latest(partitions)
             case options.TIMESTAMP:
-                return cluster.from_millis_on(found, int(given[f"{group}.timestamp-millis"]))
+                return cluster.from_millis_on(partitions, int(table_options[f"{group}.timestamp-millis"]))
             case options.SPECIFIC:
-                offsets = options.parse_offsets(given[f"{group}.specific-offsets"])
-                missing = sorted(offsets.keys() - {p.number for p in found})
+                offsets = options.parse_offsets(table_options[f"{group}.specific-offsets"])
+                missing = sorted(offsets.keys() - {p.number for p in partitions})
                 if missing:
                     at = self._table.option_span(f"{group}.specific-offsets", value=True)
-                    message = f'table "{self._table.name}": topic "{given["topic"]}" has no partition {missing[0]}'
+                    message = (
+                        f'table "{self._table.name}": topic "{table_options["topic"]}" has no partition {missing[0]}'
+                    )
                     raise UsageError(message, at)
                 others = cluster.earliest if group == STARTUP else cluster.latest
-                rest = others([p for p in found if p.number not in offsets])
-                return rest | {p: offsets[p.number] for p in found if p.number in offsets}
+                rest = others([p for p in partitions if p.number not in offsets])
+                return rest | {p: offsets[p.number] for p in partitions if p.number in offsets}
             case _:
-                return self._of_group(group, found)
+                return self._of_group(group, partitions)
 
-    def _of_group(self, group: str, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offsets of the consumer group; for other partitions, the ones that `auto.offset.reset` says."""
+    def _of_group(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the committed offset of each partition in the consumer group.
+
+        For a partition without one, `auto.offset.reset` decides where it starts; as a bound it is the partition's end.
+        """
         assert self._group is not None
-        committed = self._cluster.committed(self._group, found)
-        rest = [p for p in found if p not in committed]
+        committed = self._cluster.committed(self._group, partitions)
+        rest = [p for p in partitions if p not in committed]
         reset = self._table.options.get("properties.auto.offset.reset", "earliest").lower()
         if rest and reset == "none":
             message = f'table "{self._table.name}": group "{self._group}" has committed no offset of {rest[0]}'
@@ -133,13 +141,13 @@ class TopicDiscovery(Discovery):
         """
         if self.bounded:
             return self.waiting
-        self._asked = self._asked or self._cluster.ask_latest(self._ends)
-        if wait(self._asked.values(), _ANSWER_SECONDS).not_done:
+        self._answers = self._answers or self._cluster.ask_latest(self._ends)
+        if wait(self._answers.values(), _ANSWER_SECONDS).not_done:
             # There may be an outage: the driver has other things to do than to wait.
             return self.waiting
-        asked, self._asked = self._asked, {}
+        answers, self._answers = self._answers, {}
         try:
-            self._ends |= self._cluster.answered(asked)
+            self._ends |= self._cluster.answered(answers)
             self._look_for_partitions()
         except Unanswered as trouble:
             # With librdkafka 2.16, a client that has lost all leaders does not find them again; a new client does.
@@ -188,15 +196,15 @@ class TopicDiscovery(Discovery):
         return sum(self._waiting().values())
 
     def next_batch(self) -> Sequence[OffsetRange] | None:
-        """Return a range of offsets of each partition that has some, within the table's limits of rows and bytes per batch.
+        """Return a range of new offsets for each partition that has any, within the table's limits of rows and bytes per batch.
 
         Raises DataError for a partition that has lost offsets, unless `scan.on-data-loss` is `continue`.
         """
         self._check_ends()
-        wanted = shared(self._waiting(), self._max_rows)
-        starts = {partition: self._reached(partition) for partition in wanted}
-        taken = self._sizes.cut(wanted, starts, self._max_bytes)
-        ranges = [OffsetRange(*p, start, start + taken[p]) for p, start in starts.items()]
+        shares = shared(self._waiting(), self._max_rows)
+        starts = {partition: self._reached(partition) for partition in shares}
+        counts = self._sizes.cut(shares, starts, self._max_bytes)
+        ranges = [OffsetRange(*p, start, start + counts[p]) for p, start in starts.items()]
         self._position.add(ranges)
         return ranges or None
 

@@ -57,17 +57,17 @@ _SECONDS = 5.0
 
 
 class JavaOnly(ValueError):
-    """librdkafka does not have a setting, or with `by_value` a setting's value; the message is a hint what to write instead."""
+    """librdkafka lacks a setting of Java clients or, with `by_value`, its value. The message is the hint for users."""
 
     def __init__(self, hint: str, *, by_value: bool = False):
         super().__init__(hint)
         self.by_value = by_value
 
 
-def translated(name: str, value: str, given: Mapping[str, str]) -> Mapping[str, str] | None:
-    """Return librdkafka's settings for one of Java's about encryption; None if it is about something else. Raises JavaOnly.
+def translated(name: str, value: str, properties: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Translate a setting of Java clients about encryption for librdkafka; None if it is about something else. Raises JavaOnly.
 
-    `given` are all settings of the table.
+    `properties` are all `properties.*` of the table, without this prefix.
 
     >>> translated("ssl.keystore.location", "/ann.pem", {})
     {'ssl.certificate.location': '/ann.pem', 'ssl.key.location': '/ann.pem'}
@@ -78,7 +78,7 @@ def translated(name: str, value: str, given: Mapping[str, str]) -> Mapping[str, 
             raise JavaOnly(_CONVERT[store], by_value=True)
         return {}
     if store in (_TRUSTED, _KEYS) and field == "location":
-        kind = given.get(f"{store}.type", "").upper()
+        kind = properties.get(f"{store}.type", "").upper()
         is_pem = kind == "PEM" or (not kind and value.endswith(_PEM_NAMES))
         if is_pem:
             return dict.fromkeys((CA,) if store == _TRUSTED else (CERTIFICATE, KEY), value)
@@ -92,20 +92,20 @@ def translated(name: str, value: str, given: Mapping[str, str]) -> Mapping[str, 
     return {_RENAMED[name]: value} if name in _RENAMED else None
 
 
-def check(table: Table, found: Mapping[str, str], options: Mapping[str, str]) -> None:
+def check(table: Table, settings: Mapping[str, str], options: Mapping[str, str]) -> None:
     """Raise BindError for a file that does not exist, and for settings of encryption without encryption.
 
-    `found` are librdkafka's settings, `options` the table's options that they come from.
+    `settings` are librdkafka's; `options` maps each of them to the table's option that it comes from.
     """
-    for name in (name for name in _NEEDS_SSL if name in found):
-        if not found.get(PROTOCOL, "").upper().endswith("SSL"):
+    for name in (name for name in _NEEDS_SSL if name in settings):
+        if not settings.get(PROTOCOL, "").upper().endswith("SSL"):
             option = options[name]
             message = f'table "{table.name}": option "{option}" has no meaning without encryption'
             hint = f"Set '{PREFIX}{PROTOCOL}' = 'SSL', or 'SASL_SSL' if users log in."
             raise BindError(message, table.option_span(option), hint=hint)
-    for name in (name for name in _FILES if name in found):
-        if found[name] != "probe" and not os.path.exists(found[name]):
-            message = f'table "{table.name}": file "{found[name]}" does not exist'
+    for name in (name for name in _FILES if name in settings):
+        if settings[name] != "probe" and not os.path.exists(settings[name]):
+            message = f'table "{table.name}": file "{settings[name]}" does not exist'
             raise BindError(message, table.option_span(options[name], value=True))
 
 
@@ -114,10 +114,10 @@ def is_distrust(text: str) -> bool:
     return bool(_UNVERIFIED.search(text) or _CLIENT_REFUSED.search(text))
 
 
-def distrust(table: Table, text: str, found: Mapping[str, str]) -> UsageError | None:
+def distrust(table: Table, text: str, settings: Mapping[str, str]) -> UsageError | None:
     """Return the error about a certificate that one side does not trust; None if librdkafka's error is about something else.
 
-    `text` is librdkafka's error, `found` its settings. It may connect to the broker to find the reason, for some seconds.
+    `text` is librdkafka's error, `settings` are its settings. It may connect to the broker for some seconds to find the reason.
     """
     if _CLIENT_REFUSED.search(text):
         message = f'table "{table.name}": the broker refuses the certificate of the client, or wants one'
@@ -127,7 +127,7 @@ def distrust(table: Table, text: str, found: Mapping[str, str]) -> UsageError | 
     if at is None:
         return None
     host, port = at["host"].strip("[]"), int(at["port"])
-    error = _doubt(host, port, found)
+    error = _doubt(host, port, settings)
     if error is not None and error.verify_code in (_OTHER_HOST, _OTHER_ADDRESS):
         message = f'table "{table.name}": the certificate of the broker at {host}:{port} is for another host'
         hint = (
@@ -141,17 +141,17 @@ def distrust(table: Table, text: str, found: Mapping[str, str]) -> UsageError | 
     return UsageError(message, _span(table, CA), detail=detail, hint=hint)
 
 
-def _doubt(host: str, port: int, found: Mapping[str, str]) -> ssl.SSLCertVerificationError | None:
+def _doubt(host: str, port: int, settings: Mapping[str, str]) -> ssl.SSLCertVerificationError | None:
     """Connect to a broker by Python's `ssl`, and return its error about the certificate; None if there is none."""
     with contextlib.suppress(OSError, ValueError):
-        place = found.get(CA)
+        place = settings.get(CA)
         is_folder = place is not None and os.path.isdir(place)
         context = ssl.create_default_context(
             cafile=None if is_folder or place == "probe" else place,
             capath=place if is_folder else None,
-            cadata=found.get(CA_PEM),
+            cadata=settings.get(CA_PEM),
         )
-        context.check_hostname = found.get(CHECKS_HOST, "https") == "https"
+        context.check_hostname = settings.get(CHECKS_HOST, "https") == "https"
         try:
             with socket.create_connection((host, port), _SECONDS) as plain:
                 context.wrap_socket(plain, server_hostname=host).close()

@@ -51,14 +51,14 @@ def format_options(table: Table) -> Sequence[TableOption]:
 
     They belong to the formats in `value.format` and `key.format`.
     """
-    found: list[TableOption] = []
+    options: list[TableOption] = []
     for part, names in (("value", VALUE_FORMATS), ("key", KEY_FORMATS)):
         name = table.options.get(f"{part}.format", "").lower()
         if name in names:
             own = [o for o in FORMATS[name].options if o.name not in FORMATS[name].of_files]
-            found += [replace(o, name=f"{part}.{o.name}") for o in own if o.name != OP_COLUMN]
-            found += [o for o in own if o.name == OP_COLUMN and part == "value"]
-    return found
+            options += [replace(o, name=f"{part}.{o.name}") for o in own if o.name != OP_COLUMN]
+            options += [o for o in own if o.name == OP_COLUMN and part == "value"]
+    return options
 
 
 def plain(table: Table) -> Table:
@@ -83,7 +83,7 @@ def plain(table: Table) -> Table:
 
 
 def fields(table: Table) -> list[str]:
-    """Return the names of the columns in the key, as the table's options or its PRIMARY KEY have them."""
+    """Return the names of the columns in the key, from `key.fields` or, for `upsert-kafka`, the PRIMARY KEY."""
     if is_upsert(table):
         return list(table.primary_key)
     return [name.strip() for name in table.options.get("key.fields", "").split(";") if name.strip()]
@@ -104,8 +104,10 @@ def layout(table: Table) -> KeyLayout | None:
     if "key.format" not in table.options or not (is_apart(table) or is_upsert(table)):
         return None
     prefix = table.options.get("key.fields-prefix", "")
-    wanted = [name.lower() for name in fields(table)]
-    columns = sorted((c for c in table.stored if c.name.lower() in wanted), key=lambda c: wanted.index(c.name.lower()))
+    key_names = [name.lower() for name in fields(table)]
+    columns = sorted(
+        (c for c in table.stored if c.name.lower() in key_names), key=lambda c: key_names.index(c.name.lower())
+    )
     inside = tuple(replace(c, name=c.name[len(prefix) :]) for c in columns)
     options = {k.removeprefix("key."): v for k, v in table.options.items() if k.startswith("key.")}
     return KeyLayout(replace(table, columns=inside, options=options), tuple(columns))
@@ -116,19 +118,19 @@ def validate(table: Table) -> None:
     named = f'table "{table.name}"'
     in_value = [c for c in table.stored if not (is_apart(table) and c.name.lower() in map(str.lower, fields(table)))]
     check_raw("format", in_value, table)
-    prefix, given = table.options.get("key.fields-prefix", ""), fields(table)
+    prefix, key_names = table.options.get("key.fields-prefix", ""), fields(table)
     if (form := FORMATS.get(format_of(table))) is not None:
         check_required(table, form.options)
-    if ("key.format" in table.options) != bool(given):
-        one, other = ("key.format", "key.fields") if not given else ("key.fields", "key.format")
+    if ("key.format" in table.options) != bool(key_names):
+        one, other = ("key.format", "key.fields") if not key_names else ("key.fields", "key.format")
         raise BindError(f'{named}: option "{one}" needs the option "{other}"', table.option_span(one))
-    if not given:
+    if not key_names:
         if prefix:
             at = table.option_span("key.fields-prefix")
             raise BindError(f'{named}: option "key.fields-prefix" needs the option "key.fields"', at)
         return
     stored = {c.name.lower(): c for c in table.stored}
-    for name in given:
+    for name in key_names:
         at = table.option_span("key.fields", value=True)
         if name.lower() not in stored:
             hint = missing("column", name, [c.name for c in table.stored])
@@ -141,7 +143,7 @@ def validate(table: Table) -> None:
     if is_apart(table) and table.has_changes and not is_upsert(table):
         message = f"{named}: rows that are changes have their columns in the value"
         raise BindError(message, table.option_span("value.fields-include"))
-    check_raw("key.format", [stored[name.lower()] for name in given], table)
+    check_raw("key.format", [stored[name.lower()] for name in key_names], table)
 
 
 def check_raw(option: str, columns: Sequence[Column], table: Table) -> None:

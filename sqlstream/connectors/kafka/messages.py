@@ -141,8 +141,8 @@ class MessageLayout:
         else:
             named = [f.strip() for f in self.table.options.get(KEY_FIELDS, "").split(";") if f.strip()]
         prefix = self.table.options.get(KEY_PREFIX, "")
-        found = [written[name.lower()] for name in named if name.lower() in written]
-        return tuple((c.name.removeprefix(prefix), c) for c in found)
+        columns = [written[name.lower()] for name in named if name.lower() in written]
+        return tuple((c.name.removeprefix(prefix), c) for c in columns)
 
     @property
     def value(self) -> tuple[tuple[str, Column], ...]:
@@ -151,7 +151,7 @@ class MessageLayout:
         return tuple((c.name, c) for c in self._written if c.name not in left_out)
 
     @property
-    def has_told(self) -> bool:
+    def has_metadata(self) -> bool:
         """Whether the table writes METADATA columns: timestamps or headers of messages."""
         return any(c.metadata is not None for c in self.table.writable)
 
@@ -182,19 +182,19 @@ class MessageLayout:
     @property
     def parts(self) -> tuple[EncodedPart, ...]:
         """The key and the value, if they are in a binary format."""
-        given = (
+        candidates = (
             (KEY, KEY_PART, self.table.options.get(KEY_FORMAT, "").lower(), self.key, "key."),
             (VALUE, VALUE_PART, value_format(self.table), self.value, "value."),
         )
-        found = []
-        for name, part, form, fields, prefix in given:
+        parts = []
+        for name, part, form, fields, prefix in candidates:
             encoding = FORMATS[form].encoding if form else None
             if encoding is not None:
                 own = self._options(prefix) if part == KEY_PART else {**self.table.options, **self._options(prefix)}
                 table = replace(self.table, options={"topic": self.table.options["topic"], **own})
                 columns = tuple(replace(column, name=field) for field, column in fields)
-                found.append(EncodedPart(name, part, encoding, table, columns))
-        return tuple(found)
+                parts.append(EncodedPart(name, part, encoding, table, columns))
+        return tuple(parts)
 
     def messages(self, batch: Batch, partitions: str) -> str:
         """Return the SELECT of the messages of a batch, with the columns KEY, VALUE, PARTITION, TIMESTAMP (ms) and HEADERS.
@@ -218,18 +218,20 @@ class MessageLayout:
         return f"{self._select(f'if({WEIGHT} > 0, {added}, {gone})', partitions)} FROM {changes}"
 
     def appended(self, rows: str, partitions: str) -> str:
-        """Return the SELECT of the messages, see `messages`, of appended rows, a SELECT; each row is a message."""
+        """Return the SELECT of the messages of appended rows (a SELECT), one per row, with the columns of `messages`."""
         return f"{self._select(self._value(), partitions)} FROM ({rows})"
 
     def _select(self, value: str, partitions: str) -> str:
-        told = {c.metadata: quote_name(c.name) for c in self.table.writable if c.metadata is not None}
-        timestamp = f"coalesce(epoch_ms({told['timestamp']}), 0)" if "timestamp" in told else "CAST(0 AS BIGINT)"
+        metadata = {c.metadata: quote_name(c.name) for c in self.table.writable if c.metadata is not None}
+        timestamp = (
+            f"coalesce(epoch_ms({metadata['timestamp']}), 0)" if "timestamp" in metadata else "CAST(0 AS BIGINT)"
+        )
         items = {
             KEY: self._key() if self.key else "NULL",
             VALUE: value,
             PARTITION: partitions,
             TIMESTAMP: timestamp,
-            HEADERS: told.get("headers", "NULL"),
+            HEADERS: metadata.get("headers", "NULL"),
         }
         return f"SELECT {', '.join(f'{sql} AS {name}' for name, sql in items.items())}"
 

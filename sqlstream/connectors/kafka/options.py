@@ -36,15 +36,15 @@ def parse_offsets(text: str) -> dict[int, int]:
     >>> parse_offsets("partition:0,offset:42;partition:1,offset:300")
     {0: 42, 1: 300}
     """
-    found: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     for part in filter(None, text.split(";")):
-        given = re.fullmatch(r"\s*partition\s*:\s*(\d+)\s*,\s*offset\s*:\s*(\d+)\s*", part)
-        if given is None:
+        match = re.fullmatch(r"\s*partition\s*:\s*(\d+)\s*,\s*offset\s*:\s*(\d+)\s*", part)
+        if match is None:
             raise ValueError(f'"{part}" is not as partition:0,offset:42')
-        found[int(given[1])] = int(given[2])
-    if not found:
+        offsets[int(match[1])] = int(match[2])
+    if not offsets:
         raise ValueError("it names no partition")
-    return found
+    return offsets
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -169,14 +169,14 @@ def validate(table: Table) -> None:
     modes: tuple[tuple[str, Callable[[Table], str]], ...] = ((STARTUP, startup_mode), (BOUNDED, bounded_mode))
     for group, mode_of in modes:
         mode = mode_of(table)
-        for wanted, companion in _COMPANIONS.items():
+        for required_mode, companion in _COMPANIONS.items():
             option = f"{group}.{companion}"
-            if (mode == wanted) == (option in table.options):
+            if (mode == required_mode) == (option in table.options):
                 continue
-            if mode == wanted:
+            if mode == required_mode:
                 message = f'{named}: "{group}.mode" = "{mode}" needs the option "{option}"'
                 raise BindError(message, table.option_span(f"{group}.mode", value=True))
-            hint = f"Set '{group}.mode' = '{wanted}', or leave it out."
+            hint = f"Set '{group}.mode' = '{required_mode}', or leave it out."
             raise BindError(f'{named}: option "{option}" has no meaning here', table.option_span(option), hint=hint)
         if mode == SPECIFIC and len(topics(table)) != 1:
             message = f'{named}: "{group}.mode" = "{SPECIFIC}" is for one topic'

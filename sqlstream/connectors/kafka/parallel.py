@@ -119,7 +119,7 @@ class PendingBatch:
 
 
 class DividedWriter(BatchWriter):
-    """Writes batches exactly once with so many writers, even if their number has changed; a single one runs on the driver."""
+    """Writes batches exactly once with `writers` writers, whose number may change between runs. One alone runs on the driver."""
 
     def __init__(self, table: Table, upserts: bool, context: SinkContext, writers: int):
         self._table, self._upserts, self._context, self._writers = table, upserts, context, writers
@@ -176,12 +176,12 @@ class DividedWriter(BatchWriter):
     def _pending(self) -> PendingBatch | None:
         """Return the batch that was not finished; None if there is none."""
         try:
-            found = PendingBatch(**json.loads(self._read(_PENDING)))
+            pending = PendingBatch(**json.loads(self._read(_PENDING)))
         except FileNotFoundError:
             return None
         division = self._division
-        is_open = found.number > max(self._context.committed, division.before) and found.writers == division.writers
-        return found if is_open else None
+        is_open = pending.number > max(self._context.committed, division.before) and pending.writers == division.writers
+        return pending if is_open else None
 
     def _last_of_all(self) -> int:
         """Return the last batch that all writers have committed.

@@ -32,7 +32,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 @dataclass(frozen=True, slots=True)
 class TopicPart:
-    """One of `writers` writers, by its `number`, from 0.
+    """The definition of one of `writers` writers, with its `number`, from 0.
 
     `identity` is its transactional id, None if it has no transactions. `warehouse` and `project` are paths, and `records` is the
     writer's own folder of records.
@@ -99,33 +99,33 @@ def write_part(part: TopicPart, batch: Batch, client: str) -> PartState:
     `client` is the id in the state after the previous batch. If this process has no writer with this client, it opens a new one,
     which locks out the other.
     """
-    found = _open.get(_place(part))
-    if found is None or found.client != client:
-        found = _opened(part, batch.number - 1, settles=False)
+    part_writer = _open.get(_place(part))
+    if part_writer is None or part_writer.client != client:
+        part_writer = _opened(part, batch.number - 1, settles=False)
     try:
-        found.writer.write(divided(batch, part))
+        part_writer.writer.write(divided(batch, part))
     except duckdb.Error as error:
         message = f'table "{part.table.name}": the rows of batch {batch.number} cannot be read: {plain(error)}'
         raise JobError(message, part.table.span) from error
-    if isinstance(found.writer, TopicPlainWriter):
-        found.writer.push()
-    return found.state()
+    if isinstance(part_writer.writer, TopicPlainWriter):
+        part_writer.writer.push()
+    return part_writer.state()
 
 
 def _opened(part: TopicPart, committed: int, *, settles: bool) -> PartWriter:
     if (stale := _open.pop(_place(part), None)) is not None:
         stale.writer.close()
-    found = PartWriter(part, committed)
+    part_writer = PartWriter(part, committed)
     try:
-        found.writer.recover()
-        if isinstance(found.writer, TopicTransactionWriter):
+        part_writer.writer.recover()
+        if isinstance(part_writer.writer, TopicTransactionWriter):
             # During a run no other process writes: this job has begun every committed batch.
-            found.writer.settle() if settles else found.writer.check_own()
+            part_writer.writer.settle() if settles else part_writer.writer.check_own()
     except BaseException:
-        found.writer.close()
+        part_writer.writer.close()
         raise
-    _open[_place(part)] = found
-    return found
+    _open[_place(part)] = part_writer
+    return part_writer
 
 
 def _place(part: TopicPart) -> tuple[int, str]:
@@ -133,7 +133,11 @@ def _place(part: TopicPart) -> tuple[int, str]:
 
 
 def divided(batch: Batch, part: TopicPart) -> Batch:
-    """Return the part of a batch that a writer writes, by the keys of messages; without keys by the numbers of rows in files."""
+    """Return the part of a batch that belongs to one writer.
+
+    The hash of the message key decides. Without a key it is the row's number in its file, or the hash of the whole row
+    if a column has the name of that number.
+    """
     keys = [column for _, column in MessageLayout(part.table, part.upserts).key]
     if not keys and all(c.name.lower() != ROW_NUMBER for c in batch.columns):
         return replace(batch, part=f"{ROW_NUMBER} % {part.writers} = {part.number}", is_numbered=True)

@@ -30,7 +30,7 @@ _ASK_SECONDS = 4.0
 _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 _CHUNK = 20_000
 # How long a broker may take to create a topic.
-_MADE_SECONDS = 3.0
+_CREATE_SECONDS = 3.0
 
 
 class Broken(Exception):
@@ -45,23 +45,23 @@ class Broken(Exception):
 
 
 class Deadline:
-    """A deadline, `seconds` after it was made."""
+    """A deadline, `seconds` after its creation."""
 
     def __init__(self, seconds: float):
         self._end = time.monotonic() + seconds
 
     @property
-    def left(self) -> float:
-        """The seconds that are left, 0.0 when it is over."""
+    def remaining(self) -> float:
+        """The seconds until the deadline, 0.0 when it is over."""
         return max(self._end - time.monotonic(), 0.0)
 
     @property
     def is_over(self) -> bool:
-        return self.left == 0.0
+        return self.remaining == 0.0
 
     def step(self) -> float:
         """Return how many seconds to wait for one answer: from 0.1 to _ASK_SECONDS, even if the deadline is over."""
-        return max(min(self.left, _ASK_SECONDS), 0.1)
+        return max(min(self.remaining, _ASK_SECONDS), 0.1)
 
 
 class Topic:
@@ -105,10 +105,10 @@ class Topic:
         missing_since: Deadline | None = None
         while True:
             try:
-                found = producer.list_topics(self.name, timeout=deadline.step()).topics[self.name]
-                if found.error is None and found.partitions:
-                    return len(found.partitions)
-                error = found.error
+                metadata = producer.list_topics(self.name, timeout=deadline.step()).topics[self.name]
+                if metadata.error is None and metadata.partitions:
+                    return len(metadata.partitions)
+                error = metadata.error
             except self.kafka.KafkaException as failure:
                 error = failure.args[0]
             # Callbacks report errors of connections.
@@ -117,7 +117,7 @@ class Topic:
             self.refuse(error)
             if error is not None and error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):
                 # While a broker creates the topic, it may say for a moment that it does not exist.
-                missing_since = missing_since or Deadline(_MADE_SECONDS)
+                missing_since = missing_since or Deadline(_CREATE_SECONDS)
                 if missing_since.is_over:
                     raise self._missing()
             if deadline.is_over:
@@ -181,16 +181,16 @@ class Topic:
         `text` is the detail, unless a connection has an error.
         """
         waited = self.table.options.get(RETRY.name, RETRY.default)
-        told = text
+        detail = text
         if self.trouble:
-            error, told = self.trouble[-1], reason(self.trouble[-1])
+            error, detail = self.trouble[-1], reason(self.trouble[-1])
             # Only callbacks report a wrong password. Other errors of a connection may be temporary.
-            if error.code() != self.kafka.KafkaError._SSL or encryption.is_distrust(told):
+            if error.code() != self.kafka.KafkaError._SSL or encryption.is_distrust(detail):
                 self.refuse(error)
         return OutageError(
             f'table "{self.table.name}": the brokers did not take the rows of topic "{self.name}" for {waited}',
             self.table.span,
-            detail=_sentence(told),
+            detail=_sentence(detail),
             hint=f"The job goes on with this batch when it is started again. '{RETRY.name}' says how long it waits.",
         )
 
@@ -202,18 +202,18 @@ class Sender:
         self.topic = topic
         self.failed: deque[Any] = deque(maxlen=1)
         own = {**topic.client_settings(), "delivery.report.only.error": True, "on_delivery": self._deliver}
-        found = settings(topic.table)
-        found.pop("group.id", None)
-        found.pop("isolation.level", None)
+        table_settings = settings(topic.table)
+        table_settings.pop("group.id", None)
+        table_settings.pop("isolation.level", None)
         try:
-            self.producer = self._open({**_DEFAULTS, **more, **found, **own})
+            self.producer = self._open({**_DEFAULTS, **more, **table_settings, **own})
         except topic.kafka.KafkaException as error:
             # Each setting was accepted by itself (`check_settings`), so their combination is refused.
             message = f'table "{topic.table.name}": librdkafka refuses the properties of a client that writes'
             raise UsageError(message, topic.table.span, detail=_sentence(reason(error))) from None
 
-    def _open(self, given: Mapping[str, Any]) -> Any:
-        return self.topic.kafka.Producer(given)
+    def _open(self, client_settings: Mapping[str, Any]) -> Any:
+        return self.topic.kafka.Producer(client_settings)
 
     def _deliver(self, error: Any, message: Any) -> None:
         if error is not None:
@@ -234,10 +234,10 @@ class Sender:
         rows = zip(repeat(self.topic.name), values, keys, chunk.column(PARTITION).to_numpy().tolist())
         times, headers = chunk.column(TIMESTAMP), chunk.column(HEADERS)
         if headers.null_count < len(headers) or np.any(times.to_numpy()):
-            for row, time_of, told in zip(rows, times.to_pylist(), headers.to_pylist(), strict=True):
+            for row, time_of, row_headers in zip(rows, times.to_pylist(), headers.to_pylist(), strict=True):
                 # The timestamp is a keyword argument: at its position the client takes another one.
                 more: dict[str, Any] = {"timestamp": time_of} if time_of else {}
-                self._produce(deadline, row, more if told is None else {**more, "headers": told})
+                self._produce(deadline, row, more if row_headers is None else {**more, "headers": row_headers})
         else:
             self._produce_plain(deadline, rows)
 
@@ -311,11 +311,11 @@ class BulkSender(Sender):
 
     @staticmethod
     def is_for(table: Table) -> bool:
-        """Whether it can have the settings of a table."""
+        """Whether the settings of a table allow this sender."""
         return bulk.takes(settings(table))
 
-    def _open(self, given: Mapping[str, Any]) -> Any:
-        return bulk.BulkProducer(self.topic.name, {k: v for k, v in given.items() if k != "logger"})
+    def _open(self, client_settings: Mapping[str, Any]) -> Any:
+        return bulk.BulkProducer(self.topic.name, {k: v for k, v in client_settings.items() if k != "logger"})
 
     def _send_some(self, chunk: pa.RecordBatch, deadline: Deadline) -> None:
         keys, values, partitions = (chunk.column(name) for name in (KEY, VALUE, PARTITION))
@@ -336,8 +336,8 @@ def _values(column: pa.Array) -> Iterable[Any]:
     """Return keys or values as bytes; `to_pylist` is slower, as it makes a scalar of each first."""
     if column.null_count == len(column):
         return repeat(None, len(column))
-    found = column.cast(pa.binary()) if pa.types.is_string(column.type) else column
-    values: Iterable[Any] = found.to_numpy(zero_copy_only=False)
+    array = column.cast(pa.binary()) if pa.types.is_string(column.type) else column
+    values: Iterable[Any] = array.to_numpy(zero_copy_only=False)
     return values
 
 

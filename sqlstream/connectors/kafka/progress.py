@@ -72,10 +72,10 @@ class TopicProgress:
         Raises JobError if the cluster has lost a batch, or if nobody knows whether it has the last one, unless the table's
         `sink.on-data-loss` is `continue`.
         """
-        known, committed = self._record, self._context.committed
+        record, committed = self._record, self._context.committed
         if marker is None:
             self._without_marker()
-        elif marker < known.written:
+        elif marker < record.written:
             self._lost(marker)
         else:
             self.last = marker
@@ -102,20 +102,20 @@ class TopicProgress:
         return self.last > max(self._record.intended, self._record.written)
 
     def _without_marker(self) -> None:
-        known = self._record
-        if known.intended > known.written:
-            if known.written < 0 and time.time() - known.at < _RETAINED_SECONDS:
+        record = self._record
+        if record.intended > record.written:
+            if record.written < 0 and time.time() - record.at < _RETAINED_SECONDS:
                 # The first batch with rows is not committed: the cluster would still have the offset.
                 return
             if word_of(self._table, ON_LOSS) != CONTINUE and self._context.committed >= 0:
                 raise JobError(
-                    f'table "{self._table.name}": whether batch {known.intended} is in topic "{self._topic}" is not known',
+                    f'table "{self._table.name}": whether batch {record.intended} is in topic "{self._topic}" is not known',
                     self._table.span,
                     detail="The job ended while it committed the batch, and the cluster has forgotten how far the job was: "
                     "the consumer group with its progress is gone.",
                     hint=f"Set '{ON_LOSS.name}' = '{CONTINUE}' to write the batch, maybe a second time.",
                 )
-        elif known.written >= 0 and time.time() - known.at < _RETAINED_SECONDS:
+        elif record.written >= 0 and time.time() - record.at < _RETAINED_SECONDS:
             self._lost(None)
 
     def _lost(self, marker: int | None) -> None:

@@ -58,9 +58,9 @@ def shared(waiting: dict[TopicPartition, int], limit: int) -> dict[TopicPartitio
     >>> shared({a: 10, b: 2, c: 90}, 22) == {a: 10, b: 2, c: 10}
     True
     """
-    taken: dict[TopicPartition, int] = {}
-    left = sorted(waiting.items(), key=lambda item: item[1])
-    for place, (partition, offsets) in enumerate(left):
-        taken[partition] = min(offsets, max(limit // (len(left) - place), 1 if limit > 0 else 0))
-        limit -= taken[partition]
-    return {partition: taken[partition] for partition in waiting if taken[partition]}
+    shares: dict[TopicPartition, int] = {}
+    ascending = sorted(waiting.items(), key=lambda item: item[1])
+    for place, (partition, offsets) in enumerate(ascending):
+        shares[partition] = min(offsets, max(limit // (len(ascending) - place), 1 if limit > 0 else 0))
+        limit -= shares[partition]
+    return {partition: shares[partition] for partition in waiting if shares[partition]}

@@ -32,9 +32,9 @@ from sqlstream.errors import DataError, JobError, OutageError
 
 # The messages of one call: so few that they and their columns stay in the processor's cache. With ten times as many, each message
 # takes one and a half times as long.
-_TAKEN = 1_000
+_MAX_MESSAGES = 1_000
 # The most waiting messages of a partition that the batch reads, and of one that it does not read, before it is unassigned.
-_KEPT, _PASSING = 50_000, 2_000
+_MAX_WAITING, _PASSING = 50_000, 2_000
 _POLL_SECONDS = 0.25
 _QUERY_SECONDS = 10.0
 # Settings that a table can override. An empty fetch waits at the broker for `fetch.wait.max.ms`, and with it messages behind a
@@ -76,7 +76,7 @@ Columns = Callable[[Sequence[Any]], pa.RecordBatch]
 
 
 @dataclass
-class Found:
+class RangeMessages:
     """The messages of a range: `parts` are their columns, in order. `lost` counts offsets that the broker no longer has.
 
     `reached` is the offset behind the last message.
@@ -104,8 +104,8 @@ class MessageReader:
         self._kafka = confluent_kafka
         self._trouble = ""
         group = {"group.id": settings.get("group.id", "sqlstream")}
-        told = {"error_cb": self._hear}
-        self._consumer = confluent_kafka.Consumer({**_DEFAULTS, **settings, **group, **_FIXED, **told})
+        callbacks = {"error_cb": self._hear}
+        self._consumer = confluent_kafka.Consumer({**_DEFAULTS, **settings, **group, **_FIXED, **callbacks})
         self._standing: dict[TopicPartition, _Standing] = {}
 
     def _hear(self, error: Any) -> None:
@@ -113,15 +113,15 @@ class MessageReader:
 
     def read(
         self, ranges: Sequence[OffsetRange], table: str, columns: Columns, *, patience: float, continues: bool
-    ) -> dict[OffsetRange, Found]:
+    ) -> dict[OffsetRange, RangeMessages]:
         """Read the messages of some ranges, each of another partition; `table` is the table's name for errors.
 
         Raises DataError for lost offsets, unless it `continues`, JobError for a partition that cannot be read, and OutageError if
         no message comes for `patience` seconds.
         """
         self._move(ranges)
-        found = {r: Found(r, columns, reached=r.start) for r in ranges}
-        open_ranges = {r.partition: found[r] for r in ranges}
+        by_range = {r: RangeMessages(r, columns, reached=r.start) for r in ranges}
+        open_ranges = {r.partition: by_range[r] for r in ranges}
         try:
             with _uncollected():
                 self._take(open_ranges, table, patience, continues=continues)
@@ -129,11 +129,13 @@ class MessageReader:
             # Messages that were already taken from these ranges must be read again.
             self._leave([r.partition for r in ranges if r.partition in self._standing])
             raise
-        return found
+        return by_range
 
-    def _take(self, open_ranges: dict[TopicPartition, Found], table: str, patience: float, *, continues: bool) -> None:
+    def _take(
+        self, open_ranges: dict[TopicPartition, RangeMessages], table: str, patience: float, *, continues: bool
+    ) -> None:
         """Receive messages until all ranges are complete."""
-        wanted = set(open_ranges)
+        partitions = set(open_ranges)
         self._settle(open_ranges)
         heard = time.monotonic()
         while open_ranges:
@@ -142,24 +144,24 @@ class MessageReader:
                 if time.monotonic() - heard > patience:
                     raise self._silence(table, open_ranges, patience)
                 continue
-            taken = [first, *self._consumer.consume(_TAKEN, 0)]
+            messages = [first, *self._consumer.consume(_MAX_MESSAGES, 0)]
             # `filter` keeps messages with an error; a loop in Python takes twice as long.
-            faults = list(filter(self._kafka.Message.error, taken))
+            faults = list(filter(self._kafka.Message.error, messages))
             if faults:
-                taken = [m for m in taken if m.error() is None]
-            if taken:
+                messages = [m for m in messages if m.error() is None]
+            if messages:
                 heard = time.monotonic()
-            self._keep(taken)
+            self._keep(messages)
             # The event for the end of a partition comes after its messages.
             for message in faults:
                 self._fault(message, table, open_ranges, continues=continues)
             self._settle(open_ranges)
-            self._give_up(wanted, open_ranges)
+            self._give_up(partitions, open_ranges)
 
     def _move(self, ranges: Iterable[OffsetRange]) -> None:
         """Assign the partitions of ranges, and seek to their starts, unless the consumer is there already."""
-        wanted = {r.partition for r in ranges}
-        self._leave([p for p, s in self._standing.items() if s.behind and p not in wanted])
+        partitions = {r.partition for r in ranges}
+        self._leave([p for p, s in self._standing.items() if s.behind and p not in partitions])
         moved = [r for r in ranges if (s := self._standing.get(r.partition)) is None or s.offset != r.start]
         self._leave([r.partition for r in moved if r.partition in self._standing])
         if moved:
@@ -172,10 +174,10 @@ class MessageReader:
             for partition in partitions:
                 del self._standing[partition]
 
-    def _give_up(self, wanted: Collection[TopicPartition], open_ranges: Collection[TopicPartition]) -> None:
+    def _give_up(self, partitions: Collection[TopicPartition], open_ranges: Collection[TopicPartition]) -> None:
         """Unassign partitions with too many waiting messages, which the batch does not read, or has read to its range's end."""
         waiting = ((p, len(s.waiting)) for p, s in self._standing.items() if p not in open_ranges)
-        self._leave([p for p, count in waiting if count > (_KEPT if p in wanted else _PASSING)])
+        self._leave([p for p, count in waiting if count > (_MAX_WAITING if p in partitions else _PASSING)])
 
     def _keep(self, messages: Sequence[Any]) -> None:
         """Append messages to the waiting ones of their partitions; drop messages of unassigned partitions."""
@@ -185,26 +187,28 @@ class MessageReader:
             if (standing := self._standing.get(partition)) is not None:
                 standing.waiting += some
 
-    def _settle(self, open_ranges: dict[TopicPartition, Found]) -> None:
+    def _settle(self, open_ranges: dict[TopicPartition, RangeMessages]) -> None:
         """Move waiting messages into their ranges, and remove complete ranges from `open_ranges`."""
-        for partition, found in list(open_ranges.items()):
-            standing, end = self._standing[partition], found.range.end
+        for partition, messages in list(open_ranges.items()):
+            standing, end = self._standing[partition], messages.range.end
             waiting = standing.waiting
-            whole = standing.ends >= end or found.range.start >= end
+            whole = standing.ends >= end or messages.range.start >= end
             if waiting and waiting[-1].offset() >= end - 1:
                 cut = _first_from(waiting, end)
-                found.add(waiting[:cut])
+                messages.add(waiting[:cut])
                 standing.waiting = waiting[cut:]
                 whole = True
             elif waiting:
-                found.add(waiting)
+                messages.add(waiting)
                 standing.waiting = []
             if whole:
                 standing.offset = end
-                standing.behind = standing.ends < end and end - found.range.start > _PASSING
+                standing.behind = standing.ends < end and end - messages.range.start > _PASSING
                 del open_ranges[partition]
 
-    def _fault(self, message: Any, table: str, open_ranges: Mapping[TopicPartition, Found], *, continues: bool) -> None:
+    def _fault(
+        self, message: Any, table: str, open_ranges: Mapping[TopicPartition, RangeMessages], *, continues: bool
+    ) -> None:
         """Handle an event or error that came in place of a message."""
         error, codes = message.error(), self._kafka.KafkaError
         partition = TopicPartition(message.topic(), message.partition())
@@ -225,13 +229,13 @@ class MessageReader:
         else:
             raise JobError(f'table "{table}": {partition} cannot be read', detail=reason(error))
 
-    def _lose(self, found: Found, table: str, *, continues: bool) -> None:
+    def _lose(self, messages: RangeMessages, table: str, *, continues: bool) -> None:
         """Continue behind offsets that the broker no longer has, and count them. Raises DataError unless it `continues`."""
-        partition, end = found.range.partition, found.range.end
+        partition, end = messages.range.partition, messages.range.end
         standing = self._standing[partition]
-        found.add(standing.waiting)
+        messages.add(standing.waiting)
         standing.waiting = []
-        reached = found.reached
+        reached = messages.reached
         try:
             place = self._kafka.TopicPartition(*partition)
             low, high = self._consumer.get_watermark_offsets(place, timeout=_QUERY_SECONDS)
@@ -240,12 +244,12 @@ class MessageReader:
         first = min(low, end) if low > reached else end
         if not continues:
             raise lost_offsets(table, partition, reached, first, low, high)
-        found.lost += first - reached
+        messages.lost += first - reached
         self._leave([partition])
         self._consumer.incremental_assign([self._kafka.TopicPartition(*partition, first)])
         self._standing[partition] = _Standing(first, ends=first)
 
-    def _silence(self, table: str, open_ranges: Mapping[TopicPartition, Found], patience: float) -> OutageError:
+    def _silence(self, table: str, open_ranges: Mapping[TopicPartition, RangeMessages], patience: float) -> OutageError:
         where = ", ".join(str(p) for p in open_ranges)
         return OutageError(
             f'table "{table}": no broker of Kafka has answered for {patience:g} s',

@@ -24,7 +24,7 @@ from sqlstream.errors import BindError, Span
 
 
 class AppendedTopic(TableSink):
-    """What sinks of topics share: guarantees and checks."""
+    """The guarantees and checks of all sinks of topics."""
 
     delivery = Delivery.AT_LEAST_ONCE
     delivery_reason = "a batch is written again after a crash, unless sink.delivery-guarantee is exactly-once"

@@ -17,7 +17,7 @@ _LONGEST = 1 << 20
 # The most messages of a partition, partitions and seconds of a sample.
 _SAMPLE, _PARTITIONS, _SECONDS = 200, 16, 1.0
 # For how many seconds a sample is valid, and how many after a failed sample the next one is taken.
-_KNOWN_SECONDS, _AGAIN_SECONDS = 60.0, 10.0
+_VALID_SECONDS, _AGAIN_SECONDS = 60.0, 10.0
 _FIXED = {
     "group.id": "sqlstream",
     "enable.auto.commit": False,
@@ -37,41 +37,41 @@ class MessageSizes:
     def __init__(self, table: Table):
         self._table = table
         # By partition: (bytes per offset, when it was sampled).
-        self._known: dict[TopicPartition, tuple[float, float]] = {}
+        self._samples: dict[TopicPartition, tuple[float, float]] = {}
         self._not_before = 0.0
 
     def cut(
-        self, wanted: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], most: int
+        self, counts: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], most: int
     ) -> dict[TopicPartition, int]:
-        """Return how many of the `wanted` offsets of each partition to read, at least one, so that all have about `most` bytes.
+        """Return how many of its `counts` offsets to read from each partition, at least one, so that all have about `most` bytes.
 
         `starts` are the next offsets. A partition without a sample counts like the average of the others. If no broker answers in
-        time, all wanted offsets are returned.
+        time, it returns `counts`.
         """
-        if sum(wanted.values()) * _LONGEST <= most:
-            return dict(wanted)
-        self._look(wanted, starts)
-        known = {p: self._known[p][0] for p in wanted if p in self._known}
-        if not known:
-            return dict(wanted)
-        other = mean(known.values())
-        total = sum(count * known.get(p, other) for p, count in wanted.items())
+        if sum(counts.values()) * _LONGEST <= most:
+            return dict(counts)
+        self._look(counts, starts)
+        sizes = {p: self._samples[p][0] for p in counts if p in self._samples}
+        if not sizes:
+            return dict(counts)
+        other = mean(sizes.values())
+        total = sum(count * sizes.get(p, other) for p, count in counts.items())
         if total <= most:
-            return dict(wanted)
-        return {p: max(int(count * most / total), 1) for p, count in wanted.items()}
+            return dict(counts)
+        return {p: max(int(count * most / total), 1) for p, count in counts.items()}
 
-    def _look(self, wanted: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]) -> None:
-        """Sample the partitions with the most wanted offsets, among the ones without a valid sample."""
+    def _look(self, counts: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]) -> None:
+        """Sample the partitions with the most offsets to read, among those without a valid sample."""
         moment = time.monotonic()
-        old = moment - _KNOWN_SECONDS
-        unknown = [p for p in wanted if p not in self._known or self._known[p][1] <= old]
+        old = moment - _VALID_SECONDS
+        unknown = [p for p in counts if p not in self._samples or self._samples[p][1] <= old]
         if not unknown or moment < self._not_before:
             return
-        asked = sorted(unknown, key=lambda p: -wanted[p])[:_PARTITIONS]
-        found = self._read({p: (starts[p], starts[p] + min(wanted[p], _SAMPLE)) for p in asked})
+        partitions = sorted(unknown, key=lambda p: -counts[p])[:_PARTITIONS]
+        sizes = self._read({p: (starts[p], starts[p] + min(counts[p], _SAMPLE)) for p in partitions})
         moment = time.monotonic()
-        self._known |= {p: (size, moment) for p, size in found.items()}
-        if not found:
+        self._samples |= {p: (size, moment) for p, size in sizes.items()}
+        if not sizes:
             self._not_before = moment + _AGAIN_SECONDS
 
     def _read(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, float]:

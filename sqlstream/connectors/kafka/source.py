@@ -39,7 +39,7 @@ METADATA: Mapping[str, str] = {
 }
 # The keys that a job can also write, as in Flink.
 WRITABLE = frozenset({"timestamp", "headers"})
-# What a part of a range says of its messages: the bytes of their keys and headers.
+# The metadata of a part of a range: the bytes of the keys and headers of its messages.
 _BESIDE = b"beside"
 _TIMESTAMP_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
 
@@ -63,7 +63,7 @@ class Messages(ValueRows):
         self._bytes: dict[OffsetRange, int] = {}
         self._lost = 0
         self._has_key = self.key is not None
-        self._wanted = {c.metadata for c in table.physical if c.metadata in METADATA}
+        self._metadata = {c.metadata for c in table.physical if c.metadata in METADATA}
 
     @property
     def key(self) -> KeyLayout | None:
@@ -131,7 +131,7 @@ class Messages(ValueRows):
         columns = {VALUE: binary(list(map(Message.value, messages))), NUMBER: pa.array(offsets_of(messages))}
         if self._has_key:
             columns[KEY] = binary(keys)
-        columns |= {name: make(messages) for name, make in _OF_MESSAGES.items() if name in self._wanted}
+        columns |= {name: make(messages) for name, make in _OF_MESSAGES.items() if name in self._metadata}
         beside = sum(map(len, filter(None, keys))) + sum(map(_length, headers))
         return pa.RecordBatch.from_pydict(columns, metadata={_BESIDE: str(beside)})
 
@@ -139,15 +139,15 @@ class Messages(ValueRows):
         """Return the messages of a range as a table, with the columns that have the same value in all of them."""
         # One chunk: DuckDB scans chunk by chunk, and the parts are small.
         rows = _joined([pa.Table.from_batches([part]) for part in parts or [self._columns([])]]).combine_chunks()
-        told = {
+        columns = {
             PLACE: _repeated(str(partition), rows.num_rows),
             str(PARTITION.metadata): _repeated(partition.name, rows.num_rows),
             "topic": _repeated(partition.topic, rows.num_rows),
             "partition": pa.repeat(pa.scalar(partition.number, pa.int32()), rows.num_rows),
             "offset": rows.column(NUMBER),
         }
-        for name, column in told.items():
-            if name in self._wanted or name not in METADATA:
+        for name, column in columns.items():
+            if name in self._metadata or name not in METADATA:
                 rows = rows.append_column(name, column)
         return rows
 
@@ -210,6 +210,6 @@ def binary(values: Sequence[bytes | None]) -> pa.Array:
     >>> binary([b"a", None, b""]).to_pylist()
     [b'a', None, b'']
     """
-    found = pa.array(values, pa.binary())
+    array = pa.array(values, pa.binary())
     # Values that do not fit into one array become a chunked one.
-    return pa.array(values, pa.large_binary()) if isinstance(found, pa.ChunkedArray) else found
+    return pa.array(values, pa.large_binary()) if isinstance(array, pa.ChunkedArray) else array

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # The rows that are encoded before the client gets them: so few that their text stays in the processor's cache.
 _ROWS = 20_000
 # The most idle clients that a process keeps, also for jobs that have ended, as a worker does not notice their end.
-_KEPT = 32
+_MAX_IDLE = 32
 
 
 class TopicTasks(AppendedTopic, WorkerSink):
@@ -131,7 +131,7 @@ class _Clients:
     def one_for(self, table: Table) -> Iterator[_TaskClient]:
         """Yield a client of a table, an idle or a new one, which no other thread uses meanwhile."""
         place = (table.name, table.definition)
-        client = self._taken(place) or _TaskClient.opened(table)
+        client = self._idle_client(place) or _TaskClient.opened(table)
         try:
             yield client
         except BaseException:
@@ -140,19 +140,19 @@ class _Clients:
             raise
         with self._lock:
             self._idle.append((place, client))
-        self.close(_KEPT)
+        self.close(_MAX_IDLE)
 
-    def _taken(self, place: _Place) -> _TaskClient | None:
+    def _idle_client(self, place: _Place) -> _TaskClient | None:
         with self._lock:
             for number in reversed(range(len(self._idle))):
                 if self._idle[number][0] == place:
                     return self._idle.pop(number)[1]
         return None
 
-    def close(self, kept: int = 0) -> None:
-        """Close the least recently used idle clients, until at most so many are left."""
+    def close(self, limit: int = 0) -> None:
+        """Close the least recently used idle clients, until at most `limit` remain."""
         with self._lock:
-            old = self._idle[: max(len(self._idle) - kept, 0)]
+            old = self._idle[: max(len(self._idle) - limit, 0)]
             del self._idle[: len(old)]
         for _, client in old:
             client.close()

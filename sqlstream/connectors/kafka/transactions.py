@@ -61,8 +61,8 @@ class TopicTransactions:
 
     def __init__(self, topic: Topic, identity: str, progress: TopicProgress):
         self._topic, self._identity, self._progress = topic, identity, progress
-        given = settings(topic.table).get(TIMEOUT)
-        self._timeout = float(given or _DEFAULT_TIMEOUT) / 1000
+        timeout = settings(topic.table).get(TIMEOUT)
+        self._timeout = float(timeout or _DEFAULT_TIMEOUT) / 1000
         self._sender: Sender | None = None
         self._group: Any = None
 
@@ -165,23 +165,23 @@ class TopicTransactions:
     def _marker(self, deadline: Deadline) -> int | None:
         """Return the offset of the group; None if there is none. The last transaction may just have committed it."""
         own = {"group.id": self._identity, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        given = {k: v for k, v in settings(self._topic.table).items() if k != TIMEOUT}
-        consumer = self._topic.kafka.Consumer({**given, **own, **self._topic.client_settings()})
-        found: list[Any] = []
+        table_settings = {k: v for k, v in settings(self._topic.table).items() if k != TIMEOUT}
+        consumer = self._topic.kafka.Consumer({**table_settings, **own, **self._topic.client_settings()})
+        offsets: list[Any] = []
 
         def ask(timeout: float) -> None:
             place = self._topic.kafka.TopicPartition(self._topic.name, 0)
             [answer] = consumer.committed([place], timeout=timeout)
             if answer.error is not None:
                 raise self._topic.kafka.KafkaException(answer.error)
-            found.append(answer.offset)
+            offsets.append(answer.offset)
 
         try:
             self._ask(ask, deadline=deadline)
             self._group = consumer.consumer_group_metadata()
         finally:
             consumer.close()
-        return found[0] if found[0] >= 0 else None
+        return offsets[0] if offsets[0] >= 0 else None
 
     def taken_over(self) -> JobError:
         """Return the error for a job whose transactional id another process has taken over."""

@@ -50,9 +50,9 @@ class TopicPlainWriter(_TopicWriter):
         self._sender = self._new_sender()
 
     def _new_sender(self) -> Sender:
-        seconds = max(self._topic.deadline().left, 1.0)
+        seconds = max(self._topic.deadline().remaining, 1.0)
         more = {"message.timeout.ms": int(seconds * 1000)}
-        kind = BulkSender if BulkSender.is_for(self._topic.table) and not self._layout.has_told else Sender
+        kind = BulkSender if BulkSender.is_for(self._topic.table) and not self._layout.has_metadata else Sender
         return kind(self._topic, {**more, "enable.idempotence": True} if self._waits else more)
 
     def recover(self) -> None:

@@ -41,25 +41,25 @@ class LakeWriter(Writer):
     def write(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
     ) -> tuple[int, list[Any]]:
-        """Write the rows of a SELECT into files. Return the number of rows and, for each file, what `told` returns."""
+        """Write the rows of a SELECT into files. Return the number of rows and, for each file, what `describe` returns."""
         if self.target["folder"] is not None:
             files = self._copy(con, rows, batch, self.target["folder"])
         else:
             with tempfile.TemporaryDirectory(prefix="sqlstream-lake-") as folder:
                 files = self._copy(con, rows, batch, folder)
                 self.upload(folder, files)
-        return sum(file.rows for file in files), list(map(self.told, files))
+        return sum(file.rows for file in files), list(map(self.describe, files))
 
     def _copy(self, con: duckdb.DuckDBPyConnection, rows: str, batch: int, folder: str) -> list[WrittenFile]:
-        select, known = f"SELECT {self.target['items']} FROM ({rows})", self.target
+        select, target = f"SELECT {self.target['items']} FROM ({rows})", self.target
         return list(
             write_files(
                 con,
                 select,
                 folder,
-                tag=known["tag"],
+                tag=target["tag"],
                 batch=batch,
-                partitions=known["partitions"],
+                partitions=target["partitions"],
                 with_partitions=self.with_partitions,
             )
         )
@@ -69,7 +69,7 @@ class LakeWriter(Writer):
         """Copy files from a local folder to a remote table. Raises JobError if that fails."""
 
     @abstractmethod
-    def told(self, file: WrittenFile) -> Any:
+    def describe(self, file: WrittenFile) -> Any:
         """Return the description of a file that the committer receives, as a JSON value."""
 
 
@@ -93,20 +93,20 @@ class LakeCommitter(Committer):
 
     def recover(self) -> None:
         """Delete the job's uncommitted files. Raises UsageError if the table is more than one batch ahead of the job."""
-        self.remove_left(self._commits.recover())
+        self.remove_uncommitted(self._commits.recover())
 
     @abstractmethod
     def add(self, opened: Any, written: Sequence[Any], properties: Any) -> None:
         """Add files to the table in one commit.
 
         `opened` and `properties` come from `LakeCommits.attempt`: for Delta the table and its commit properties, for Iceberg a
-        transaction and its snapshot properties. `written` has what `told` returned.
+        transaction and its snapshot properties. `written` has what `describe` returned.
         """
 
     @abstractmethod
     def remove(self, written: Sequence[Any]) -> None:
-        """Delete files that no commit will name; `written` has what `told` returned. Raises JobError if that fails."""
+        """Delete files that no commit will name; `written` has what `describe` returned. Raises JobError if that fails."""
 
     @abstractmethod
-    def remove_left(self, last: int) -> None:
+    def remove_uncommitted(self, last: int) -> None:
         """Delete the job's files of batches after `last`, its last committed batch, as far as they can be listed."""

@@ -97,7 +97,7 @@ def items(columns: Sequence[StoredColumn]) -> str:
     return ", ".join(f"{c.sql} AS {quote_name(c.name)}" for c in columns)
 
 
-def found_columns(con: duckdb.DuckDBPyConnection, relation: str) -> dict[str, tuple[str, Any]]:
+def columns_by_name(con: duckdb.DuckDBPyConnection, relation: str) -> dict[str, tuple[str, Any]]:
     """Return the columns of a relation: lower-case name to (name, DuckDB type)."""
     described = con.execute(f"SELECT * FROM {relation} LIMIT 0").description
     return {name.lower(): (name, type_) for name, type_, *_ in described or ()}
@@ -106,18 +106,18 @@ def found_columns(con: duckdb.DuckDBPyConnection, relation: str) -> dict[str, tu
 def read_item(
     con: duckdb.DuckDBPyConnection,
     column: Column,
-    found: Mapping[str, tuple[str, Any]],
+    columns: Mapping[str, tuple[str, Any]],
     table: Table,
     lakehouse: Lakehouse,
 ) -> str:
-    """Return the SQL that computes a declared column from the lakehouse table's columns, `found` by `found_columns`.
+    """Return the SQL that computes a declared column from the lakehouse table's columns, as `columns_by_name` returns them.
 
     Raises DataError if the lakehouse table has no column of the name, or its type does not fit.
     """
-    if column.name.lower() not in found:
-        hint = missing("column", column.name, [name for name, _ in found.values()])
+    if column.name.lower() not in columns:
+        hint = missing("column", column.name, [name for name, _ in columns.values()])
         raise DataError(f'table "{table.name}": the {lakehouse.name} table has no column "{column.name}"', hint=hint)
-    name, type_ = found[column.name.lower()]
+    name, type_ = columns[column.name.lower()]
     sql = conversion(quote_name(name), type_, con.sqltype(column.type))
     if sql is None:
         there = f'column "{name}" of the {lakehouse.name} table is {type_}, which does not fit {column.type}'
@@ -126,10 +126,10 @@ def read_item(
     return sql
 
 
-def check_partitions(table: Table, found: Sequence[str], lakehouse: Lakehouse) -> None:
-    """Raise UsageError if PARTITIONED BY is declared and differs from the partition columns `found` in the lakehouse table."""
-    if table.partitioned_by and [p.lower() for p in found] != [p.lower() for p in table.partitioned_by]:
-        by = f"by {', '.join(found)}" if found else "not at all"
+def check_partitions(table: Table, partitions: Sequence[str], lakehouse: Lakehouse) -> None:
+    """Raise UsageError if PARTITIONED BY is declared and differs from the `partitions` of the lakehouse table."""
+    if table.partitioned_by and [p.lower() for p in partitions] != [p.lower() for p in table.partitioned_by]:
+        by = f"by {', '.join(partitions)}" if partitions else "not at all"
         declared = ", ".join(table.partitioned_by)
         message = f'table "{table.name}" is declared as PARTITIONED BY ({declared}); the {lakehouse.name} table is {by}'
         hint = f"Declare what the {lakehouse.name} table is, or leave out PARTITIONED BY."

@@ -72,8 +72,8 @@ class LakeConnector(Connector):
 
     def own_options(self, table: Table) -> Sequence[TableOption]:
         """Return an option for each name in the declaration that begins with a prefix of `passed_through`."""
-        given = [name for name in table.options if name.startswith(self.passed_through)]
-        return [TableOption(name, TEXT, "passed through") for name in given]
+        names = [name for name in table.options if name.startswith(self.passed_through)]
+        return [TableOption(name, TEXT, "passed through") for name in names]
 
     def validate(self, table: Table) -> None:
         """Raise BindError for a fixed version beside monitoring or a start mode, or a start mode without its first version."""

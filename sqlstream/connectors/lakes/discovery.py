@@ -46,10 +46,10 @@ class LakeDiscovery(Discovery, Generic[S]):
 
     def next_batch(self) -> Sequence[S] | None:
         """Return the next splits, up to `source.max-bytes-per-batch`, but at least one; None if none waits."""
-        taken: list[S] = []
+        splits: list[S] = []
         room = self._max_bytes
-        while self._pending and (not taken or self._pending[0].bytes <= room):
-            taken.append(self._pending.popleft())
-            room -= taken[-1].bytes
-        self._position.add(taken)
-        return taken or None
+        while self._pending and (not splits or self._pending[0].bytes <= room):
+            splits.append(self._pending.popleft())
+            room -= splits[-1].bytes
+        self._position.add(splits)
+        return splits or None

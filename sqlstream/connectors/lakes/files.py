@@ -70,7 +70,7 @@ def file_name(tag: str, batch: int, unique: str) -> str:
     return f"part-{tag}-{batch:010d}-{unique}.parquet"
 
 
-def is_left(name: str, tag: str, last: int) -> bool:
+def is_uncommitted(name: str, tag: str, last: int) -> bool:
     """Whether a file name has the tag of a job, and a batch after `last`, the job's last committed batch."""
-    found = _NAME.match(name)
-    return found is not None and found["tag"] == tag and int(found["batch"]) > last
+    match = _NAME.match(name)
+    return match is not None and match["tag"] == tag and int(match["batch"]) > last

@@ -16,7 +16,7 @@ LAKEHOUSES = tuple(_LIBRARIES)
 def library(lakehouse: str, table: Table, span: Span | None = None, asks: str = "") -> Any:
     """Return the library of a lakehouse, `delta` or `iceberg`.
 
-    Raises UsageError if it is not installed; the message says what of the table `asks` for it.
+    Raises UsageError if it is not installed; in the message, `asks` names what needs it, by default the connector.
     """
     asks = asks or f'the connector "{lakehouse}"'
     return imported(table, lakehouse, _LIBRARIES[lakehouse], asks=asks, span=span)

@@ -40,21 +40,21 @@ def address(table: Table) -> dict[str, Any]:
         raise BindError(f'table "{table.name}": the url is not one: {error}', at, hint=f"Write {form}.") from error
     if url.scheme not in SCHEMES:
         raise BindError(f'table "{table.name}": the url is not one of a MySQL server', at, hint=f"Write {form}.")
-    given: dict[str, Any] = dict(parse_qsl(url.query))
-    for name in given:
+    parameters: dict[str, Any] = dict(parse_qsl(url.query))
+    for name in parameters:
         if name not in _PARAMETERS:
             hint = missing("parameter", name, _PARAMETERS)
             raise BindError(f'table "{table.name}": the url has the unknown parameter "{name}"', at, hint=hint)
-    if "ssl_ca" in given:
+    if "ssl_ca" in parameters:
         # With an authority in the URL, the server's certificate is verified.
-        given |= {"ssl_verify_cert": True, "ssl_verify_identity": True}
+        parameters |= {"ssl_verify_cert": True, "ssl_verify_identity": True}
     return {
         "host": host or "localhost",
         "port": port or 3306,
         "user": unquote(url.username or "") or None,
         "password": unquote(url.password or "").encode(),
         "database": unquote(url.path.lstrip("/")) or None,
-        **given,
+        **parameters,
     }
 
 

@@ -48,10 +48,10 @@ _KEY_BYTES = 3072
 _LONGEST_KEY = 255
 
 
-def found_type(declared: str) -> str:
+def plain_type(declared: str) -> str:
     """Return a column type of `information_schema` without display widths, lengths of texts, and values of enumerations.
 
-    >>> [found_type(kind) for kind in ("int(11) unsigned", "tinyint(1)", "varchar(9)", "decimal(9,2)", "enum('a')")]
+    >>> [plain_type(kind) for kind in ("int(11) unsigned", "tinyint(1)", "varchar(9)", "decimal(9,2)", "enum('a')")]
     ['int unsigned', 'tinyint', 'varchar', 'decimal(9,2)', 'enum']
     """
     kind = declared.lower().replace(" zerofill", "").strip()
@@ -60,13 +60,13 @@ def found_type(declared: str) -> str:
     return re.sub(r"^((?:tiny|small|medium|big)?int|(?:var)?char|varbinary)\(\d+\)", r"\1", kind)
 
 
-def fraction(found: str) -> int | None:
-    """Return how many fractional digits of a second a type of times keeps, None for other types.
+def fraction(column_type: str) -> int | None:
+    """Return the number of fractional digits of a second that a column type holds; None if it is no type of times.
 
     >>> [fraction(kind) for kind in ("datetime", "timestamp(3)", "date")]
     [0, 3, None]
     """
-    there = _FRACTION.fullmatch(found)
+    there = _FRACTION.fullmatch(column_type)
     return int(there[1] or 0) if there else None
 
 
@@ -78,11 +78,11 @@ def whole(kind: str) -> tuple[str, ...] | None:
         return None
     sizes = [(name, size, digits) for name, (size, digits) in _WHOLE.items() if size >= bits]
     own, digits = sizes[0][0], 19 if kind == "BIGINT" else sizes[0][2]
-    found = [f"{own} unsigned" if unsigned else own]
-    found += [name for name, size, _ in sizes if size > bits]
-    found += [f"{name} unsigned" for name, size, _ in sizes if unsigned and size > bits]
-    found.append(f"decimal({digits},0)")
-    return (*found, *(["double"] if bits <= 32 else []))
+    types = [f"{own} unsigned" if unsigned else own]
+    types += [name for name, size, _ in sizes if size > bits]
+    types += [f"{name} unsigned" for name, size, _ in sizes if unsigned and size > bits]
+    types.append(f"decimal({digits},0)")
+    return (*types, *(["double"] if bits <= 32 else []))
 
 
 class MySQL(Dialect):
@@ -107,11 +107,11 @@ class MySQL(Dialect):
             return (kind.lower(),)
         return whole(kind) or _TYPES.get(kind, ("longtext", "mediumtext", "text", "varchar"))
 
-    def fits(self, kind: str, found: str) -> bool:
+    def fits(self, kind: str, column_type: str) -> bool:
         fitting = self.fitting(kind)
-        if there := _DECIMAL.fullmatch(found):
+        if there := _DECIMAL.fullmatch(column_type):
             return any(_holds(there, needed) for name in fitting if (needed := _DECIMAL.fullmatch(name)))
-        return (found if fraction(found) is None else found.partition("(")[0]) in fitting
+        return (column_type if fraction(column_type) is None else column_type.partition("(")[0]) in fitting
 
     def value(self, kind: str, sql: str) -> str:
         if kind == "BOOLEAN":
@@ -125,23 +125,23 @@ class MySQL(Dialect):
         text = f"CAST(to_json({sql}) AS VARCHAR)" if is_nested(kind) else f"CAST({sql} AS VARCHAR)"
         return f"'''' || replace({text}, '''', '''''') || ''''"
 
-    def literals(self, columns: Iterable[Column], rows: str, found: dict[str, str]) -> str:
-        """Return a SELECT that makes a text for INSERT, `(1, 'a'),`, of each row of the SELECT `rows`.
+    def literals(self, columns: Iterable[Column], rows: str, types: dict[str, str]) -> str:
+        """Return a SELECT that turns each row of the SELECT `rows` into a text for INSERT, such as `(1, 'a'),`.
 
-        `found` maps columns to their types in the database. The SELECT fails at a time that such a column would round.
+        `types` maps columns to their types in the database. The SELECT fails if a column would round a time.
         """
-        items = (f"coalesce({self._checked(c, found[c.name])}, 'NULL')" for c in columns)
+        items = (f"coalesce({self._checked(c, types[c.name])}, 'NULL')" for c in columns)
         return f"SELECT '(' || concat_ws(', ', {', '.join(items)}) || '),' AS _row FROM ({rows})"
 
-    def _checked(self, column: Column, found: str) -> str:
+    def _checked(self, column: Column, column_type: str) -> str:
         """Return the SQL of a value as a literal, which fails if the server would round a time."""
         name, kind = quote_name(column.name), column.type
-        value, digits = self.value(kind, name), fraction(found)
+        value, digits = self.value(kind, name), fraction(column_type)
         if digits is None or digits == 6 or not kind.startswith("TIME"):
             return value
         micros = f"epoch_us(CAST({name} AS TIMESTAMP))" if kind.startswith("TIMESTAMP") else f"epoch_us({name})"
-        said = quote_text(f'column "{column.name}" is {found} there, which cannot hold ')
-        wrong = f"error({said} || CAST({name} AS VARCHAR))"
+        text = quote_text(f'column "{column.name}" is {column_type} there, which cannot hold ')
+        wrong = f"error({text} || CAST({name} AS VARCHAR))"
         return f"CASE WHEN {micros} % {10 ** (6 - digits)} = 0 OR {name} IS NULL THEN {value} ELSE {wrong} END"
 
     def create(self, target: str, columns: Iterable[Column], key: Sequence[str]) -> str:
@@ -171,7 +171,7 @@ class MySQL(Dialect):
         return f"UPDATE {rows} AS _new STRAIGHT_JOIN {target} AS _old ON {_same(key)} SET {sets}" if sets else None
 
     def insert_others(self, target: str, columns: Sequence[str], key: Sequence[str], rows: str) -> str:
-        """Return the INSERT of those rows of the table `rows` whose keys the target does not have."""
+        """Return the INSERT of the rows of the table `rows` whose keys the target lacks."""
         items = ", ".join(f"_new.{quote_name(c)}" for c in columns)
         lacking = (
             f"FROM {rows} AS _new LEFT JOIN {target} AS _old ON {_same(key)} WHERE _old.{quote_name(key[0])} IS NULL"

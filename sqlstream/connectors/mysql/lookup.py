@@ -33,7 +33,7 @@ class MySQLServer(ServerLookup):
     def __init__(self, table: Table):
         super().__init__(table)
         self.error = client.load(table).MySQLError
-        self._given = [_given(column.type) for column in self.columns]
+        self._converters = [_converter(column.type) for column in self.columns]
 
     def connect(self) -> Any:
         return client.connect(self.table)
@@ -45,11 +45,11 @@ class MySQLServer(ServerLookup):
         columns = self.keys_of(keys)
         items = ", ".join(_item(c) for c in self.columns)
         query = f"SELECT {items} FROM {qualified(self.table.options['table'])} AS _row WHERE ({names(columns)}) IN"
-        texts, found = _literals(columns, keys), []
+        texts, rows = _literals(columns, keys), []
         for first in range(0, len(texts), _CHUNK):
             some = "".join(texts[first : first + _CHUNK]).rstrip(",")
-            found += client.run(con, f"{query} ({some})")
-        return [[give(value) for give, value in zip(self._given, row, strict=True)] for row in found]
+            rows += client.run(con, f"{query} ({some})")
+        return [[convert(value) for convert, value in zip(self._converters, row, strict=True)] for row in rows]
 
     def failure(self, error: Exception) -> Exception:
         """Return OutageError if a retry may succeed after an error, else DataError."""
@@ -59,14 +59,14 @@ class MySQLServer(ServerLookup):
 
 
 def _literals(columns: Sequence[Column], keys: pa.Table) -> list[str]:
-    """Return keys as literals, each a text `(1, 'a'),`. A FLOAT is sent as a DOUBLE, as which the server compares it."""
+    """Return keys as literals, each a text `(1, 'a'),`. A FLOAT is sent as a DOUBLE: the server compares it as one."""
     sent = [replace(c, type="DOUBLE") if c.type == "FLOAT" else c for c in columns]
     with databases.passing() as con:
         con.register(KEYS, keys)
         rows = f"SELECT {typed(sent)} FROM (SELECT {typed(columns)} FROM {KEYS})"
-        found = con.sql(_DIALECT.literals(sent, rows, {c.name: "" for c in sent})).fetchall()
+        literals = con.sql(_DIALECT.literals(sent, rows, {c.name: "" for c in sent})).fetchall()
         con.unregister(KEYS)
-    return [text for (text,) in found]
+    return [text for (text,) in literals]
 
 
 def _item(column: Column) -> str:
@@ -76,18 +76,18 @@ def _item(column: Column) -> str:
     return f"CAST({name} AS CHAR)" if column.type in ("VARCHAR", "TIME") else name
 
 
-def _given(kind: str) -> Callable[[Any], Any]:
+def _converter(kind: str) -> Callable[[Any], Any]:
     """Return the function that converts a value of the library to a declared DuckDB type; NULL stays NULL."""
-    made: Callable[[Any], Any]
+    convert: Callable[[Any], Any]
     if is_nested(kind):
-        made = json.loads
+        convert = json.loads
     elif kind == "TIMESTAMP WITH TIME ZONE":
-        made = _instant
+        convert = _instant
     elif kind == "BOOLEAN":
-        made = _truth
+        convert = _truth
     else:
         return lambda value: value
-    return lambda value: None if value is None else made(value)
+    return lambda value: None if value is None else convert(value)
 
 
 def _instant(value: Any) -> Any:

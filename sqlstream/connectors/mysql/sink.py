@@ -12,9 +12,9 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.mysql import client
 from sqlstream.connectors.mysql.dialect import MySQL, dialect_of
-from sqlstream.connectors.mysql.found import ServerTable, server_table
+from sqlstream.connectors.mysql.introspection import ServerTable, server_table
 from sqlstream.connectors.mysql.statements import RowTooLong, insert_statements
-from sqlstream.connectors.relational.dialect import FoundTable, qualified
+from sqlstream.connectors.relational.dialect import DatabaseTable, qualified
 from sqlstream.connectors.relational.server import KEYS, ROWS, ServerTransaction, ServerWriter
 from sqlstream.connectors.relational.writer import DatabaseSink
 from sqlstream.duck.sql import names
@@ -105,7 +105,7 @@ class MySQLWriter(ServerWriter):
     def run(self, con: Any, statement: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         return client.run(con, statement, values)
 
-    def found(self, con: Any, name: str) -> FoundTable | None:
+    def describe(self, con: Any, name: str) -> DatabaseTable | None:
         """Return the columns and unique indexes of a table, None if it does not exist; store its engine and collations."""
         if (there := server_table(con, name)) is None:
             return None
@@ -116,7 +116,7 @@ class MySQLWriter(ServerWriter):
         client.run(con, statement)
 
     def check_table(self, con: Any) -> None:
-        """Create and check the table. Raises BindError, too, for its key collations, or an engine without transactions."""
+        """Create and check the table. Also raises BindError for unsafe key collations or an engine without transactions."""
         super().check_table(con)
         self._check_collations(self._there)
         self._check_transactions(self._there, self.table.options["table"])
@@ -149,18 +149,18 @@ class MySQLWriter(ServerWriter):
 
     def _check_transactions(self, there: ServerTable, name: str) -> None:
         if not there.has_transactions:
-            said = f'table "{name}" of {self.dialect.name} is one of {there.engine}, which has no transactions'
+            problem = f'table "{name}" of {self.dialect.name} is one of {there.engine}, which has no transactions'
             hint = f"ALTER TABLE {name} ENGINE = InnoDB."
-            raise BindError(f'table "{self.table.name}": {said}', self.table.span, hint=hint)
+            raise BindError(f'table "{self.table.name}": {problem}', self.table.span, hint=hint)
 
     def _check_collations(self, there: ServerTable) -> None:
         """Raise BindError if the server may take different keys for equal ones."""
         for column in self.table.primary_key:
             collation = there.collations.get(column, "binary")
             if collation != "binary" and not collation.endswith("_bin"):
-                said = f'column "{column}" of the PRIMARY KEY has the collation {collation}'
+                problem = f'column "{column}" of the PRIMARY KEY has the collation {collation}'
                 raise BindError(
-                    f'table "{self.table.name}": {said}, for which different texts may be the same key',
+                    f'table "{self.table.name}": {problem}, for which different texts may be the same key',
                     self.table.span,
                     hint=f"Give the column of {self.dialect.name} the collation {self.dialect.collation}.",
                 )

@@ -128,9 +128,9 @@ def validate(table: Table) -> None:
     if len(rates) > 1:
         hint = "Give one of the two; a rate that changes with time is not supported."
         raise BindError(f'table "{table.name}": the two event rates differ', table.span, hint=hint)
-    known = {c.name.lower(): c for c in COLUMNS}
+    columns = {c.name.lower(): c for c in COLUMNS}
     for column in table.physical:
-        if (own := known.get(column.name.lower())) is None:
+        if (own := columns.get(column.name.lower())) is None:
             hint = missing("column", column.name, [c.name for c in COLUMNS])
             raise BindError(f'table "{table.name}": nexmark has no column "{column.name}"', table.span, hint=hint)
         if DuckDBPyType(own.type) != DuckDBPyType(column.type):
@@ -191,14 +191,14 @@ class Settings:
 def read_nexmark(con: duckdb.DuckDBPyConnection, splits: Sequence[RowRange], table: Table) -> ReadPlan:
     """Return the plan that reads some events, which are generated now, and registered in the connection."""
     batches = [b for s in splits for b in events(Settings.of(table), s.first, s.end, s.base)]
-    made = pa.Table.from_batches(batches)
+    event_table = pa.Table.from_batches(batches)
     names = {c.name: c.name for c in table.physical}
     # The only metadata is the row's number.
     for column in (c for c in table.physical if c.metadata):
         names[column.name] = "_number"
         numbers = np.concatenate([np.arange(s.first, s.end, dtype=np.int64) for s in splits])
-        made = made.append_column("_number", pa.array(numbers))
-    con.register("_events", made)
+        event_table = event_table.append_column("_number", pa.array(numbers))
+    con.register("_events", event_table)
     items = ", ".join(f"CAST({quote_name(names[c.name])} AS {c.type}) AS {quote_name(c.name)}" for c in table.physical)
     return ReadPlan(f"SELECT {items} FROM _events")
 
@@ -390,7 +390,7 @@ def _urls(seed: int) -> pa.Array:
     count = len(_HOT_CHANNELS) + _CHANNELS
     words = ["".join(map(chr, row)) for row in draw.integers(97, 123, (count * 3, 5))]
     # The address of nine in ten of the rare channels contains the channel's id.
-    known = np.arange(count) - len(_HOT_CHANNELS)
-    ids = [f"&channel_id={i}" if i >= 0 and i % 10 else "" for i in known]
+    channel_numbers = np.arange(count) - len(_HOT_CHANNELS)
+    ids = [f"&channel_id={i}" if i >= 0 and i % 10 else "" for i in channel_numbers]
     parts = zip(words[0::3], words[1::3], words[2::3], ids, strict=True)
     return pa.array([f"https://www.nexmark.com/{a}/{b}/{c}/item.htm?query=1{i}" for a, b, c, i in parts])

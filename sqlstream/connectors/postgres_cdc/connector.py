@@ -47,8 +47,8 @@ class TableChanges(TableSource):
 
     def discovery(self, position: Offsets, context: DiscoveryContext) -> ChangesDiscovery:
         # The server's table has no column with the operation.
-        given = replace(self.table, columns=tuple(c for c in self.table.columns if c != OPERATION))
-        return ChangesDiscovery(given, position, context, CdcSettings.of(self.table))
+        server_table = replace(self.table, columns=tuple(c for c in self.table.columns if c != OPERATION))
+        return ChangesDiscovery(server_table, position, context, CdcSettings.of(self.table))
 
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[ChangesFile], context: ReadContext) -> ReadPlan:
         warehouse = Warehouse(context.warehouse)

@@ -152,10 +152,10 @@ class ChangesDiscovery(Discovery):
             raise self._server.slot_is_gone()
         if state.lost:
             raise self._server.lost(f'the server has thrown away the log of replication slot "{self._server.slot}"')
-        known = max(self._end, self._moved)
-        if state.confirmed > known:
-            said = f'somebody has moved replication slot "{self._server.slot}" to {as_lsn(state.confirmed)}'
-            raise self._server.lost(f"{said}, the job has read up to {as_lsn(known)}")
+        last_read = max(self._end, self._moved)
+        if state.confirmed > last_read:
+            cause = f'somebody has moved replication slot "{self._server.slot}" to {as_lsn(state.confirmed)}'
+            raise self._server.lost(f"{cause}, the job has read up to {as_lsn(last_read)}")
         return state.confirmed
 
     def _read_moved(self) -> int:
@@ -217,8 +217,8 @@ class ChangesDiscovery(Discovery):
         path = f"{self._directory}/{file_name(self._next_file)}"
         with self._server.messages(until, self._settings.most) as messages:
             groups = merged(decoder.decode(messages), len(self._table.stored), _CHUNK)
-            found = write_changes(self._fs, path, self._table, groups)
-        if found:
+            count = write_changes(self._fs, path, self._table, groups)
+        if count:
             self._received = decoder.end
             self._pending.append(self._file(self._next_file, decoder.end, self._fs.size(path)))
             self._next_file += 1

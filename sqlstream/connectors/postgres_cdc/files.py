@@ -123,13 +123,13 @@ def mistyped(table: Table, error: Exception) -> DataError:
 
 def merged(groups: Iterable[DecodedChanges], width: int, most: int) -> Iterable[DecodedChanges]:
     """Merge the changes of small transactions: yield groups of at least `most` changes of `width` columns, except the last."""
-    found = DecodedChanges.none(width)
+    pending = DecodedChanges.none(width)
     for group in groups:
-        found.operations += group.operations
-        for column, values in zip(found.columns, group.columns, strict=True):
+        pending.operations += group.operations
+        for column, values in zip(pending.columns, group.columns, strict=True):
             column += values
-        if len(found.operations) >= most:
-            yield found
-            found = DecodedChanges.none(width)
-    if found.operations:
-        yield found
+        if len(pending.operations) >= most:
+            yield pending
+            pending = DecodedChanges.none(width)
+    if pending.operations:
+        yield pending

@@ -94,17 +94,17 @@ class CdcSettings:
     @classmethod
     def of(cls, table: Table) -> CdcSettings:
         """Return the settings of a table whose options are valid."""
-        given = {o.name: o.default for o in OPTIONS} | dict(table.options)
+        options = {o.name: o.default for o in OPTIONS} | dict(table.options)
         return cls(
-            ServedTable(_url(table), given["schema-name"], given["table-name"]),
-            given["slot.name"] or None,
-            given["publication.name"] or None,
-            given["scan.startup.mode"] == "initial",
-            given["scan.bounded.mode"] == "latest-offset",
-            given["scan.on-truncate"] == "ignore",
-            parse_duration(given[_INTERVAL]),
-            int(given[_MOST]),
-            int(given[_RETRIES]),
+            ServedTable(_url(table), options["schema-name"], options["table-name"]),
+            options["slot.name"] or None,
+            options["publication.name"] or None,
+            options["scan.startup.mode"] == "initial",
+            options["scan.bounded.mode"] == "latest-offset",
+            options["scan.on-truncate"] == "ignore",
+            parse_duration(options[_INTERVAL]),
+            int(options[_MOST]),
+            int(options[_RETRIES]),
         )
 
 

@@ -84,24 +84,24 @@ class Decoder:
 
         Raises Truncated, Incomplete, ColumnGone or Altered.
         """
-        found = DecodedChanges.none(len(self.columns))
+        changes = DecodedChanges.none(len(self.columns))
         passed = False
         for data in messages:
             self.count += 1
             match data[:1]:
                 case b"B":
-                    found = DecodedChanges.none(len(self.columns))
+                    changes = DecodedChanges.none(len(self.columns))
                     # The message has the log position at which the COMMIT begins, which is before its end.
                     passed = _INT64.unpack_from(data, 1)[0] < self.after
                 case b"C":
                     end = _COMMIT.unpack_from(data)[3]
                     self.end = max(self.end, end)
-                    if found.operations:
-                        yield found
+                    if changes.operations:
+                        yield changes
                 case b"R":
                     self._relation(data)
                 case b"I" | b"U" | b"D" if not passed:
-                    self._change(data, found)
+                    self._change(data, changes)
                 case b"T" if not passed:
                     self._truncate(data)
 
@@ -128,26 +128,26 @@ class Decoder:
         names = list(types)
         self._relations[number] = tuple(names.index(column) for column in self.columns)
 
-    def _change(self, data: bytes, found: DecodedChanges) -> None:
+    def _change(self, data: bytes, changes: DecodedChanges) -> None:
         places = self._relations[_INT32.unpack_from(data, 1)[0]]
         if places is None:
             return
         kind, first = data[0], data[5]
         row, at = _tuple(data, 6)
         if kind == 73:  # I
-            found.add(INSERTED, self._whole([row[i] for i in places]))
+            changes.add(INSERTED, self._whole([row[i] for i in places]))
         elif kind == 68:  # D
             self._check_old(first)
-            found.add(DELETED, self._whole([row[i] for i in places]))
+            changes.add(DELETED, self._whole([row[i] for i in places]))
         elif first == _NEW:
             self._check_old(first)
-            found.add(AFTER, self._whole([row[i] for i in places]))
+            changes.add(AFTER, self._whole([row[i] for i in places]))
         else:
             self._check_old(first)
             old, (new, _) = row, _tuple(data, at + 1)
             filled = [old[i] if new[i] is UNCHANGED and first == _OLD else new[i] for i in places]
-            found.add(BEFORE, self._whole([old[i] for i in places]))
-            found.add(AFTER, self._whole(filled))
+            changes.add(BEFORE, self._whole([old[i] for i in places]))
+            changes.add(AFTER, self._whole(filled))
 
     def _check_old(self, kind: int) -> None:
         if not self.by_key and kind != _OLD:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.postgresql import client
 from sqlstream.connectors.postgresql.dialect import PostgreSQL
-from sqlstream.connectors.postgresql.found import found_table
+from sqlstream.connectors.postgresql.introspection import server_table
 from sqlstream.connectors.relational.dialect import is_nested
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError, DataError, UsageError, missing
@@ -113,10 +113,10 @@ class Server:
         [encoding] = self.con.execute("SHOW server_encoding").fetchone()
         if encoding not in ("UTF8", "SQL_ASCII"):
             raise self._wrong(f"the texts of its database are {encoding}, not UTF8", "Read a database in UTF8.")
-        found = found_table(self.con, f"{self.place.schema}.{self.place.name}")
-        if found is None:
+        database_table = server_table(self.con, f"{self.place.schema}.{self.place.name}")
+        if database_table is None:
             raise BindError(f'table "{self.table.name}": PostgreSQL has no table "{self._name}"', self.table.span)
-        types = {c.name: c.type for c in found.columns}
+        types = {c.name: c.type for c in database_table.columns}
         for column in self.table.stored:
             if column.name not in types:
                 hint = missing("column", column.name, types)
@@ -131,14 +131,14 @@ class Server:
     def types(self) -> dict[str, tuple[int, int]]:
         """Return the columns to read, in their order: name to (type OID, type modifier)."""
         sql = "SELECT attname, atttypid::bigint, atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s)"
-        found = {
+        types = {
             name: (number, more) for name, number, more in self.con.execute(sql, [self.place.qualified]).fetchall()
         }
-        return {c.name: found[c.name] for c in self.table.stored}
+        return {c.name: types[c.name] for c in self.table.stored}
 
-    def _check_type(self, column: Column, found: str) -> None:
-        if not _reads(found, column.type):
-            message = f'column "{column.name}" is {found} in PostgreSQL, which {column.type} does not hold'
+    def _check_type(self, column: Column, server_type: str) -> None:
+        if not _reads(server_type, column.type):
+            message = f'column "{column.name}" is {server_type} in PostgreSQL, which {column.type} does not hold'
             raise BindError(
                 f'table "{self.table.name}": {message}',
                 self.table.span,
@@ -162,8 +162,11 @@ class Server:
             why = (
                 f"the log does not have the PRIMARY KEY ({', '.join(self.table.primary_key)}) of rows that are deleted"
             )
-        elif found := sorted(names & set(large)):
-            why = f'the log leaves out large values that an update has not changed, as those of column "{found[0]}" may be'
+        elif large_columns := sorted(names & set(large)):
+            why = (
+                "the log leaves out large values that an update has not changed, as those of column "
+                f'"{large_columns[0]}" may be'
+            )
         else:
             return
         hint = f"On the server: ALTER TABLE {self._name} REPLICA IDENTITY FULL."
@@ -177,17 +180,17 @@ class Server:
         Raises UsageError if there is none then, or it does not publish all changes of the table.
         """
         sql = "SELECT pubinsert AND pubupdate AND pubdelete FROM pg_publication WHERE pubname = %s"
-        found = self.con.execute(sql, [self.publication]).fetchone()
-        if found is None and create:
+        publication = self.con.execute(sql, [self.publication]).fetchone()
+        if publication is None and create:
             self.con.execute(
                 f"CREATE PUBLICATION {quote_name(self.publication)} FOR TABLE {self.place.qualified}"
                 " WITH (publish_via_partition_root = true)"
             )
             return
         hint = f"On the server: CREATE PUBLICATION {self.publication} FOR TABLE {self._name}."
-        if found is None:
+        if publication is None:
             raise self._wrong(f'publication "{self.publication}" does not exist', hint)
-        if not found[0]:
+        if not publication[0]:
             raise self._wrong(f'publication "{self.publication}" does not publish inserts, updates and deletes', hint)
         tables = "SELECT 1 FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s"
         if not self.con.execute(tables, [self.publication, self.place.schema, self.place.name]).fetchone():
@@ -198,10 +201,10 @@ class Server:
 
     def slot_state(self) -> SlotState | None:
         """Return the state of the slot, None if it does not exist. Raises UsageError for a slot of another plugin or database."""
-        found = self.con.execute(_SLOT, [self.slot]).fetchone()
-        if found is None:
+        row = self.con.execute(_SLOT, [self.slot]).fetchone()
+        if row is None:
             return None
-        plugin, ours, lost, confirmed, _ = found
+        plugin, ours, lost, confirmed, _ = row
         if plugin != "pgoutput" or not ours:
             raise self._wrong(
                 f'replication slot "{self.slot}" is of plugin "{plugin}", or of another database',
@@ -224,16 +227,16 @@ class Server:
         from psycopg import pq
         from psycopg.conninfo import make_conninfo
 
-        given = make_conninfo(self.place.url, replication="database", connect_timeout=10)
-        connection = pq.PGconn.connect(given.encode())
+        conninfo = make_conninfo(self.place.url, replication="database", connect_timeout=10)
+        connection = pq.PGconn.connect(conninfo.encode())
         try:
             if connection.status != pq.ConnStatus.OK:
                 raise self.psycopg.OperationalError(connection.error_message.decode(errors="replace").strip())
             command = f"CREATE_REPLICATION_SLOT {quote_name(self.slot)} LOGICAL pgoutput EXPORT_SNAPSHOT"
             result = connection.exec_(command.encode())
             if result.status != pq.ExecStatus.TUPLES_OK:
-                said = result.error_message.decode(errors="replace").strip().removeprefix("ERROR:").strip()
-                raise self._wrong(f'replication slot "{self.slot}" cannot be made: {said}', None)
+                reason = result.error_message.decode(errors="replace").strip().removeprefix("ERROR:").strip()
+                raise self._wrong(f'replication slot "{self.slot}" cannot be made: {reason}', None)
             place, snapshot = (result.get_value(0, column) or b"" for column in (1, 2))
             yield as_place(place.decode()), snapshot.decode()
         finally:
@@ -331,12 +334,12 @@ def unreachable(table: Table, error: Exception) -> UsageError:
     return UsageError(f'table "{table.name}": the PostgreSQL server cannot be reached: {reason}', table.span)
 
 
-def _reads(found: str, kind: str) -> bool:
-    """Whether the DuckDB type `kind` holds all values of PostgreSQL's type `found`, by their texts."""
+def _reads(server_type: str, kind: str) -> bool:
+    """Whether the DuckDB type `kind` holds all values of PostgreSQL's type `server_type`, by their texts."""
     if kind == "VARCHAR":
         return True
     if is_nested(kind) or kind == "JSON":
-        return found in ("json", "jsonb")
+        return server_type in ("json", "jsonb")
     if kind == "INTERVAL":
         return False
     held = {
@@ -347,15 +350,15 @@ def _reads(found: str, kind: str) -> bool:
         "timestamp without time zone": ("TIMESTAMP",),
         "timestamp with time zone": ("TIMESTAMP WITH TIME ZONE", "TIMESTAMP"),
     }
-    plain = found.partition("(")[0] + found.partition(")")[2]
+    plain = server_type.partition("(")[0] + server_type.partition(")")[2]
     if plain in held:
         return kind in held[plain]
     if plain == "numeric":
         return kind == "DOUBLE" or (
             kind.startswith("DECIMAL")
             and (
-                found == plain
-                or _DIALECT.fits(found.upper().replace("NUMERIC", "DECIMAL"), kind.replace("DECIMAL", "numeric"))
+                server_type == plain
+                or _DIALECT.fits(server_type.upper().replace("NUMERIC", "DECIMAL"), kind.replace("DECIMAL", "numeric"))
             )
         )
-    return _DIALECT.fits(kind, found)
+    return _DIALECT.fits(kind, server_type)

@@ -67,8 +67,8 @@ class PostgreSQL(Dialect):
     def type(self, kind: str) -> str:
         if is_nested(kind):
             return "jsonb"
-        if found := _NUMERIC.fullmatch(kind):
-            return f"numeric({found[1]}, {found[2]})"
+        if match := _NUMERIC.fullmatch(kind):
+            return f"numeric({match[1]}, {match[2]})"
         return _TYPES.get(kind, _TEXTS)[0]
 
     def fitting(self, kind: str) -> Sequence[str]:
@@ -78,11 +78,11 @@ class PostgreSQL(Dialect):
             return ("numeric", self.type(kind))
         return _TYPES.get(kind, ("text",))
 
-    def fits(self, kind: str, found: str) -> bool:
-        declared, there = _NUMERIC.fullmatch(kind), _NUMERIC.fullmatch(found)
+    def fits(self, kind: str, column_type: str) -> bool:
+        declared, there = _NUMERIC.fullmatch(kind), _NUMERIC.fullmatch(column_type)
         if there is None:
             # `character varying(10)`, `timestamp(3) without time zone`
-            return re.sub(r"\(\d+\)", "", found) in self.fitting(kind)
+            return re.sub(r"\(\d+\)", "", column_type) in self.fitting(kind)
         if declared is None:
             return "numeric" in self.fitting(kind) and int(there[1]) - int(there[2]) >= _DIGITS.get(kind, 39)
         digits, scale = int(declared[1]), int(declared[2])
@@ -90,8 +90,8 @@ class PostgreSQL(Dialect):
 
     def create(self, target: str, columns: Iterable[Column], key: Sequence[str]) -> str:
         """Return the CREATE TABLE, with a fill factor for a table with a key."""
-        made = super().create(target, columns, key)
-        return f"{made} WITH (fillfactor = {_FILLED})" if key else made
+        statement = super().create(target, columns, key)
+        return f"{statement} WITH (fillfactor = {_FILLED})" if key else statement
 
     def value(self, kind: str, sql: str) -> str:
         if is_nested(kind):

@@ -51,10 +51,10 @@ class PostgreSQLServer(ServerLookup):
         return not con.closed
 
     def rows(self, con: Any, keys: pa.Table) -> Sequence[Sequence[Any]]:
-        found: Sequence[Sequence[Any]] = con.execute(
+        rows: Sequence[Sequence[Any]] = con.execute(
             self._sql(keys), [column.to_pylist() for column in keys.columns]
         ).fetchall()
-        return found
+        return rows
 
     def failure(self, error: Exception) -> Exception:
         """Return OutageError for an error of the connection, DataError for a missing table or column, else the error."""

@@ -11,8 +11,8 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.postgresql import client
 from sqlstream.connectors.postgresql.dialect import PostgreSQL
-from sqlstream.connectors.postgresql.found import found_table
-from sqlstream.connectors.relational.dialect import FoundTable
+from sqlstream.connectors.postgresql.introspection import server_table
+from sqlstream.connectors.relational.dialect import DatabaseTable
 from sqlstream.connectors.relational.server import KEYS, ROWS, ServerTransaction, ServerWriter
 from sqlstream.connectors.relational.writer import DatabaseSink
 from sqlstream.duck.sql import names, quote_name
@@ -32,7 +32,7 @@ _MAKING = 7_160_514
 # The temporary table in DuckDB with the net changes of a batch.
 _CHANGES = "_changes"
 # If COPY keeps failing, the most batches that are upserted before it is tried again.
-_MOST_PASSED = 1024
+_MOST_SKIPS = 1024
 
 
 class PostgreSQLTransaction(ServerTransaction):
@@ -63,12 +63,12 @@ class PostgreSQLTransaction(ServerTransaction):
         with batch.connection() as duck:
             duck.execute(f"CREATE TEMP TABLE {_CHANGES} AS {batch.changes()}")
             counted = f"SELECT count(*) FILTER ({WEIGHT} < 0), count(*) FILTER ({WEIGHT} > 0) FROM {_CHANGES}"
-            [(taken, added)] = duck.execute(counted).fetchall()
-            if taken:
+            [(deleted, added)] = duck.execute(counted).fetchall()
+            if deleted:
                 self._delete(duck, batch, batch.gone(_CHANGES))
-                self._upsert(duck, batch, batch.known(_CHANGES))
+                self._upsert(duck, batch, batch.updated(_CHANGES))
             if added:
-                self._add(duck, batch, batch.new(_CHANGES))
+                self._add(duck, batch, batch.inserted(_CHANGES))
 
     def delete(self, batch: Batch, key: Sequence[Column]) -> None:
         with batch.connection() as duck:
@@ -139,17 +139,17 @@ class Attempts:
     """
 
     def __init__(self) -> None:
-        self._failed = self._left = 0
+        self._failed = self._skips = 0
 
     def is_due(self) -> bool:
         """Whether to try now. Each call counts as one try, made or skipped."""
-        self._left -= 1
-        return self._left < 0
+        self._skips -= 1
+        return self._skips < 0
 
     def fail(self) -> None:
         """Record a failure: the next 2, 4, 8, .., at most 1024 calls of `is_due` return False."""
         self._failed += 1
-        self._left = min(2**self._failed, _MOST_PASSED)
+        self._skips = min(2**self._failed, _MOST_SKIPS)
 
     def succeed(self) -> None:
         """Record a success: the next failure counts as the first one."""
@@ -189,8 +189,8 @@ class PostgreSQLWriter(ServerWriter):
     def run(self, con: Any, statement: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         return client.run(con, statement, values)
 
-    def found(self, con: Any, name: str) -> FoundTable | None:
-        return found_table(con, name)
+    def describe(self, con: Any, name: str) -> DatabaseTable | None:
+        return server_table(con, name)
 
     def make(self, con: Any, statement: str) -> None:
         # If several jobs create a table at the same time, one of them would fail, in spite of IF NOT EXISTS.

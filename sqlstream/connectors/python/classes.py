@@ -71,9 +71,9 @@ class Source:
 
 
 class AnySink:
-    """What all kinds of sinks share. Derive from one of the kinds.
+    """The base of all kinds of sinks. Derive from one of the kinds.
 
-    The constructor gets the table's options as the one of a Source does. Methods may be coroutines (`async def`).
+    The constructor gets the table's options in the same way as a Source. Methods may be coroutines (`async def`).
     """
 
     # Whether writing a batch again changes nothing, so that every row counts once.
@@ -167,7 +167,7 @@ class TwoPhaseSink(AnySink):
         raise NotImplementedError
 
     def recover(self, tokens: Sequence[Any]) -> Done:
-        """Abort all transactions of `identity` that earlier processes have left, except the ones of these tokens.
+        """Abort all transactions of `identity` that earlier processes left open, except those with these tokens.
 
         Called when a job starts, before `commit` is called for each of these tokens.
         """

@@ -45,9 +45,9 @@ class PythonSource(TableSource):
 
     @property
     def _promise(self) -> tuple[Replay, str]:
-        found = kind(self.table)
-        assert issubclass(found, Source)
-        return _REPLAYED if found.replayable else _GONE
+        source_class = kind(self.table)
+        assert issubclass(source_class, Source)
+        return _REPLAYED if source_class.replayable else _GONE
 
     @property
     def has_partitions(self) -> bool:  # type: ignore[override]
@@ -101,9 +101,11 @@ class PythonConnector(Connector):
         return implemented(table)
 
     def source_promises(self) -> Sequence[Guarantee]:
-        found = (("`python`", _REPLAYED), ("`python` with `replayable = False`", _GONE))
-        return [Guarantee(replay.times, reason, name) for name, (replay, reason) in found]
+        promises = (("`python`", _REPLAYED), ("`python` with `replayable = False`", _GONE))
+        return [Guarantee(replay.times, reason, name) for name, (replay, reason) in promises]
 
     def sink_promises(self) -> Sequence[Guarantee]:
-        found = [(f"`python`: `{of.__name__}`", promise(of)) for of in (Sink, UpsertSink, WriteAheadSink, TwoPhaseSink)]
-        return [Guarantee(delivery.times, reason, name) for name, (delivery, reason) in found]
+        promises = [
+            (f"`python`: `{of.__name__}`", promise(of)) for of in (Sink, UpsertSink, WriteAheadSink, TwoPhaseSink)
+        ]
+        return [Guarantee(delivery.times, reason, name) for name, (delivery, reason) in promises]

@@ -47,23 +47,23 @@ def implemented(table: Table) -> Table:
     kind, or cannot be pickled.
     """
     if "class" not in table.options:
-        found = _named(table, "function")
-        if not callable(found):
+        implementation = _named(table, "function")
+        if not callable(implementation):
             raise BindError(f'table "{table.name}": "{table.options["function"]}" cannot be called', table.span)
-        return _carried(table, found)
-    found = _named(table, "class")
-    if not (isinstance(found, type) and issubclass(found, Source | AnySink)):
+        return _carried(table, implementation)
+    implementation = _named(table, "class")
+    if not (isinstance(implementation, type) and issubclass(implementation, Source | AnySink)):
         raise BindError(
             f'table "{table.name}": "{table.options["class"]}" is not a Source or a Sink',
             table.span,
             hint="Derive it from Source, Sink, UpsertSink, WriteAheadSink or TwoPhaseSink of sqlstream.connectors.",
         )
-    return _carried(table, found)
+    return _carried(table, implementation)
 
 
-def _carried(table: Table, found: Any) -> Table:
+def _carried(table: Table, implementation: Any) -> Table:
     try:
-        return replace(table, implementation=carry.pack_class(found))
+        return replace(table, implementation=carry.pack_class(implementation))
     except carry.Uncarriable as error:
         message = f'table "{table.name}": {_what(table)} cannot be sent to workers'
         raise BindError(message, table.span, detail=str(error)) from error
@@ -100,14 +100,14 @@ def _named(table: Table, option: str) -> object:
 def kind(table: Table) -> type[Source] | type[AnySink]:
     """Return the class of a table that has the option `class`."""
     assert table.implementation is not None
-    found: type[Source] | type[AnySink] = carry.unpack_class(table.options["class"], table.implementation)
-    return found
+    user_class: type[Source] | type[AnySink] = carry.unpack_class(table.options["class"], table.implementation)
+    return user_class
 
 
 def source(table: Table) -> Source:
     """Return the instance of a table's Source; a process creates it once."""
-    found: Source = _instance(table, "class")
-    return found
+    instance: Source = _instance(table, "class")
+    return instance
 
 
 def sink(table: Table, identity: str) -> Any:
@@ -118,8 +118,8 @@ def sink(table: Table, identity: str) -> Any:
 def function(table: Table) -> Any:
     """Return the function of a lookup table; if it is a class, an instance, created with the table's other options."""
     assert table.implementation is not None
-    found = carry.unpack_class(table.options["function"], table.implementation)
-    return _instance(table, "function") if isinstance(found, type) else found
+    implementation = carry.unpack_class(table.options["function"], table.implementation)
+    return _instance(table, "function") if isinstance(implementation, type) else implementation
 
 
 def errors(table: Table) -> AbstractContextManager[None]:
@@ -156,11 +156,11 @@ def _instance(table: Table, option: str, identity: str = "") -> Any:
     assert table.implementation is not None
     declared = (tuple((c.name, c.type) for c in table.physical if c != PARTITION), table.primary_key)
     options = tuple(sorted(table.options.items()))
-    return _made(table.name, option, table.implementation, options, declared, identity)
+    return _create(table.name, option, table.implementation, options, declared, identity)
 
 
 @lru_cache(maxsize=64)
-def _made(
+def _create(
     name: str,
     option: str,
     pickled: bytes,
@@ -171,13 +171,13 @@ def _made(
     path = dict(options)[option]
     arguments: dict[str, Any] = {re.sub(r"[-.]", "_", key): value for key, value in options if key not in _OURS}
     with _errors(name, path, option):
-        found = carry.unpack_class(path, pickled)
-        if "table" not in arguments and "table" in inspect.signature(found).parameters:
+        implementation = carry.unpack_class(path, pickled)
+        if "table" not in arguments and "table" in inspect.signature(implementation).parameters:
             arguments["table"] = OwnTable(name, dict(declared[0]), declared[1])
-        made = found(**arguments)
+        instance = implementation(**arguments)
         if identity:
-            made.identity = identity
-        return made
+            instance.identity = identity
+        return instance
 
 
 @contextmanager

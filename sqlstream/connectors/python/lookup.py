@@ -25,19 +25,19 @@ class PythonFunction(LookupFunction):
         self._function = function(table)
 
     def __call__(self, keys: pa.Table) -> pa.Table:
-        wanted = keys.to_pylist()
+        key_rows = keys.to_pylist()
         with errors(self._table):
-            answers = finished([self._function(**key) for key in wanted])
-            rows = [row for key, found in zip(wanted, answers, strict=True) for row in self._rows(key, found)]
+            answers = finished([self._function(**key) for key in key_rows])
+            rows = [row for key, answer in zip(key_rows, answers, strict=True) for row in self._rows(key, answer)]
         return typed_rows(self._table, rows)
 
-    def _rows(self, key: Mapping[str, Any], found: Any) -> Iterator[dict[str, Any]]:
+    def _rows(self, key: Mapping[str, Any], answer: Any) -> Iterator[dict[str, Any]]:
         """Yield the rows in a function's result: None, a mapping, or several. Key columns that a row lacks are added."""
-        for row in () if found is None else (found,) if isinstance(found, Mapping) else found:
+        for row in () if answer is None else (answer,) if isinstance(answer, Mapping) else answer:
             if not isinstance(row, Mapping):
                 raise TypeError(f"a row is a mapping, not a {type(row).__name__}")
-            known = {c.name for c in lookup_columns(self._table)}
-            if unknown := [name for name in row if name not in known]:
-                hint = missing("column", str(unknown[0]), known)
+            names = {c.name for c in lookup_columns(self._table)}
+            if unknown := [name for name in row if name not in names]:
+                hint = missing("column", str(unknown[0]), names)
                 raise DataError(f'table "{self._table.name}" has no column "{unknown[0]}"', hint=hint)
             yield {**key, **row}

@@ -62,8 +62,8 @@ def promise(of: type[AnySink]) -> tuple[Delivery, str]:
     >>> promise(UpsertSink)[0].times
     'exactly once'
     """
-    found = next(base for base in _PROMISES if issubclass(of, base))
-    return _IDEMPOTENT if of.idempotent and found in (Sink, WriteAheadSink) else _PROMISES[found]
+    base = next(base for base in _PROMISES if issubclass(of, base))
+    return _IDEMPOTENT if of.idempotent and base in (Sink, WriteAheadSink) else _PROMISES[base]
 
 
 class _PythonSink(TableSink):
@@ -73,9 +73,9 @@ class _PythonSink(TableSink):
 
     @property
     def kind(self) -> type[AnySink]:
-        found = kind(self.table)
-        assert issubclass(found, AnySink)
-        return found
+        sink_class = kind(self.table)
+        assert issubclass(sink_class, AnySink)
+        return sink_class
 
     @property
     def delivery(self) -> Delivery:  # type: ignore[override]
@@ -159,15 +159,15 @@ class WaitingBatches(BatchWriter):
         rows = _rows(self._sink, batch)
         with (
             self._fs.create(self._path(batch.number), durable=True) as file,
-            pa.ipc.new_stream(file, rows.schema) as kept,
+            pa.ipc.new_stream(file, rows.schema) as stream,
         ):
-            kept.write_table(rows)
+            stream.write_table(rows)
 
     def committed(self, batch: int) -> None:
         for number in self._waiting():
             if number <= batch:
-                with self._fs.open_bytes(self._path(number)) as file, pa.ipc.open_stream(file) as kept:
-                    rows = kept.read_all()
+                with self._fs.open_bytes(self._path(number)) as file, pa.ipc.open_stream(file) as stream:
+                    rows = stream.read_all()
                 with errors(self._table):
                     finished([self._sink.send(number, rows)])
                 self._fs.delete(self._path(number))
@@ -235,8 +235,8 @@ class TransactionCommitter(Committer):
     def recover(self) -> None:
         recorded = {number: self._tokens(number) for number in self._recorded()}
         with errors(self._table):
-            kept = [t for number, tokens in recorded.items() if number <= self._committed for t in tokens]
-            finished([self._sink.recover(kept)])
+            committed_tokens = [t for number, tokens in recorded.items() if number <= self._committed for t in tokens]
+            finished([self._sink.recover(committed_tokens)])
             finished([self._sink.abort(t) for n, tokens in recorded.items() if n > self._committed for t in tokens])
         for number in recorded:
             if number > self._committed:
@@ -255,8 +255,8 @@ class TransactionCommitter(Committer):
         return [int(name.partition(".")[0]) for name in self._fs.list(self._folder)]
 
     def _tokens(self, batch: int) -> list[Any]:
-        found: list[Any] = json.loads(read_sealed(self._fs, self._path(batch)))
-        return found
+        tokens: list[Any] = json.loads(read_sealed(self._fs, self._path(batch)))
+        return tokens
 
     def _path(self, batch: int) -> str:
         return f"{self._folder}/{batch:010d}.json"

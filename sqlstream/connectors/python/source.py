@@ -44,7 +44,7 @@ class PartitionRange:
 
 
 class PartitionDiscovery(Discovery):
-    """Hands out the new rows of each partition of a user's Source, as its positions tell."""
+    """Hands out the new rows of each partition of a user's Source, up to the positions that it reports."""
 
     backlog_unit = "partitions"
 
@@ -61,7 +61,7 @@ class PartitionDiscovery(Discovery):
         self._behind: dict[str, tuple[Any, Any]] = {}
         # All partitions, once they are known; their watermarks, and the ones that hold once the partitions are read to their
         # latest positions.
-        self._known: Sequence[str] | None = None
+        self._partitions: Sequence[str] | None = None
         self._marks: dict[str, datetime] = {}
         self._next_marks: dict[str, datetime] = {}
         self._is_asked_for_marks = type(self._source).watermark is not Source.watermark
@@ -77,7 +77,7 @@ class PartitionDiscovery(Discovery):
                 start = _as_json(self._source.first_position(name)) if start is None else start
                 if end is not None and start != end:
                     self._behind[name] = start, end
-        self._known = list(latest)
+        self._partitions = list(latest)
         self._reach_marks()
         self._find()
         return len(self._pending)
@@ -116,9 +116,11 @@ class PartitionDiscovery(Discovery):
         self._pending = [PartitionRange(n, s, ends[n]) for n, (s, _) in self._behind.items() if ends[n] != s]
 
     def partitions(self) -> Mapping[str, bool]:
-        if self._known is None:
+        if self._partitions is None:
             self.poll()
-        return {name: name in self._behind for name in self._known or () if not self.bounded or name in self._behind}
+        return {
+            name: name in self._behind for name in self._partitions or () if not self.bounded or name in self._behind
+        }
 
     def watermarks(self) -> Mapping[str, datetime]:
         return self._marks

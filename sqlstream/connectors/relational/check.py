@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.relational.dialect import Dialect, FoundTable
+from sqlstream.connectors.relational.dialect import DatabaseTable, Dialect
 from sqlstream.errors import BindError, missing
 
 CREATE = "sink.create-table"
@@ -16,12 +16,12 @@ def no_table(table: Table, name: str, dialect: Dialect) -> BindError:
     return BindError(f'table "{table.name}": {dialect.name} has no table "{name}"', at, hint=hint)
 
 
-def check_columns(table: Table, found: FoundTable, dialect: Dialect) -> None:
+def check_columns(table: Table, database_table: DatabaseTable, dialect: Dialect) -> None:
     """Raise BindError unless the database's table has all declared columns, with types that hold their values.
 
     Raises it, too, if the table has another column that demands a value.
     """
-    columns = {c.name: c for c in found.columns}
+    columns = {c.name: c for c in database_table.columns}
     for column in table.writable:
         there = columns.get(column.name)
         if there is None:
@@ -31,15 +31,15 @@ def check_columns(table: Table, found: FoundTable, dialect: Dialect) -> None:
         elif not dialect.fits(column.type, there.type):
             raise _wrong_type(table, column, there.type, dialect)
     declared = {c.name for c in table.writable}
-    for there in found.columns:
+    for there in database_table.columns:
         if there.must_be_given and there.name not in declared:
             what = f'demands a value for column "{there.name}" (NOT NULL, without a default), which is not declared'
             _refuse(table, what, dialect, "Declare the column, or give it a default there.")
 
 
-def check_key(table: Table, found: FoundTable, dialect: Dialect) -> None:
+def check_key(table: Table, database_table: DatabaseTable, dialect: Dialect) -> None:
     """Raise BindError if the dialect needs a unique index over the PRIMARY KEY and the table has none."""
-    if table.primary_key and dialect.needs_index and frozenset(table.primary_key) not in found.unique:
+    if table.primary_key and dialect.needs_index and frozenset(table.primary_key) not in database_table.unique:
         key = ", ".join(table.primary_key)
         what = f"has no unique index over the columns of the PRIMARY KEY ({key})"
         _refuse(table, what, dialect, f"Make one: CREATE UNIQUE INDEX name ON {table.options['table']} ({key}).")

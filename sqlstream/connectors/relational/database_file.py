@@ -20,8 +20,8 @@ class FileTransaction(Transaction):
     """A transaction in a database file, which it locks against other writers."""
 
     def last_batch(self) -> int | None:
-        found = self.con.execute(last_batch(), [self.identity]).fetchall()
-        return int(found[0][0]) if found else None
+        rows = self.con.execute(last_batch(), [self.identity]).fetchall()
+        return int(rows[0][0]) if rows else None
 
     def set_last_batch(self, number: int) -> None:
         self.con.execute(set_last_batch(), [self.identity, number])
@@ -44,7 +44,7 @@ class FileWriter(DatabaseWriter):
         """Open the file for a block, as a connection. Its end rolls back an open transaction."""
 
     def prepare(self) -> None:
-        """Create the file and tables that are missing, if asked, and check the table.
+        """Create the table of batch numbers and, with `sink.create-table`, a missing file and table; check the table.
 
         Raises UsageError if there is no file and none is to be created, BindError if the table is not as declared.
         """

@@ -35,7 +35,7 @@ def is_nested(kind: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundColumn:
+class DatabaseColumn:
     """A column of a table in a database; `type` is the database's name of its type.
 
     `must_be_given` says that it is NOT NULL without a default, `generated` that the database computes it.
@@ -48,10 +48,10 @@ class FoundColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundTable:
+class DatabaseTable:
     """A table in a database: its columns, and the sets of columns with a unique index."""
 
-    columns: tuple[FoundColumn, ...]
+    columns: tuple[DatabaseColumn, ...]
     unique: tuple[frozenset[str], ...] = ()
 
 
@@ -78,9 +78,9 @@ class Dialect(ABC):
     def value(self, kind: str, sql: str) -> str:
         """Return DuckDB SQL that converts a value, `sql` of a DuckDB type, to the form in which it is sent to the database."""
 
-    def fits(self, kind: str, found: str) -> bool:
-        """Whether a column of the type `found` in the database holds all values of a DuckDB type."""
-        return found in self.fitting(kind)
+    def fits(self, kind: str, column_type: str) -> bool:
+        """Whether a column of the type `column_type` in the database holds all values of a DuckDB type."""
+        return column_type in self.fitting(kind)
 
     def values(self, columns: Iterable[Column], rows: str) -> str:
         """Return a SELECT that converts the rows of a SELECT to the form in which they are sent to the database."""
@@ -101,7 +101,7 @@ class Dialect(ABC):
         return f"CREATE TABLE IF NOT EXISTS {target} ({', '.join(items)})"
 
     def upsert(self, target: str, columns: Sequence[str], key: Sequence[str], rows: str) -> str:
-        """Return the statement that inserts `rows`, a SELECT or VALUES, or updates the rows that have their keys already."""
+        """Return the statement that inserts `rows`, a SELECT or VALUES, or updates the rows with the same keys."""
         others = [c for c in columns if c not in key]
         sets = ", ".join(f"{quote_name(c)} = excluded.{quote_name(c)}" for c in others)
         action = f"UPDATE SET {sets}" if others else "NOTHING"

@@ -79,7 +79,7 @@ class ServerWriter(DatabaseWriter):
         """Whether an error says that another row has the same key."""
 
     def detail(self, error: Exception) -> str | None:
-        """Return what a server says about refused rows beyond its message, None if nothing."""
+        """Return the details that a server adds to its message about refused rows, None if it adds none."""
         return None
 
     def is_refusal(self, error: Exception) -> bool:
@@ -140,7 +140,7 @@ class ServerWriter(DatabaseWriter):
     def _prepare_number(self, con: Any) -> None:
         table = batches(self.table)
         name = table.replace('"', "")
-        if self.found(con, name) is None:
+        if self.describe(con, name) is None:
             self.make(con, self.make_batches.format(table=table))
         else:
             self.check_numbers(con, name)

@@ -18,7 +18,7 @@ from sqlstream.connectors.guarantees import Delivery, Rollback
 from sqlstream.connectors.interface import BatchWriter, DriverSink, SinkContext
 from sqlstream.connectors.options import BOOLEAN, NUMBER, TableOption
 from sqlstream.connectors.relational.check import CREATE, check_columns, check_key, no_table
-from sqlstream.connectors.relational.dialect import BATCHES, Dialect, FoundTable
+from sqlstream.connectors.relational.dialect import BATCHES, DatabaseTable, Dialect
 from sqlstream.errors import DataError, JobError, OutageError
 from sqlstream.units import parse_boolean
 
@@ -58,14 +58,14 @@ class Transaction(ABC):
 
     @abstractmethod
     def delete(self, batch: Batch, key: Sequence[Column]) -> None:
-        """Delete the rows whose keys are gone by a batch (`Batch.deletes`); `key` are the columns of the PRIMARY KEY."""
+        """Delete the rows whose keys a batch removes (`Batch.deletes`); `key` are the columns of the PRIMARY KEY."""
 
     @abstractmethod
     def upsert(self, batch: Batch, key: Sequence[Column]) -> None:
-        """Insert the new rows of a batch (`Batch.upserts`), or update the rows that have their keys already."""
+        """Insert the rows of a batch (`Batch.upserts`), or update the rows of the table with the same keys."""
 
     def replace(self, batch: Batch) -> None:
-        """Apply a batch to a table with a PRIMARY KEY: delete the rows whose keys are gone, and upsert the new rows."""
+        """Apply a batch to a table with a PRIMARY KEY: delete the rows whose keys it removes, and upsert its rows."""
         key = [c for c in batch.columns if c.name in self.table.primary_key]
         if batch.is_changing:
             self.delete(batch, key)
@@ -88,14 +88,17 @@ class DatabaseWriter(BatchWriter):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Create missing tables, if asked, and check the table. Raises BindError or UsageError if it cannot be written."""
+        """Create the table of batch numbers and, with `sink.create-table`, a missing table; check the table.
+
+        Raises BindError or UsageError if the table cannot be written.
+        """
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Begin a transaction; the end of the block commits it, an error rolls it back."""
 
     @abstractmethod
-    def found(self, con: Any, name: str) -> FoundTable | None:
+    def describe(self, con: Any, name: str) -> DatabaseTable | None:
         """Return the columns and unique indexes of a table in the database, None if it does not exist."""
 
     @abstractmethod
@@ -108,7 +111,7 @@ class DatabaseWriter(BatchWriter):
         Raises DataError if the table without a PRIMARY KEY has batches that the job has not committed, except the next one.
         """
         self.attempt(self.prepare)
-        self.attempt(self._go_on)
+        self.attempt(self._compare_last_batch)
 
     def write(self, batch: Batch) -> None:
         """Write a batch in one transaction, unless the table has it; with retries, as `attempt` does."""
@@ -133,15 +136,15 @@ class DatabaseWriter(BatchWriter):
     def check_table(self, con: Any) -> None:
         """Create the table if it does not exist and the options ask for it. Raises BindError if it is not as declared."""
         name = self.table.options["table"]
-        found = self.found(con, name)
-        if found is None and self.creates:
+        database_table = self.describe(con, name)
+        if database_table is None and self.creates:
             target = self.dialect.qualified(name)
             self.make(con, self.dialect.create(target, self.table.writable, self.table.primary_key))
-            found = self.found(con, name)
-        if found is None:
+            database_table = self.describe(con, name)
+        if database_table is None:
             raise no_table(self.table, name, self.dialect)
-        check_columns(self.table, found, self.dialect)
-        check_key(self.table, found, self.dialect)
+        check_columns(self.table, database_table, self.dialect)
+        check_key(self.table, database_table, self.dialect)
 
     def refused(self, error: Exception, *, detail: str | None = None, hint: str | None = None) -> DataError:
         """Return the error for rows that the database refuses."""
@@ -151,7 +154,7 @@ class DatabaseWriter(BatchWriter):
     def attempt(self, step: Callable[[], T]) -> T:
         """Run a step; run it again after passing errors, up to `sink.max-retries` times, with delays of 0.1 to 10 seconds.
 
-        Raises OutageError after the last retry, JobError for one of `passing_errors` that does not pass.
+        Raises OutageError after the last retry, and JobError for one of `passing_errors` that `is_passing` does not accept.
         """
         delay = _FIRST_DELAY
         for attempt in range(self._retries + 1):
@@ -182,7 +185,7 @@ class DatabaseWriter(BatchWriter):
                 transaction.insert(batch)
             transaction.set_last_batch(batch.number)
 
-    def _go_on(self) -> None:
+    def _compare_last_batch(self) -> None:
         """Compare the table's last batch with the job's. The table may be far ahead if the job's warehouse is an old copy."""
         with self.transaction() as transaction:
             last, committed = transaction.last_batch(), self.context.committed

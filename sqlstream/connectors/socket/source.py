@@ -51,7 +51,7 @@ class LinesFile:
 
 
 class SocketDiscovery(Discovery):
-    """Receives lines in its own thread; `poll` stores the ones that have come in a file.
+    """Receives lines in its own thread; `poll` stores the lines received so far in a file.
 
     Raises UsageError if nobody listens at the port, or the warehouse is not on a local disk.
     """
@@ -73,12 +73,12 @@ class SocketDiscovery(Discovery):
         self._received: list[bytes] = []
         self._lock = threading.Lock()
         self._ended = False
-        self._pending: list[LinesFile] = self._kept()
+        self._pending: list[LinesFile] = self._stored_files()
         self._socket = _connect(table)
         threading.Thread(target=self._receive, name=f"socket-{table.name}", daemon=True).start()
 
-    def _kept(self) -> list[LinesFile]:
-        """Return the files that an earlier run has written and not handed out."""
+    def _stored_files(self) -> list[LinesFile]:
+        """Return the files that an earlier run has stored, but not handed out."""
         os.makedirs(self._directory, exist_ok=True)
         numbers = sorted(
             int(name.removesuffix(".txt")) for name in os.listdir(self._directory) if name.endswith(".txt")
@@ -111,7 +111,7 @@ class SocketDiscovery(Discovery):
         return self._ended
 
     def poll(self) -> int:
-        """Store the lines that have come in a file; return how many files wait."""
+        """Store the lines received since the last call in a file; return how many files wait."""
         with self._lock:
             data, self._received = b"".join(self._received), []
         if data:
@@ -152,15 +152,15 @@ class SocketDiscovery(Discovery):
 def _connect(table: Table) -> socket.socket:
     host, port = table.options["hostname"], int(table.options["port"])
     try:
-        found = socket.create_connection((host, port), timeout=_CONNECT_SECONDS)
+        connection = socket.create_connection((host, port), timeout=_CONNECT_SECONDS)
     except OSError as error:
         raise UsageError(
             f'table "{table.name}": nobody listens at {host}:{port}',
             detail=error.strerror or str(error),
             hint=f"Start the other side first, such as: nc -lk {port}.",
         ) from error
-    found.settimeout(None)
-    return found
+    connection.settimeout(None)
+    return connection
 
 
 def read_lines(con: duckdb.DuckDBPyConnection, splits: Sequence[LinesFile], table: Table) -> ReadPlan:
@@ -176,5 +176,5 @@ def read_lines(con: duckdb.DuckDBPyConnection, splits: Sequence[LinesFile], tabl
 
 
 def files_of(splits: Sequence[LinesFile]) -> list[FileSplit]:
-    """Return the splits as splits of whole files."""
+    """Return a FileSplit of each whole file."""
     return [FileSplit(s.path, s.bytes, 0, s.bytes) for s in splits]

@@ -46,8 +46,8 @@ class SQLite(Dialect):
         """Return the affinities, not the types, of columns that hold all values of a DuckDB type."""
         return _KEPT_BY[self.type(kind)]
 
-    def fits(self, kind: str, found: str) -> bool:
-        return affinity(found) in self.fitting(kind)
+    def fits(self, kind: str, column_type: str) -> bool:
+        return affinity(column_type) in self.fitting(kind)
 
     def value(self, kind: str, sql: str) -> str:
         if kind == "BOOLEAN":

@@ -16,9 +16,9 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.interface import LookupFunction, TableLookup
 from sqlstream.connectors.lookup_rows import KEYS, chosen, lookup_columns, untyped
-from sqlstream.connectors.relational.dialect import FoundTable, is_nested
+from sqlstream.connectors.relational.dialect import DatabaseTable, is_nested
 from sqlstream.connectors.sqlite.dialect import SQLite, affinity
-from sqlstream.connectors.sqlite.found import file_table, is_passing
+from sqlstream.connectors.sqlite.introspection import file_table, is_passing
 from sqlstream.duck import databases
 from sqlstream.duck.errors import plain
 from sqlstream.duck.sql import quote_name
@@ -56,12 +56,12 @@ class SQLiteFile(LookupFunction):
         return self._typed(rows, keys)
 
     def _rows(self, con: sqlite3.Connection, keys: pa.Table) -> Sequence[Sequence[Any]]:
-        """Return rows among which are all that have the keys: SQLite filters by the columns that it compares as declared."""
+        """Return a superset of the rows with the keys: SQLite filters by the columns that `_is_compared` accepts."""
         name = self._table.options["table"]
-        found = file_table(con, name)
-        if found is None:
+        database_table = file_table(con, name)
+        if database_table is None:
             raise DataError(f'table "{self._table.name}": "{self._path}" has no table "{name}"', self._table.span)
-        types = self._types(found)
+        types = self._types(database_table)
         items = ", ".join(quote_name(c.name) for c in self._columns)
         query = f"SELECT {items} FROM main.{quote_name(name)}"
         compared = [c for c in self._columns if c.name in keys.column_names and _is_compared(c, types[c.name])]
@@ -75,16 +75,16 @@ class SQLiteFile(LookupFunction):
         con.execute("BEGIN")
         con.executemany(f"INSERT INTO temp.{KEYS} VALUES ({marks})", zip(*values, strict=True))
         con.execute("COMMIT")
-        wanted = ", ".join(quote_name(c.name) for c in compared)
-        return con.execute(f"{query} WHERE ({wanted}) IN (SELECT * FROM temp.{KEYS})").fetchall()
+        key_columns = ", ".join(quote_name(c.name) for c in compared)
+        return con.execute(f"{query} WHERE ({key_columns}) IN (SELECT * FROM temp.{KEYS})").fetchall()
 
-    def _types(self, found: FoundTable) -> Mapping[str, str]:
+    def _types(self, database_table: DatabaseTable) -> Mapping[str, str]:
         """Return the types of the declared columns in the file, by declared name. Names in SQLite are case-insensitive."""
-        types = {c.name.lower(): c.type for c in found.columns}
+        types = {c.name.lower(): c.type for c in database_table.columns}
         for column in self._columns:
             if column.name.lower() not in types:
                 message = f'table "{self._table.name}" is not declared as it is in "{self._path}"'
-                names = [c.name for c in found.columns]
+                names = [c.name for c in database_table.columns]
                 hint = missing("column", column.name, names)
                 raise DataError(f'{message}: it has no column "{column.name}"', self._table.span, hint=hint)
         return {c.name: types[c.name.lower()] for c in self._columns}
@@ -92,12 +92,12 @@ class SQLiteFile(LookupFunction):
     def _typed(self, rows: Sequence[Sequence[Any]], keys: pa.Table) -> pa.Table:
         """Return the rows that have the keys, with the declared types."""
         values = zip(*rows, strict=True) if rows else [()] * len(self._columns)
-        given = {c.name: untyped(list(of)) for c, of in zip(self._columns, values, strict=True)}
+        arrays = {c.name: untyped(list(of)) for c, of in zip(self._columns, values, strict=True)}
         items = ", ".join(_item(c) for c in self._columns)
         with databases.passing() as con:
             con.execute("SET TimeZone = 'UTC'")
             con.register(KEYS, keys)
-            con.register(_ROWS, pa.table(given))
+            con.register(_ROWS, pa.table(arrays))
             try:
                 return con.sql(chosen(self._table, f"(SELECT {items} FROM {_ROWS})", keys)).to_arrow_table()
             except duckdb.Error as error:
@@ -105,12 +105,12 @@ class SQLiteFile(LookupFunction):
                 raise DataError(message, self._table.span, detail=f"DuckDB says: {plain(error)}.") from error
 
 
-def _is_compared(column: Column, found: str) -> bool:
+def _is_compared(column: Column, file_type: str) -> bool:
     """Whether SQLite compares the values of a column as its declared type does. Times, for one, have several texts."""
     if column.type == "VARCHAR":
-        return affinity(found) == "TEXT"
+        return affinity(file_type) == "TEXT"
     is_whole = _DIALECT.type(column.type) == "INTEGER" and column.type != "BOOLEAN"
-    return is_whole and affinity(found) in ("INTEGER", "NUMERIC")
+    return is_whole and affinity(file_type) in ("INTEGER", "NUMERIC")
 
 
 def _item(column: Column) -> str:

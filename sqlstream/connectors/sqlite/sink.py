@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.relational.database_file import FileTransaction, FileWriter
-from sqlstream.connectors.relational.dialect import FoundTable
+from sqlstream.connectors.relational.dialect import DatabaseTable
 from sqlstream.connectors.relational.writer import DatabaseSink
 from sqlstream.connectors.sqlite.dialect import SQLite
-from sqlstream.connectors.sqlite.found import file_table, is_passing
+from sqlstream.connectors.sqlite.introspection import file_table, is_passing
 from sqlstream.duck.sql import quote_name
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class SQLiteWriter(FileWriter):
     def is_passing(self, error: Exception) -> bool:
         return is_passing(error)
 
-    def found(self, con: Any, name: str) -> FoundTable | None:
+    def describe(self, con: Any, name: str) -> DatabaseTable | None:
         return file_table(con, name)
 
     @contextmanager

@@ -86,8 +86,8 @@ class CommittedRows(LookupFunction):
 
     def __call__(self, keys: pa.Table) -> pa.Table:
         sql = chosen(self._table, quote_name(self._table.name), keys)
-        found = open_query(self._warehouse, sql, functions=[lambda con: con.register(KEYS, keys)])
-        return found.to_arrow_table()
+        rows = open_query(self._warehouse, sql, functions=[lambda con: con.register(KEYS, keys)])
+        return rows.to_arrow_table()
 
 
 class WarehouseLookup(TableLookup):

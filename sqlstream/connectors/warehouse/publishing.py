@@ -17,7 +17,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.lakes.columns import columns_of, items
-from sqlstream.connectors.lakes.files import WrittenFile, file_name, is_left, write_files
+from sqlstream.connectors.lakes.files import WrittenFile, file_name, is_uncommitted, write_files
 from sqlstream.connectors.lakes.libraries import LAKEHOUSES, library
 from sqlstream.connectors.lakes.published import PublishedTable
 from sqlstream.connectors.options import OptionType, TableOption
@@ -102,7 +102,7 @@ class Publisher:
         if last > (-1 if newest is None else newest.version):
             discard_published(self._warehouse, self._table.name)
             self._target, last = self._open(), -1
-        self._remove_left(last)
+        self._remove_unpublished(last)
         written = self._manifest(newest)
         if newest is None or written is None or written.batch <= last:
             return
@@ -117,10 +117,10 @@ class Publisher:
         named = version.newest.table_manifests(self._table.name) if version is not None else {}
         return named_manifest(self._warehouse.fs, self._paths, 0, named[0]) if named else None
 
-    def _remove_left(self, last: int) -> None:
+    def _remove_unpublished(self, last: int) -> None:
         """Delete the files of batches after `last`, which a process has written and not published."""
         fs, folder, tag = self._warehouse.fs, self._target.folder, self._target.commits.tag
-        fs.delete_all(f"{folder}/{name}" for name in fs.entries(folder) if is_left(name, tag, last))
+        fs.delete_all(f"{folder}/{name}" for name in fs.entries(folder) if is_uncommitted(name, tag, last))
 
     def wrote(self, batch: int, segments: Sequence[Segment]) -> None:
         """Note the segments that a batch has added to the table, before it is committed."""
@@ -149,8 +149,8 @@ class Publisher:
         """Whether a file of the warehouse has the types of the published table, so that files can be published unchanged."""
         if self._is_same is None:
             with self._warehouse.fs.open_bytes(file) as opened:
-                found, wanted = columns_of(pq.read_schema(opened)), columns_of(self._target.schema)
-            self._is_same = {(c.name, c.type) for c in found} == {(c.name, c.type) for c in wanted}
+                file_columns, table_columns = columns_of(pq.read_schema(opened)), columns_of(self._target.schema)
+            self._is_same = {(c.name, c.type) for c in file_columns} == {(c.name, c.type) for c in table_columns}
         return self._is_same
 
     def _linked(self, data: str, segment: Segment, batch: int) -> WrittenFile:
@@ -202,19 +202,19 @@ def _storage(fs: Filesystem) -> Mapping[str, str]:
     """Return the options with which Delta's library opens the warehouse's store; credentials are in the environment."""
     if not isinstance(fs, StoreFilesystem):
         return {}
-    found = {"AWS_REGION": fs.options["region"], "AWS_CONDITIONAL_PUT": "etag"}
+    options = {"AWS_REGION": fs.options["region"], "AWS_CONDITIONAL_PUT": "etag"}
     if endpoint := fs.options.get("endpoint"):
-        found |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(endpoint.startswith("http://")).lower()}
-    return found
+        options |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(endpoint.startswith("http://")).lower()}
+    return options
 
 
 def find_published(warehouse: Warehouse, table: str) -> str | None:
     """Return how a warehouse table is published now: DELTA, ICEBERG, or None if it is not."""
     folder = warehouse.published(table)
-    found = warehouse.fs.entries(folder)
-    if "_delta_log" in found:
+    entries = warehouse.fs.entries(folder)
+    if "_delta_log" in entries:
         return DELTA
-    return ICEBERG if "metadata" in found else None
+    return ICEBERG if "metadata" in entries else None
 
 
 def discard_published(warehouse: Warehouse, table: str) -> None:

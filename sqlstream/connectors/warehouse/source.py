@@ -84,7 +84,7 @@ class TableDiscovery(Discovery):
         changelog, and if no job has written a bounded table.
         """
         warehouse = self._context.warehouse
-        found: list[_Batch] = []
+        batches: list[_Batch] = []
         newest = {}
         for job in warehouse.writers(self._table.name):
             record = read_record(warehouse.fs, warehouse.job(job))
@@ -103,9 +103,9 @@ class TableDiscovery(Discovery):
             if up_to > after:
                 manifest = _written(warehouse, job, self._table.name)
                 sizes = _sizes(manifest, after, up_to)
-                found += [_Batch(job, int(created), number, sizes[number]) for number in sorted(sizes)]
-        self._pending = found
-        return len(found)
+                batches += [_Batch(job, int(created), number, sizes[number]) for number in sorted(sizes)]
+        self._pending = batches
+        return len(batches)
 
     def _bounded(self, newest: dict[str, int]) -> dict[str, int]:
         """Return the last batch to read of each writer: the last one that was committed when the job started."""
@@ -157,13 +157,13 @@ class TableDiscovery(Discovery):
 
         They have at most `source.max-bytes-per-batch` bytes, but at least one batch of one job.
         """
-        taken, room = 0, self._max_bytes
-        while taken < len(self._pending) and (taken == 0 or self._pending[taken].bytes <= room):
-            room -= self._pending[taken].bytes
-            taken += 1
-        if not taken:
+        count, room = 0, self._max_bytes
+        while count < len(self._pending) and (count == 0 or self._pending[count].bytes <= room):
+            room -= self._pending[count].bytes
+            count += 1
+        if not count:
             return None
-        batches, self._pending = self._pending[:taken], self._pending[taken:]
+        batches, self._pending = self._pending[:count], self._pending[count:]
         piece = sum(b.bytes for b in batches) / (_PIECES_PER_TASK * self._context.parallelism)
         splits: list[BatchRange] = []
         for batch in batches:
@@ -230,8 +230,8 @@ def _select(warehouse: Warehouse, job: str, ranges: Sequence[BatchRange], table:
     manifest = _written(warehouse, job, table.name)
     segments = [
         s
-        for found in (manifest.tables.values() if manifest else ())
-        for s in found
+        for table_segments in (manifest.tables.values() if manifest else ())
+        for s in table_segments
         if any(s.last_batch > r.after and s.first_batch <= r.up_to for r in ranges)
     ]
     if not segments:

@@ -84,8 +84,8 @@ class AggregateCall:
 
     def where(self, *conditions: str) -> str:
         """Return the FILTER clause of the call's filter and further conditions; empty without any."""
-        kept = [f"({c})" for c in (*conditions, self.filter) if c]
-        return f" FILTER (WHERE {' AND '.join(kept)})" if kept else ""
+        terms = [f"({c})" for c in (*conditions, self.filter) if c]
+        return f" FILTER (WHERE {' AND '.join(terms)})" if terms else ""
 
 
 def row_of(arguments: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Builds the SQL of aggregate calls: one builder per kind of function.
 
-A builder adds columns, and returns the SQL of the result over them; a call that keeps its values has no columns.
-Every merge ignores rows in which its column is NULL.
+A builder adds columns to `Columns`, and returns the SQL of the result over them. Calls that keep their values add no columns.
+A merge ignores rows in which its column is NULL.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _weighted(call: AggregateCall, columns: Columns) -> Built:
     return Strategy.PLAIN, f"{weighted} / {weights}"
 
 
-def _sum_up(columns: Columns, type_: str, made: str) -> str:
-    return columns.add(type_, made, lambda c, over: f"CAST(sum({c}){over} AS {type_})")
+def _sum_up(columns: Columns, type_: str, partial: str) -> str:
+    return columns.add(type_, partial, lambda c, over: f"CAST(sum({c}){over} AS {type_})")
 
 
 _NARROW = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER", '"NULL"'}
@@ -67,17 +67,17 @@ _NARROW = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT",
 
 def _sum_column(call: AggregateCall, columns: Columns, argument: str, type_: str) -> str:
     if type_ in _NARROW:
-        kept = "BIGINT"  # is written twice as fast as HUGEINT, and holds 2^31 rows of the greatest INTEGER
+        sum_type = "BIGINT"  # is written twice as fast as HUGEINT, and holds 2^31 rows of the greatest INTEGER
     elif type_ in {"BIGINT", "UBIGINT", "HUGEINT"}:
-        kept = "DECIMAL(38,0)"  # what a HUGEINT is on disk: no cast when it is read
+        sum_type = "DECIMAL(38,0)"  # what a HUGEINT is on disk: no cast when it is read
     elif scale := re.fullmatch(r"DECIMAL\(\d+,\s?(\d+)\)", type_):
-        kept = f"DECIMAL(38,{scale[1]})"
+        sum_type = f"DECIMAL(38,{scale[1]})"
     elif type_ == "BIGNUM" and call.function == "sum":
-        kept = type_
+        sum_type = type_
     else:
-        kept = "DOUBLE"
+        sum_type = "DOUBLE"
         argument = argument if type_ == "DOUBLE" else f"CAST({argument} AS DOUBLE)"
-    return _sum_up(columns, kept, f"CAST(sum({argument}){call.where()} AS {kept})")
+    return _sum_up(columns, sum_type, f"CAST(sum({argument}){call.where()} AS {sum_type})")
 
 
 def _average(call: AggregateCall, columns: Columns, argument: str, type_: str) -> str:
@@ -116,8 +116,8 @@ def _extremes_column(call: AggregateCall, columns: Columns, argument: str, type_
 def _bitstring(call: AggregateCall, columns: Columns) -> Built:
     if len(call.arguments) != 3:
         raise Refused("bitstring_agg needs its bounds; write bitstring_agg(x, min, max)")
-    made = f"bitstring_agg({', '.join(call.arguments)}){call.where()}"
-    return Strategy.PLAIN, columns.add("BIT", made, lambda c, over: f"bit_or({c}){over}")
+    partial = f"bitstring_agg({', '.join(call.arguments)}){call.where()}"
+    return Strategy.PLAIN, columns.add("BIT", partial, lambda c, over: f"bit_or({c}){over}")
 
 
 def _arg(call: AggregateCall, columns: Columns) -> Built:
@@ -163,8 +163,8 @@ def _pick(call: AggregateCall, columns: Columns) -> Built:
         return f"{function}({column} ORDER BY {', '.join([*again, last])}) FILTER (WHERE {column} IS NOT NULL){over}"
 
     row = f"struct_pack({', '.join((*fields, f'v := {value}'))})"
-    made = f"{function}({row} ORDER BY {', '.join(order)}, {value} ASC NULLS LAST){where}"
-    column = columns.add(f"STRUCT({', '.join((*types, f'v {type_}'))})", made, merge)
+    partial = f"{function}({row} ORDER BY {', '.join(order)}, {value} ASC NULLS LAST){where}"
+    column = columns.add(f"STRUCT({', '.join((*types, f'v {type_}'))})", partial, merge)
     return Strategy.PLAIN, f"struct_extract({column}, 'v')"
 
 

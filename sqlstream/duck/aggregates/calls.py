@@ -81,7 +81,7 @@ def reason(call: AggregateCall) -> str:
 
 
 def partial(call: AggregateCall, prefix: str) -> Partial:
-    """Return the partial results of a PLAIN or STATE call; the names of columns begin with the prefix. Raises as `partials`."""
+    """Return the partial results of a PLAIN or STATE call; names of columns begin with `prefix`. Raises as `partials` does."""
     return partials((call,), prefix)[0]
 
 
@@ -91,17 +91,17 @@ def partials(calls: Iterable[AggregateCall], prefix: str) -> tuple[Partial, ...]
     Calls that need the same column (the sum and the average of one argument, two quantiles of it) have it under the same name,
     so callers store each name once. Raises ValueError for a VALUES call, Refused for a call that cannot run.
     """
-    known: dict[tuple[str, str, str], str] = {}
+    shared_names: dict[tuple[str, str, str], str] = {}
     result = []
     for call in calls:
-        columns = Columns(prefix, known)
+        columns = Columns(prefix, shared_names)
         used, final = build(call, columns)
         if used is Strategy.VALUES:
             raise ValueError(f"{call.function} keeps its values")
         result.append(
             Partial(
                 columns=tuple((name, type_) for name, (type_, *_) in columns.used.items()),
-                partial=tuple(made for _, made, _, _ in columns.used.values()),
+                partial=tuple(sql for _, sql, _, _ in columns.used.values()),
                 merge=tuple(merge for _, _, merge, _ in columns.used.values()),
                 running=tuple(running for *_, running in columns.used.values()),
                 final=f"CAST({final} AS {call.result_type})",
@@ -119,10 +119,10 @@ def values(call: AggregateCall, prefix: str = "", rows: str | None = None) -> Co
     used, final = build(call, Columns(prefix, {}, rows))
     if used is not Strategy.VALUES:
         raise ValueError(f"{call.function} has a partial")
-    kept = [*argument_rows(call, prefix), *key_rows(call, prefix)]
+    value_columns = [*argument_rows(call, prefix), *key_rows(call, prefix)]
     return CollectedValues(
-        columns=tuple((row.name, row.type) for row in kept),
-        collect=tuple(row.expression for row in kept),
+        columns=tuple((row.name, row.type) for row in value_columns),
+        collect=tuple(row.expression for row in value_columns),
         filter=call.filter,
         distinct=call.distinct and call.shape.kind is not Kind.ARG,
         final=f"CAST({final} AS {call.result_type})",

@@ -1,7 +1,7 @@
 """The aggregate functions that run incrementally, and how they do: data only, for DuckDB 2.0.0.
 
 `FUNCTIONS` and `REFUSED` together name every aggregate of DuckDB (a test compares them with `duckdb_functions()`),
-its aggregate macros, and those of Flink that have no DuckDB spelling. `builders` turns an entry into SQL.
+its aggregate macros, and the aggregates of Flink that DuckDB does not have. `builders` turns an entry into SQL.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class State:
     """The exported state of a function: `type` is the type of `exporter(..) EXPORT_STATE`, `parameters` its signature.
 
     Functions with equal states have one exporter, so that calls over the same argument share a column; for the same purpose
-    `constants`, if any, replace those of the call until its result is computed. `ordered`: the result depends on the order of
-    merging, which is therefore fixed.
+    `constants`, if any, replace the constants of the call until its result is computed. `ordered`: the result depends on the
+    order of merging, which is therefore fixed.
     """
 
     exporter: str

@@ -23,27 +23,31 @@ FRAME = internal("frame")
 
 
 class Columns:
-    """Collects the columns of one call. Calls that share `known` share equal columns, under one name.
+    """Collects the columns of one call, and gives them names.
 
-    `rows` is a condition on stored rows, for a call that keeps its values. `used` maps the names of the columns to their type
-    and the SQL that makes, merges, and merges them over FRAME.
+    `shared_names` has the names of the columns so far, by type, SQL of the partial result, and SQL of the merge. Calls that get
+    the same dictionary share equal columns, under one name. `rows` is a condition on stored rows, for a call that keeps its
+    values. `used` maps the name of each column to four texts: its type, the SQL of the partial result over input rows, the SQL
+    that merges partial results, and the same merge as a window function over FRAME.
     """
 
-    def __init__(self, prefix: str, known: dict[tuple[str, str, str], str], rows: str | None = None) -> None:
+    def __init__(self, prefix: str, shared_names: dict[tuple[str, str, str], str], rows: str | None = None) -> None:
         self.prefix = prefix
         self.rows = rows
         self.used: dict[str, tuple[str, str, str, str]] = {}
-        self._known = known
+        self._shared_names = shared_names
 
-    def add(self, type_: str, made: str, merge: Callable[[str, str], str]) -> str:
+    def add(self, type_: str, partial: str, merge: Callable[[str, str], str]) -> str:
         """Add a column and return its name; an equal column is shared.
 
-        `made` is the SQL of the partial result over input rows. `merge` returns the SQL that merges the column of a name; its
+        `partial` is the SQL of the partial result over input rows. `merge` returns the SQL that merges the column of a name; its
         second argument follows the aggregate in it, empty or an OVER clause. Raises Refused for a type that cannot be stored.
         """
         kept_type(type_)
-        name = self._known.setdefault((type_, made, merge("?", "")), f"{self.prefix}_{len(self._known)}")
-        self.used[name] = (type_, made, merge(name, ""), merge(name, f" OVER {FRAME}"))
+        name = self._shared_names.setdefault(
+            (type_, partial, merge("?", "")), f"{self.prefix}_{len(self._shared_names)}"
+        )
+        self.used[name] = (type_, partial, merge(name, ""), merge(name, f" OVER {FRAME}"))
         return name
 
 

@@ -1,1 +1,1 @@
-"""Aggregate functions in Python: what `@udaf` makes of a class."""
+"""Aggregate functions in Python: classes under `@udaf`."""

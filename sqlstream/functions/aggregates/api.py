@@ -12,7 +12,7 @@ _MARK = "__sqlstream_udaf__"
 
 
 @overload
-def udaf(made: C, /) -> C: ...
+def udaf(aggregate: C, /) -> C: ...
 @overload
 def udaf(
     *,
@@ -24,7 +24,7 @@ def udaf(
     vectorized: bool = False,
 ) -> Callable[[C], C]: ...
 def udaf(
-    made: C | None = None,
+    aggregate: C | None = None,
     /,
     *,
     name: str | None = None,
@@ -36,7 +36,7 @@ def udaf(
 ) -> C | Callable[[C], C]:
     """Mark a Python class as an aggregate function of SQL.
 
-    - `accumulate(self, acc, x, ..)` adds a row to the accumulator. Its further parameters are those of the SQL function.
+    - `accumulate(self, acc, x, ..)` adds a row to the accumulator. The parameters behind `acc` are the SQL function's.
     - `finish(self, acc)` returns the result.
     - `merge(self, acc, other)`, optional, merges two accumulators; `retract(self, acc, x, ..)`, optional, removes a row.
     - `create(self)`, optional, returns an accumulator without rows; otherwise its class is called without arguments.
@@ -45,31 +45,31 @@ def udaf(
     result has the accumulator as its hint returns it; any other method changes its argument. Rows with NULL are skipped, unless
     the parameter's hint says `| None`.
 
-    With `vectorized=True` the methods take Arrow arrays for many groups. `groups` is the number of the group of each row, from 0,
-    in ascending order; each group has rows. `accumulators` is an Arrow table with a column per field, or one column `value`.
+    With `vectorized=True` the methods take Arrow arrays for many groups. `groups` has the group of each row: a number from 0, in
+    ascending order; each group has rows. `accumulators` is an Arrow table with a column per field, or one column `value`.
 
     - `accumulate(self, groups, x, ..)` and `merge(self, groups, accumulators)` return a table with one accumulator per group.
     - `retract(self, accumulators, groups, x, ..)` returns the accumulators without the rows.
     - `finish(self, accumulators)` returns an array of results.
 
-    `accumulator` and `returns` name their types, as a class or in DuckDB's spelling. The methods receive NULLs. All else is
+    `accumulator` (a class, or a type in DuckDB's spelling) and `returns` name the types. The methods receive NULLs. All else is
     as in `udf`.
     """
     options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
 
-    def marked(made: C) -> C:
-        setattr(made, _MARK, (options, accumulator))
-        return made
+    def marked(aggregate: C) -> C:
+        setattr(aggregate, _MARK, (options, accumulator))
+        return aggregate
 
-    return marked if made is None else marked(made)
+    return marked if aggregate is None else marked(aggregate)
 
 
 def mark_of(value: object) -> tuple[FunctionOptions, str | type | None] | None:
-    """Return the options of `@udaf` on a class itself, and the accumulator's type if it names one; None without `@udaf`."""
-    found: tuple[FunctionOptions, Any] | None = (
+    """Return the options of `@udaf` on a class itself, not on a base class, and its `accumulator`; None without `@udaf`."""
+    mark: tuple[FunctionOptions, Any] | None = (
         getattr(value, "__dict__", {}).get(_MARK) if isinstance(value, type) else None
     )
-    return found
+    return mark
 
 
 def is_aggregate(value: object) -> bool:

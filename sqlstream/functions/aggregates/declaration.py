@@ -37,43 +37,46 @@ _OF_FLINK = {
 }
 
 
-def declare_aggregate(made: type, *, name: str | None = None, root: str | None = None) -> AggregateFunction:
+def declare_aggregate(aggregate_class: type, *, name: str | None = None, root: str | None = None) -> AggregateFunction:
     """Return the catalog's entry of a class, with or without `@udaf`.
 
     Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the place.
     """
-    return _declaration(made, name, root).declared()
+    return _declaration(aggregate_class, name, root).declared()
 
 
-def aggregate_steps(made: type, root: str) -> tuple[AggregateSteps, Any]:
-    """Return the steps of a class for calls from Python, and the hint of its accumulator. Raises as `declare_aggregate`."""
-    declaration = _declaration(made, None, root)
+def aggregate_steps(aggregate_class: type, root: str) -> tuple[AggregateSteps, Any]:
+    """Return the steps of a class, for calls from Python, and the type hint of its accumulator.
+
+    Raises what `declare_aggregate` raises.
+    """
+    declaration = _declaration(aggregate_class, None, root)
     return declaration.steps(), declaration.accumulator_hint
 
 
-def _declaration(made: type, name: str | None, root: str | None) -> AggregateDeclaration:
-    options, accumulator = mark_of(made) or (FunctionOptions(), None)
-    options = replace(options, name=name or options.name or sql_name(made.__name__))
-    inner = places.unwrapped(getattr(made, "accumulate", None))
+def _declaration(aggregate_class: type, name: str | None, root: str | None) -> AggregateDeclaration:
+    options, accumulator = mark_of(aggregate_class) or (FunctionOptions(), None)
+    options = replace(options, name=name or options.name or sql_name(aggregate_class.__name__))
+    inner = places.unwrapped(getattr(aggregate_class, "accumulate", None))
     if inner is None:
         hint = "Write def accumulate(self, acc: Acc, x: int) -> None: .., and def finish(self, acc: Acc) -> int: .."
-        raise BindError(f'class "{made.__name__}" has no method accumulate', hint=hint)
-    _check_names(made, root or os.getcwd())
-    return AggregateDeclaration(made, inner, options, root or os.getcwd(), "accumulate", accumulator)
+        raise BindError(f'class "{aggregate_class.__name__}" has no method accumulate', hint=hint)
+    _check_names(aggregate_class, root or os.getcwd())
+    return AggregateDeclaration(aggregate_class, inner, options, root or os.getcwd(), "accumulate", accumulator)
 
 
-def _check_names(made: type, root: str) -> None:
+def _check_names(aggregate_class: type, root: str) -> None:
     """Raise BindError for a method that has only Flink's name: nothing would call it."""
     for name, (own, written) in _OF_FLINK.items():
-        method = places.unwrapped(getattr(made, name, None))
-        if method is not None and not hasattr(made, own):
-            message = f'class "{made.__name__}" has a method {name}, which is called {own} here'
+        method = places.unwrapped(getattr(aggregate_class, name, None))
+        if method is not None and not hasattr(aggregate_class, own):
+            message = f'class "{aggregate_class.__name__}" has a method {name}, which is called {own} here'
             raise BindError(message, places.definition(method, root), hint=f"Write {written}")
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateDeclaration(Declaration):
-    """A Python class that aggregates rows; `accumulator` is the accumulator's type if the decorator names it."""
+    """A Python class that aggregates rows; `accumulator` is the accumulator's type from the decorator, None without one."""
 
     accumulator: str | type | None
     null_rule: ClassVar[str] = "rows with NULL are left out"
@@ -111,7 +114,7 @@ class AggregateDeclaration(Declaration):
 
     @property
     def accumulator_hint(self) -> Any:
-        """The hint of the accumulator; None if only its SQL type is known."""
+        """The type hint of the accumulator; None if it has only a SQL type."""
         return self._accumulator_hint(self.hints())
 
     def steps(self) -> AggregateSteps:
@@ -207,13 +210,13 @@ class AggregateDeclaration(Declaration):
                 places.definition(retract, self.root),
                 hint="Write def merge(self, groups, accumulators): .., which adds further rows to an accumulator.",
             )
-        taken = [*inspect.signature(self.inner).parameters][self.own_parameters :]
+        parameters = [*inspect.signature(self.inner).parameters][self.own_parameters :]
         own = self.own_parameters + self.options.vectorized
-        if [*inspect.signature(retract).parameters][own:] != taken:
+        if [*inspect.signature(retract).parameters][own:] != parameters:
             raise BindError(
                 f'retract of aggregate function "{self.function.__name__}" takes other parameters than accumulate',
                 places.definition(retract, self.root),
-                hint=f"They are: {', '.join(taken)}.",
+                hint=f"They are: {', '.join(parameters)}.",
             )
 
     def _creator(self, hints: dict[str, Any]) -> Callable[[], Any] | None:
@@ -223,14 +226,14 @@ class AggregateDeclaration(Declaration):
         hint, nullable = types.optional(self._accumulator_hint(hints))
         if nullable:
             return type(None)
-        made = typing.get_origin(hint) or hint
+        accumulator_class = typing.get_origin(hint) or hint
         try:
-            made()
+            accumulator_class()
         except Exception as error:
             message = f'an accumulator of aggregate function "{self.function.__name__}" cannot be made: {error}'
             hint_ = "Give its fields default values, or write def create(self) -> Acc: .."
             raise BindError(message, self.definition(), hint=hint_) from error
-        creator: Callable[[], Any] = made
+        creator: Callable[[], Any] = accumulator_class
         return creator
 
 

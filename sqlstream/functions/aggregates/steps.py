@@ -1,6 +1,6 @@
-"""The steps of an aggregate function over Arrow: from lists of rows to accumulators, which are merged, and to results.
+"""The steps of an aggregate function over Arrow: they accumulate lists of rows, merge accumulators, and finish results.
 
-A step decodes the rows of all groups of a chunk at once; a group is a range of them. A NULL accumulator has no rows.
+A step decodes the rows of all groups of a chunk at once; a group is a range of these rows. A NULL accumulator has no rows.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ Indexes = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateSteps(Invocation):
-    """An aggregate function whose steps process the groups of a chunk. `opened` must be called before.
+    """An aggregate function whose steps process the groups of a chunk. Call `opened` first.
 
-    `codec` converts an accumulator as an object, `accumulator` has the types of its columns. `create` returns one without rows;
-    None if the class has a method for it. Methods in `returning` return the accumulator, all others change their argument.
+    `codec` converts accumulators between Arrow and Python objects; `accumulator` has the types of their columns. `create` returns
+    an accumulator without rows; it is None if the class has a method `create`, or is vectorized. Methods in `returning` return
+    the accumulator, all others change their argument.
     """
 
     result: Codec
@@ -38,12 +39,12 @@ class AggregateSteps(Invocation):
     returning: frozenset[str]
 
     def accumulate(self, rows: pa.ListArray) -> pa.Array:
-        """Return one accumulator per group. A group is a list of rows: arguments, or structs of several arguments."""
+        """Return one accumulator per group. A group is a list of rows: a row is the argument, or a struct of all arguments."""
         return self._with_rows("accumulate", None, rows)
 
-    def change(self, accumulators: pa.Array, added: pa.ListArray, taken: pa.ListArray) -> pa.Array:
-        """Return the accumulators of the groups with the rows `added`, and then without the rows `taken`."""
-        return self._with_rows("retract", self._extended(accumulators, added), taken)
+    def change(self, accumulators: pa.Array, added: pa.ListArray, retracted: pa.ListArray) -> pa.Array:
+        """Add the rows `added` to the accumulators of the groups, then retract the rows `retracted`; return the accumulators."""
+        return self._with_rows("retract", self._extended(accumulators, added), retracted)
 
     def merge(self, lists: pa.ListArray) -> pa.Array:
         """Return one accumulator per group, merged from a list of accumulators; NULLs are skipped."""
@@ -65,7 +66,7 @@ class AggregateSteps(Invocation):
         return self._encoded(merged)
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
-        """Return the result of each group; without rows it is that of a new accumulator, or NULL if vectorized."""
+        """Return the result of each group. A group without rows has the result of a new accumulator, or NULL if vectorized."""
         if self.vectorized:
             return self._finished(accumulators)
         finish, results = self._method("finish"), []
@@ -77,15 +78,15 @@ class AggregateSteps(Invocation):
         return self._results(results)
 
     def scan(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.StructArray:
-        """Add the rows of each group one by one. Return structs of the results after each row, and the last accumulator.
+        """Add the rows of each group one by one. Return a struct per group: the results after each row, and the last accumulator.
 
-        Each row is inside of a struct. A NULL instead of the struct adds no row, and has a result, too.
+        Each row is in a struct with one field. NULL in the place of the struct adds no row, but has a result, too.
         """
         flat, owners = _flat(rows)
-        taken = flat.is_valid().to_numpy(zero_copy_only=False)
+        valid = flat.is_valid().to_numpy(zero_copy_only=False)
         [own] = flat.flatten()
         results, after = (self._scanned if not self.vectorized else self._scanned_arrays)(
-            accumulators, own, owners, taken
+            accumulators, own, owners, valid
         )
         offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(rows)))])
         lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), results)
@@ -103,25 +104,25 @@ class AggregateSteps(Invocation):
     # -- row by row
 
     def _scanned(
-        self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, taken: Indexes
+        self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, valid: Indexes
     ) -> tuple[pa.Array, pa.Array]:
         columns = self._columns(rows)
         called = self.called(columns)
         # A row that is not added may hold any values.
-        decoded = self.decoded(tuple(c.filter(pa.array(taken)) for c in columns))
+        decoded = self.decoded(tuple(c.filter(pa.array(valid)) for c in columns))
         values = zip(*decoded, strict=True)
-        found, results = self._objects(accumulators), []
+        objects, results = self._objects(accumulators), []
         step, finish, returns = self._method("accumulate"), self._method("finish"), "accumulate" in self.returning
-        for place, (owner, is_taken) in enumerate(zip(owners.tolist(), taken.tolist(), strict=True)):
-            row = next(values) if is_taken else ()
+        for place, (owner, is_valid) in enumerate(zip(owners.tolist(), valid.tolist(), strict=True)):
+            row = next(values) if is_valid else ()
             try:
-                if (value := found[owner]) is None:
+                if (value := objects[owner]) is None:
                     value = self._new()
-                if is_taken and (called is None or called[place]):
+                if is_valid and (called is None or called[place]):
                     result = step(value, *row)
                     if not returns and result is not None:
                         raise self._unhinted("accumulate", result)
-                    value = found[owner] = result if returns else value
+                    value = objects[owner] = result if returns else value
             except JobError:
                 raise
             except (Exception, SystemExit) as error:
@@ -130,7 +131,7 @@ class AggregateSteps(Invocation):
                 results.append(finish(value))
             except (Exception, SystemExit) as error:
                 raise self.raised(error, (), "finish ") from error
-        return self._results(results), self._encoded(found)
+        return self._results(results), self._encoded(objects)
 
     def _results(self, results: list[Any]) -> pa.Array:
         try:
@@ -154,25 +155,25 @@ class AggregateSteps(Invocation):
         columns = self._columns(flat)
         if self.vectorized:
             return self._with_arrays(method, accumulators, owners, len(rows), columns)
-        given = self.decoded(columns)
+        arguments = self.decoded(columns)
         if (called := self.called(columns)) is not None:
-            given, owners = [list(compress(values, called)) for values in given], owners[called]
-        found = [None] * len(rows) if accumulators is None else self._objects(accumulators)
-        self._fold(method, found, owners.tolist(), given, True)
-        return self._encoded(found)
+            arguments, owners = [list(compress(values, called)) for values in arguments], owners[called]
+        objects = [None] * len(rows) if accumulators is None else self._objects(accumulators)
+        self._fold(method, objects, owners.tolist(), arguments, True)
+        return self._encoded(objects)
 
     def _fold(
-        self, method: str, found: list[Any], owners: list[int], columns: list[list[Any]], shows_row: bool
+        self, method: str, objects: list[Any], owners: list[int], columns: list[list[Any]], shows_row: bool
     ) -> None:
-        """Call a method per row with the accumulator of its owner, or with a new one if that is None."""
+        """Call a method per row with its owner's accumulator in `objects`, or with a new one if that is None."""
         step, returns, folded = self._method(method), method in self.returning, 0
         rows = zip(*columns, strict=True) if columns else (() for _ in owners)
         try:
             for owner, row in zip(owners, rows, strict=True):
-                if (value := found[owner]) is None:
-                    value = found[owner] = self._new()
+                if (value := objects[owner]) is None:
+                    value = objects[owner] = self._new()
                 if returns:
-                    found[owner] = step(value, *row)
+                    objects[owner] = step(value, *row)
                 elif (result := step(value, *row)) is not None:
                     raise self._unhinted(method, result)
                 folded += 1
@@ -222,16 +223,16 @@ class AggregateSteps(Invocation):
     # -- many groups at a time
 
     def _scanned_arrays(
-        self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, taken: Indexes
+        self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, valid: Indexes
     ) -> tuple[pa.Array, pa.Array]:
         """Scan by doubling: after each round an accumulator has the rows of twice as many places before it.
 
         The first place of a group is the accumulator that it has before the rows.
         """
         number, places = len(accumulators), np.arange(len(owners))
-        alone = np.repeat(places, taken.astype(int))
+        alone = np.repeat(places, valid.astype(int))
         lists = pa.ListArray.from_arrays(
-            pa.array(np.concatenate([[0], np.cumsum(taken)]), pa.int32()), rows.take(pa.array(alone))
+            pa.array(np.concatenate([[0], np.cumsum(valid)]), pa.int32()), rows.take(pa.array(alone))
         )
         sizes = np.bincount(owners, minlength=number) + 1
         starts = np.cumsum(sizes) - sizes
@@ -239,17 +240,17 @@ class AggregateSteps(Invocation):
         order[starts] = np.arange(number)
         own_places = places + owners + 1
         order[own_places] = number + places
-        found = pa.concat_arrays([accumulators, self.accumulate(lists)]).take(pa.array(order))
+        prefixes = pa.concat_arrays([accumulators, self.accumulate(lists)]).take(pa.array(order))
         begins = np.repeat(starts, sizes)
-        every, span = np.arange(len(found)), 1
+        every, span = np.arange(len(prefixes)), 1
         while len(later := every[every - span >= begins]):
             pairs = np.stack([later - span, later], axis=1).ravel()
             offsets = pa.array(np.arange(0, len(pairs) + 1, 2), pa.int32())
-            merged = self.merge(pa.ListArray.from_arrays(offsets, found.take(pa.array(pairs))))
+            merged = self.merge(pa.ListArray.from_arrays(offsets, prefixes.take(pa.array(pairs))))
             chosen = every.copy()
-            chosen[later] = len(found) + np.arange(len(later))
-            found, span = pa.concat_arrays([found, merged]).take(pa.array(chosen)), 2 * span
-        return self.finish(found.take(pa.array(own_places))), found.take(pa.array(starts + sizes - 1))
+            chosen[later] = len(prefixes) + np.arange(len(later))
+            prefixes, span = pa.concat_arrays([prefixes, merged]).take(pa.array(chosen)), 2 * span
+        return self.finish(prefixes.take(pa.array(own_places))), prefixes.take(pa.array(starts + sizes - 1))
 
     def _with_arrays(
         self,
@@ -271,7 +272,7 @@ class AggregateSteps(Invocation):
         return pa.concat_arrays([accumulators, changed]).take(pa.array(places))
 
     def _in_groups(self, number: int, owners: Indexes, call: Callable[[pa.Array], Any]) -> pa.Array:
-        """Return one accumulator per group; `call` returns those of the groups with rows, the others are NULL."""
+        """Return one accumulator per group: from `call` for the groups with rows, NULL for all others."""
         present, groups = _stretches(owners)
         if not len(present):
             return pa.nulls(number, self.codec.arrow)
@@ -284,16 +285,16 @@ class AggregateSteps(Invocation):
         if result.num_rows != len(present):
             raise self._wrong(f"returned {result.num_rows} accumulators for {len(present)} groups")
         try:
-            found = self.accumulator.arrow(self.accumulator.table_arrays(result))
+            accumulators = self.accumulator.arrow(self.accumulator.table_arrays(result))
         except WrongTable as error:
             raise self._wrong(f"returned a table {error}") from error
         if len(present) == number:
-            return found
+            return accumulators
         places = np.zeros(number, np.int64)
         places[present] = np.arange(len(present))
         missing = np.ones(number, bool)
         missing[present] = False
-        return found.take(pa.array(places, mask=missing))
+        return accumulators.take(pa.array(places, mask=missing))
 
     def _finished(self, accumulators: pa.Array) -> pa.Array:
         present = accumulators.is_valid()

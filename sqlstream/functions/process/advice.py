@@ -1,4 +1,4 @@
-"""Hints for errors in process functions: what to write instead of a name that does not exist, often one of Flink's."""
+"""Hints for errors in process functions: what to write instead of a name that does not exist, such as one of Flink's."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _QUOTED = re.compile(r"'(\w+)'")
 
 
 def advice(error: BaseException, states: Mapping[str, Any], row: Any = None) -> str | None:
-    """Return the hint for an error that the user's code raised, None if there is none; `states` are the handles by name."""
+    """Return the hint for an exception of the user's code, or None. `states` are the handles by name, `row` the current row."""
     if notes := getattr(error, "__notes__", None):
         return str(notes[0])
     if isinstance(error, AttributeError) and error.name and error.obj is not None:
@@ -98,22 +98,22 @@ def advice(error: BaseException, states: Mapping[str, Any], row: Any = None) -> 
     return None
 
 
-def _instead(found: Any, name: str, states: Mapping[str, Any], row: Any) -> str | None:
-    """Return the hint for an object without an attribute of a name."""
-    plain, kinds = name.replace("_", "").lower(), type(found).__mro__
+def _instead(owner: Any, name: str, states: Mapping[str, Any], row: Any) -> str | None:
+    """Return the hint for the object `owner`, which has no attribute `name`."""
+    plain, kinds = name.replace("_", "").lower(), type(owner).__mro__
     for kind, names in _STATES.items():
         if kind in kinds:
-            own = next((f"self.{state}" for state, handle in states.items() if handle is found), "state")
+            own = next((f"self.{state}" for state, handle in states.items() if handle is owner), "state")
             if kind is MapState and plain in _CONTAINS:
                 return f"Write key in {own}."
             return f"Write {own}.{names[plain].removesuffix('.')}." if plain in names else _existing(kind, name)
     for kind, names in _OFFERED.items():
         if kind in kinds:
             return f"Write {names[plain]}." if plain in names else _existing(kind, name)
-    if found is row or (isinstance(found, tuple) and type(found).__name__ == "Row"):
-        fields = getattr(found, "_fields", None)
-        if fields is None and dataclasses.is_dataclass(found):
-            fields = [f.name for f in dataclasses.fields(found)]
+    if owner is row or (isinstance(owner, tuple) and type(owner).__name__ == "Row"):
+        fields = getattr(owner, "_fields", None)
+        if fields is None and dataclasses.is_dataclass(owner):
+            fields = [f.name for f in dataclasses.fields(owner)]
         return missing("column", name, fields) if fields else None
     return None
 

@@ -34,7 +34,7 @@ class Unaggregable(ValueError):
 
 
 class Aggregator(ABC):
-    """An aggregate function in a process. Its accumulators are Python objects; None is an accumulator without values."""
+    """An aggregate function for the values of a state. Accumulators are Python objects; None is one without values."""
 
     # The type hint of an accumulator; None if it has none.
     hint: Any
@@ -46,11 +46,11 @@ class Aggregator(ABC):
 
     @abstractmethod
     def add(self, accumulator: Any, value: Any) -> Any:
-        """Return an accumulator with one more value, which must be `settled` before it is stored or read."""
+        """Add a value, and return the new accumulator. It must be `settled` before it is stored or read."""
 
     @abstractmethod
     def settled(self, accumulators: Sequence[Any]) -> list[Any]:
-        """Return accumulators as they are stored. Settling many costs little more than settling one."""
+        """Return accumulators in the form in which they are stored. To settle many costs little more than to settle one."""
 
     @abstractmethod
     def result(self, accumulator: Any) -> Any:
@@ -98,8 +98,8 @@ class RowAggregator(Aggregator):
             return accumulator
         if accumulator is None:
             accumulator = self._new()
-        found = self.steps.resource.accumulate(accumulator, *row)
-        return found if "accumulate" in self.steps.returning else accumulator
+        result = self.steps.resource.accumulate(accumulator, *row)
+        return result if "accumulate" in self.steps.returning else accumulator
 
     def _new(self) -> Any:
         return self.steps.create() if self.steps.create is not None else self.steps.resource.create()
@@ -113,9 +113,10 @@ class RowAggregator(Aggregator):
 
 @dataclass(frozen=True)
 class DuckAggregator(Aggregator):
-    """An aggregate function of DuckDB. `own` is the type of its result, which `result` casts to `returns`.
+    """An aggregate function of DuckDB. `own` is the DuckDB type of its result, which `result` casts to `returns`.
 
-    The most common ones run in Python. For all others, values wait until `settled` adds those of many keys in one query.
+    The most common functions run in Python. For all others, added values wait until `settled` aggregates the values of many keys
+    in one query.
     """
 
     function: str
@@ -160,19 +161,19 @@ class DuckAggregator(Aggregator):
         waiting = [n for n, one in enumerate(accumulators) if isinstance(one, _Waiting)]
         if not waiting:
             return list(accumulators)
-        found = list(accumulators)
+        stored = list(accumulators)
         merged = self._merged([accumulators[n] for n in waiting])
         for number, accumulator in zip(waiting, merged, strict=True):
-            found[number] = accumulator
-        return found
+            stored[number] = accumulator
+        return stored
 
     def result(self, accumulator: Any) -> Any:
         if self._plain is not None:
             return self._plain.result(accumulator)
         with databases.passing() as con:
             con.register("_kept", self._table([0], [accumulator]))
-            found = con.sql(f"SELECT CAST({self.partial.final} AS {self.returns}) FROM _kept").to_arrow_table()
-        [value] = decoded(types.codec(self.returns), found.column(0))
+            table = con.sql(f"SELECT CAST({self.partial.final} AS {self.returns}) FROM _kept").to_arrow_table()
+        [value] = decoded(types.codec(self.returns), table.column(0))
         return value
 
     def _merged(self, waiting: Sequence[_Waiting]) -> list[Any]:
@@ -182,17 +183,17 @@ class DuckAggregator(Aggregator):
         columns = [rows] if len(self.parameters) == 1 else [*zip(*rows, strict=True)]
         values = {f"a{i}": column(c, [*v]) for i, (c, v) in enumerate(zip(self._codecs, columns, strict=True))}
         pairs = zip(self.partial.partial, self.partial.columns, strict=True)
-        made = ", ".join(f"CAST({sql} AS {type}) AS {name}" for sql, (name, type) in pairs)
-        kept = ", ".join(f"CAST({name} AS {type}) AS {name}" for name, type in self.partial.columns)
+        partial_items = ", ".join(f"CAST({sql} AS {type}) AS {name}" for sql, (name, type) in pairs)
+        stored_items = ", ".join(f"CAST({name} AS {type}) AS {name}" for name, type in self.partial.columns)
         merged = [f"{sql} AS {name}" for sql, name in zip(self.partial.merge, self._names, strict=True)]
-        both = f"SELECT n, {kept} FROM _kept UNION ALL SELECT n, {made} FROM _values GROUP BY n"
+        both = f"SELECT n, {stored_items} FROM _kept UNION ALL SELECT n, {partial_items} FROM _values GROUP BY n"
         with databases.passing() as con:
             con.register("_kept", self._table(range(len(waiting)), [one.accumulator for one in waiting]))
             con.register("_values", pa.table({"n": pa.array(numbers, pa.int64()), **values}))
-            found = con.sql(f"SELECT {', '.join(merged)} FROM ({both}) GROUP BY n ORDER BY n").to_arrow_table()
+            table = con.sql(f"SELECT {', '.join(merged)} FROM ({both}) GROUP BY n ORDER BY n").to_arrow_table()
         if len(self._names) == 1:
-            return decoded(self._codec, found.column(0).cast(self._codec.arrow))
-        fields = [found.column(i).combine_chunks() for i in range(found.num_columns)]
+            return decoded(self._codec, table.column(0).cast(self._codec.arrow))
+        fields = [table.column(i).combine_chunks() for i in range(table.num_columns)]
         struct = pa.StructArray.from_arrays(fields, names=self._names).cast(self._codec.arrow)
         return decoded(self._codec, pa.chunked_array([struct]))
 
@@ -202,13 +203,14 @@ class DuckAggregator(Aggregator):
         return pa.table([pa.array(numbers, pa.int64()), *fields], names=["n", *self._names])
 
 
-def aggregator_of(aggregate: Any, given: Any, result: Any, root: str) -> Aggregator:
-    """Return the aggregate function of a state, from the type hints of an added value and of the result.
+def aggregator_of(aggregate: Any, value_hint: Any, result: Any, root: str) -> Aggregator:
+    """Return the aggregate function of a state: `aggregate` is the name of one of DuckDB's, or a class under `@udaf`.
 
-    Raises Unaggregable, types.UnusableType, and what declaring a class under `@udaf` raises.
+    `value_hint` and `result` are the type hints of an added value and of the result. Raises Unaggregable, types.UnusableType,
+    and what `declare_aggregate` raises.
     """
-    several = typing.get_origin(given) is tuple and Ellipsis not in typing.get_args(given)
-    hints = typing.get_args(given) if several else (given,)
+    several = typing.get_origin(value_hint) is tuple and Ellipsis not in typing.get_args(value_hint)
+    hints = typing.get_args(value_hint) if several else (value_hint,)
     parameters = tuple(types.canonical(types.sql_type(hint)) for hint in hints)
     returns = types.canonical(types.sql_type(result))
     if isinstance(aggregate, str):
@@ -218,24 +220,26 @@ def aggregator_of(aggregate: Any, given: Any, result: Any, root: str) -> Aggrega
     raise Unaggregable(f"{aggregate!r} is no aggregate: write the name of one of DuckDB's, or a class under @udaf")
 
 
-def _of_class(made: type, parameters: tuple[str, ...], returns: str, several: bool, root: str) -> Aggregator:
-    steps, hint = aggregate_steps(made, root)
+def _of_class(aggregate_class: type, parameters: tuple[str, ...], returns: str, several: bool, root: str) -> Aggregator:
+    steps, hint = aggregate_steps(aggregate_class, root)
     if steps.vectorized:
-        raise Unaggregable(f"{made.__name__} is vectorized: a state takes value by value")
-    taken = [p.type for p in steps.parameters]
+        raise Unaggregable(f"{aggregate_class.__name__} is vectorized: a state takes value by value")
+    parameter_types = [p.type for p in steps.parameters]
     needed = sum(p.default is None for p in steps.parameters)
-    if not needed <= len(parameters) <= len(taken) or [*parameters] != taken[: len(parameters)]:
-        raise Unaggregable(f"{made.__name__} takes ({', '.join(taken)}), not ({', '.join(parameters)})")
+    if not needed <= len(parameters) <= len(parameter_types) or [*parameters] != parameter_types[: len(parameters)]:
+        raise Unaggregable(
+            f"{aggregate_class.__name__} takes ({', '.join(parameter_types)}), not ({', '.join(parameters)})"
+        )
     if returns != types.canonical(steps.returns):
-        raise Unaggregable(f"{made.__name__} returns {steps.returns}, not {returns}")
+        raise Unaggregable(f"{aggregate_class.__name__} returns {steps.returns}, not {returns}")
     return RowAggregator(steps, hint, several)
 
 
 def _of_duckdb(name: str, parameters: tuple[str, ...], returns: str) -> Aggregator:
     function = ALIASES.get(name.lower(), name.lower())
     if function not in FUNCTIONS:
-        known = f"; did you mean {near}?" if (near := nearest(name.lower(), FUNCTIONS)) else ""
-        raise Unaggregable(REFUSED.get(function) or f"DuckDB has no aggregate {name}{known}")
+        suggestion = f"; did you mean {near}?" if (near := nearest(name.lower(), FUNCTIONS)) else ""
+        raise Unaggregable(REFUSED.get(function) or f"DuckDB has no aggregate {name}{suggestion}")
     shape = FUNCTIONS[function]
     arguments = tuple(f"a{i}" for i in range(len(parameters)))
     if any(place < len(arguments) for place in shape.constants) or function in ("approx_quantile", "approx_top_k"):
@@ -252,9 +256,9 @@ def _of_duckdb(name: str, parameters: tuple[str, ...], returns: str) -> Aggregat
         why = reason(call) or "it keeps all values"
         raise Unaggregable(f"{name} does not merge: {why}")
     try:
-        found = DuckAggregator(function, parameters, returns, own, partial(call, "part"))
+        aggregator = DuckAggregator(function, parameters, returns, own, partial(call, "part"))
     except Refused as error:
         raise Unaggregable(str(error)) from error
     # Python must be able to hold an accumulator.
-    types.codec(found.type)
-    return found
+    types.codec(aggregator.type)
+    return aggregator

@@ -1,4 +1,4 @@
-"""What a process function is declared with: `@process`, `@table`, `state(..)` and `side_output()`."""
+"""The declarations of a process function: `@process`, `@table`, `state(..)` and `side_output()`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ProcessOptions:
     """The arguments of `@process(...)`; a `name` of None stands for the name of the class.
 
     A `vectorized` class receives Arrow tables with the rows of a key, or of a bucket; `emits` is the class of the rows in the
-    tables that it returns. The rows of a bucket are `ordered`, or in any order. A class whose tables may have `changes` can ask
-    of each row whether it is a retraction; a class with a `changelog_mode` emits changes itself.
+    tables that it returns. The rows of a bucket are `ordered`, or in any order. A class with `changes` accepts tables that
+    change: its context says whether a row is a retraction. A class with a `changelog_mode` emits changes itself.
     """
 
     name: str | None = None
@@ -58,7 +58,7 @@ class TableMethodOptions:
 
 
 class DeclaredState:
-    """The class attribute that `state(..)` makes. The operator gives the instance a handle for the current key instead."""
+    """The class attribute that `state(..)` makes. In an instance, a handle for the current key takes its place."""
 
     # The attribute of an instance that says why its states are not available when there is no current key.
     REASON = "__sqlstream_no_current_key__"
@@ -205,11 +205,11 @@ def is_process(value: object) -> bool:
 
 def process_options(function: type) -> ProcessOptions:
     """Return the options of `@process` on a class itself; the default options without it."""
-    found: ProcessOptions = vars(function).get(_PROCESS, ProcessOptions())
-    return found
+    options: ProcessOptions = vars(function).get(_PROCESS, ProcessOptions())
+    return options
 
 
 def table_options(method: object) -> TableMethodOptions | None:
     """Return the options of `@table` on a method; None without it."""
-    found: TableMethodOptions | None = getattr(method, _TABLE, None)
-    return found
+    options: TableMethodOptions | None = getattr(method, _TABLE, None)
+    return options

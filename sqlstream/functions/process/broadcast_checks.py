@@ -13,14 +13,14 @@ from sqlstream.functions import source_locations as places
 from sqlstream.functions.process.api import ProcessOptions, table_options
 
 
-def is_broadcast(made: type, method: str) -> bool:
+def is_broadcast(process_class: type, method: str) -> bool:
     """Return whether a method of a class receives the rows of a broadcast table."""
-    options = table_options(getattr(made, method))
+    options = table_options(getattr(process_class, method))
     return options is not None and options.broadcast
 
 
 def check_emitting(inner: FunctionType, hint: object, what: str, options: ProcessOptions, root: str) -> None:
-    """Raise BindError if a method of a broadcast table emits rows, and the class does not allow it or its hint denies it."""
+    """Raise BindError if a method of a broadcast table emits rows although its class does not allow it, or its hint is None."""
     is_silent = hint in (None, type(None))
     if is_silent and not inspect.isgeneratorfunction(inner):
         return
@@ -37,14 +37,14 @@ def check_emitting(inner: FunctionType, hint: object, what: str, options: Proces
 
 
 def check_broadcast(
-    made: type, what: str, tables: Sequence[TableArgument], states: Sequence[StateDeclaration], root: str = ""
+    process_class: type, what: str, tables: Sequence[TableArgument], states: Sequence[StateDeclaration], root: str = ""
 ) -> None:
     """Raise BindError unless broadcast tables and states fit together; errors call the class `what`."""
     root = root or os.getcwd()
     shared = [s for s in states if s.broadcast]
     broadcast = [t for t in tables if t.broadcast]
     for one in shared:
-        span = places.assignment(made, one.name, root)
+        span = places.assignment(process_class, one.name, root)
         named = f'broadcast state "{one.name}" of {what}'
         if not broadcast:
             hint = "Write @table(broadcast=True) above the method that writes it."
@@ -57,7 +57,7 @@ def check_broadcast(
             raise BindError(f'{named} has visibility="until_cleaned"', span, hint=hint)
     if not broadcast:
         return
-    inner = places.unwrapped(getattr(made, broadcast[0].method))
+    inner = places.unwrapped(getattr(process_class, broadcast[0].method))
     span = places.definition(inner, root) if inner is not None else None
     if len(broadcast) == len(tables):
         hint = "One table at least has keys, or is read row by row: @table without broadcast."

@@ -1,8 +1,8 @@
 """States that all keys share: methods of broadcast tables write them, all other methods read them.
 
-Each bucket of keys has a copy; all receive the same rows in the same order. In a batch the rows of broadcast tables come first,
-and are numbered; a state remembers its value after each of them. The rows of keys come key by key. So each of them can see the
-state at its own time: after so many of these rows.
+Each bucket of keys has a copy of the state; all copies receive the same rows in the same order. In a batch the rows of broadcast
+tables come first, and are numbered; a state remembers its value after each of them. Then the rows of keys come, key by key. Each
+sees the state of its own time: after a certain number of broadcast rows.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Stored: TypeAlias = tuple[list[Any], list[Any]]
 
 
 class Shared:
-    """What handles of broadcast states have in common.
+    """The base of the handles of broadcast states.
 
-    A handle shows the state after `version` rows of the batch, or after all that have come if it is None. Only while a row of a
-    broadcast table is processed (`writes`) can it be changed.
+    A handle shows the state after the first `version` broadcast rows of the batch; None: after all rows that have come. It can be
+    changed only while a row of a broadcast table is processed (`writes`).
     """
 
     name = ""
@@ -49,14 +49,14 @@ class Shared:
     def begin(
         self, name: str, load: Callable[[], Stored], find: Callable[[Any], dict[Any, Any] | None] = not_found
     ) -> None:
-        """Begin a batch of a bucket. `load` reads the state when it is needed, `find` an entry of a large map (MapState.find)."""
+        """Begin a batch of a bucket. `load` reads the state when needed, `find` one entry of a large map (MapState.find)."""
         self.name, self.load_items, self.find_entry = name, load, find
         self.version, self.row = None, 0
         self._forget()
 
     @property
     def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        """Whether all stored items are deleted, and then (place, item) of each item that is put, or (place, REMOVED)."""
+        """Whether to delete all stored items first, and (place, item) of each item to put, or (place, REMOVED) to delete it."""
         raise NotImplementedError
 
     def _forget(self) -> None:
@@ -68,7 +68,7 @@ class Shared:
 
 
 def as_of(history: History[T], version: int) -> T:
-    """Return the state after so many rows.
+    """Return the state after `version` rows of the batch.
 
     >>> as_of([(0, "a"), (2, "b"), (2, "c")], 1), as_of([(0, "a"), (2, "b"), (2, "c")], 2)
     ('a', 'c')
@@ -80,7 +80,7 @@ class _SharedValue(Shared):
     def _forget(self) -> None:
         self._history: History[Any] | None = None
 
-    def _known(self) -> History[Any]:
+    def _loaded_history(self) -> History[Any]:
         if self._history is None:
             _, items = self.load_items()
             self._history = [(0, items[0] if items else None)]
@@ -89,7 +89,7 @@ class _SharedValue(Shared):
     @property
     def value(self) -> Any:
         """The value."""
-        history = self._history or self._known()
+        history = self._history or self._loaded_history()
         return history[-1][1] if self.version is None else as_of(history, self.version)
 
     @value.setter
@@ -98,7 +98,7 @@ class _SharedValue(Shared):
 
     def _put(self, value: Any) -> None:
         self._may_write()
-        self._known().append((self.row, value))
+        self._loaded_history().append((self.row, value))
 
     def clear(self) -> None:
         self.value = None
@@ -146,7 +146,7 @@ class SharedList(Shared, ListState[T]):
         self._history: History[tuple[list[T], int]] | None = None
         self._places: list[int] = []
 
-    def _known(self) -> History[tuple[list[T], int]]:
+    def _loaded_history(self) -> History[tuple[list[T], int]]:
         if self._history is None:
             self._places, items = self.load_items()
             self._history = [(0, (items, len(items)))]
@@ -157,7 +157,7 @@ class SharedList(Shared, ListState[T]):
 
     def extend(self, items: Iterable[T]) -> None:
         self._may_write()
-        history = self._known()
+        history = self._loaded_history()
         _, (now, _) = history[-1]
         now.extend(items)
         history.append((self.row, (now, len(now))))
@@ -165,13 +165,13 @@ class SharedList(Shared, ListState[T]):
     def set(self, items: Iterable[T]) -> None:
         self._may_write()
         found = list(items)
-        self._known().append((self.row, (found, len(found))))
+        self._loaded_history().append((self.row, (found, len(found))))
 
     def clear(self) -> None:
         self.set([])
 
     def get(self) -> list[T]:
-        history = self._known()
+        history = self._loaded_history()
         items, length = history[-1][1] if self.version is None else as_of(history, self.version)
         return items[:length]
 
@@ -198,7 +198,7 @@ class SharedMap(Shared, MapState[K, V]):
         self._history: dict[K, History[Any]] = {}
         self._snapshots: dict[int | None, dict[K, V]] = {}
 
-    def _known(self) -> dict[K, V]:
+    def _stored_entries(self) -> dict[K, V]:
         if self._entries is None:
             self._entries = dict(zip(*self.load_items(), strict=True))
         return self._entries
@@ -209,7 +209,7 @@ class SharedMap(Shared, MapState[K, V]):
             entries = self.find_entry(key)
             if entries is not None:
                 return entries.get(key, REMOVED)
-        return self._known().get(key, REMOVED)
+        return self._stored_entries().get(key, REMOVED)
 
     def _write(self, key: K, value: Any) -> None:
         self._may_write()
@@ -237,23 +237,23 @@ class SharedMap(Shared, MapState[K, V]):
     def get(self, key: K, default: Any = None) -> Any:
         history = self._history.get(key)
         if history is None:
-            found = self._stored(key) if self._entries is None else self._entries.get(key, REMOVED)
+            value = self._stored(key) if self._entries is None else self._entries.get(key, REMOVED)
         else:
-            found = self._at(history)
-        return default if found is REMOVED else found
+            value = self._at(history)
+        return default if value is REMOVED else value
 
     def _at(self, history: History[Any]) -> Any:
         return history[-1][1] if self.version is None else as_of(history, self.version)
 
     def get_all(self) -> dict[K, V]:
-        if (found := self._snapshots.get(self.version)) is None:
+        if (snapshot := self._snapshots.get(self.version)) is None:
             if len(self._snapshots) >= SNAPSHOTS:
                 self._snapshots.clear()
-            found = self._snapshots[self.version] = self._snapshot()
-        return dict(found)
+            snapshot = self._snapshots[self.version] = self._snapshot()
+        return dict(snapshot)
 
     def _snapshot(self) -> dict[K, V]:
-        entries: dict[K, Any] = dict(self._known())
+        entries: dict[K, Any] = dict(self._stored_entries())
         entries |= {key: self._at(history) for key, history in self._history.items()}
         try:
             keys = sorted(entries)  # type: ignore[type-var]

@@ -14,7 +14,7 @@ _INSTANT = EPOCH.replace(tzinfo=dt.UTC)
 
 
 class Timer(NamedTuple):
-    """A timer of a key: its name (empty: it has none), the time when it is due, and its clock.
+    """A timer of a key: its name (empty: none), its time, and whether that is an event time or a processing time.
 
     An event time has no time zone, a processing time is in UTC.
     """
@@ -25,7 +25,7 @@ class Timer(NamedTuple):
 
 
 class Timers(Protocol):
-    """The timers of the current key. The identity of a timer without a name is its time: setting it twice sets it once.
+    """The timers of the current key. A timer without a name is identified by its time: setting it twice sets it once.
 
     A timer with a name replaces the timer of that name.
     """
@@ -40,7 +40,7 @@ class Timers(Protocol):
         """Call `on_timer` when the clock reaches the time of this batch plus the delay."""
 
     def delete(self, timer: str | dt.datetime) -> None:
-        """Delete the timer of a name, or the timer without a name of a time, if there is one."""
+        """Delete the timer with a name, or the unnamed timer at a time, if there is one."""
 
     def clear(self) -> None:
         """Delete all timers of the key."""
@@ -103,9 +103,9 @@ class Context:
 
     @property
     def is_late(self) -> bool:
-        """Whether the row is late: its event time was behind the watermark when it came; or a row set this timer behind it.
+        """Whether the row came after the watermark had passed its event time; of a timer: whether a row set it that late.
 
-        Rows that are emitted now are then late for windows that read them. It is always False with ORDER BY, without `on_time`,
+        If so, rows that are emitted now are late for windows that read them. It is always False with ORDER BY, without `on_time`,
         and in vectorized methods.
         """
         return self._is_late is not None and self._is_late()
@@ -126,19 +126,19 @@ class Context:
     def for_each_key(self, method: Callable[..., Any], *arguments: Any) -> None:
         """Call `method(ctx, *arguments)` for each key that has state or timers: `ctx.for_each_key(self.renew, rule)`.
 
-        Only methods of broadcast tables can: others raise RuntimeError. The calls happen once the method has returned; the rows
-        that they yield are emitted for the key.
+        Only methods of broadcast tables can do this; in others it raises RuntimeError. The calls happen once the calling method
+        has returned. The rows that they yield are emitted for the key.
         """
         raise RuntimeError("only methods of broadcast tables visit all keys; here there is one: ctx.key")
 
     def retract(self, row: Any = None) -> None:
-        """Retract an emitted row; with upserts, delete the row of the current key. RuntimeError without a changelog mode."""
+        """Retract an emitted row; with upserts, delete the current key's row. Raises RuntimeError without a changelog mode."""
         if self._retract is None:
             raise RuntimeError('only a class with @process(changelog_mode="retract"), or "upsert", takes rows away')
         self._retract(row)
 
     def count(self, name: str, number: int = 1) -> None:
-        """Add `number` to a counter, which `sqlstream.operators` shows."""
+        """Add `number` to the counter `name`, which the table `sqlstream.operators` shows."""
         self._count(name, number)
 
 

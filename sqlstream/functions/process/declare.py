@@ -46,18 +46,21 @@ from sqlstream.functions.process.yielded import classes_of, without_sides
 RESERVED = ("on_time", "uid")
 
 
-def declare_process(made: type, *, name: str | None = None, root: str | None = None) -> ProcessFunction:
-    """Return the catalog's entry of a class, under `name` or a name of its own.
+def declare_process(process_class: type, *, name: str | None = None, root: str | None = None) -> ProcessFunction:
+    """Return the catalog's entry of a class, under `name`, the decorator's name, or the name of the class.
 
     Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the
     place.
     """
-    return _Declaration(made, name, root or os.getcwd()).function()
+    return _Declaration(process_class, name, root or os.getcwd()).function()
 
 
-def implementation_of(made: type) -> Implementation:
-    """Return the implementation of a class, with the user's own classes, not pickled copies; raises as `declare_process`."""
-    declaration = _Declaration(made, None, os.getcwd())
+def implementation_of(process_class: type) -> Implementation:
+    """Return the implementation of a class with the user's own classes, not with unpickled copies of them.
+
+    Raises what `declare_process` raises.
+    """
+    declaration = _Declaration(process_class, None, os.getcwd())
     declaration.function()
     return declaration.implementation
 
@@ -72,10 +75,10 @@ class _Method:
 
 
 class _Declaration:
-    def __init__(self, made: type, name: str | None, root: str):
-        self.made, self.root = made, root
-        self.options = process_options(made)
-        self.name = name or self.options.name or sql_name(made.__name__)
+    def __init__(self, process_class: type, name: str | None, root: str):
+        self.process_class, self.root = process_class, root
+        self.options = process_options(process_class)
+        self.name = name or self.options.name or sql_name(process_class.__name__)
         # The methods that yield rows of side outputs, too.
         self.yielding: set[str] = set()
 
@@ -88,19 +91,19 @@ class _Declaration:
         shapes = [self._row_shape(m, hints[m.name]) for m in tables]
         sides = dict(self._side_outputs())
         result = self._result(methods, hints, sides)
-        declared = StateDeclarations(self.made, self.name, self.root, self.options.vectorized, self.location)
+        declared = StateDeclarations(self.process_class, self.name, self.root, self.options.vectorized, self.location)
         states = declared.states()
-        partitioned = [t for t in tables if not is_broadcast(self.made, t.name)]
+        partitioned = [t for t in tables if not is_broadcast(self.process_class, t.name)]
         self._check_vectorized(partitioned, [s for s in states if not s.broadcast], bool(sides), timer)
         scalars, scalar_hints = self._scalars()
         arguments = tuple(self._table(m, s) for m, s in zip(tables, shapes, strict=True))
-        check_broadcast(self.made, f'process function "{self.name}"', arguments, states, self.root)
+        check_broadcast(self.process_class, f'process function "{self.name}"', arguments, states, self.root)
         self._check_changes(any(a.changes for a in arguments), bool(sides))
         self._check_arguments([*(a.name for a in arguments), *(s.name for s in scalars)])
         location = self.location
         implementation = self.implementation = Implementation(
             self.name,
-            self.made,
+            self.process_class,
             tuple(shapes),
             result,
             sides,
@@ -130,12 +133,14 @@ class _Declaration:
 
     @property
     def location(self) -> str:
-        first = next((m for m in vars(self.made).values() if isinstance(m, FunctionType)), None)
-        return places.class_location(self.made, self.root) or (places.location(first, self.root) if first else "")
+        first = next((m for m in vars(self.process_class).values() if isinstance(m, FunctionType)), None)
+        return places.class_location(self.process_class, self.root) or (
+            places.location(first, self.root) if first else ""
+        )
 
     @property
     def _span(self) -> Span | None:
-        return places.class_definition(self.made, self.root)
+        return places.class_definition(self.process_class, self.root)
 
     def _error(self, message: str, span: Span | None = None, hint: str | None = None) -> BindError:
         return BindError(message, span or self._span, hint=hint)
@@ -145,19 +150,19 @@ class _Declaration:
     def _check_name(self) -> None:
         if not re.fullmatch(r"[A-Za-z_]\w*", self.name):
             raise self._error(f'"{self.name}" is not a function name', hint="Use letters, digits and _.")
-        if (taken := builtin_names().get(self.name.lower())) is not None:
+        if (kind := builtin_names().get(self.name.lower())) is not None:
             hint = f"Give it another name: @process(name='my_{self.name.lower()}')."
-            raise self._error(f'process function "{self.name}" has the name of {taken} of SQL', hint=hint)
+            raise self._error(f'process function "{self.name}" has the name of {kind} of SQL', hint=hint)
 
     def _tables(self) -> Iterator[_Method]:
         """Yield the methods that receive rows: those under `@table` in their order, else `process`."""
-        found = {
+        methods = {
             name: method
-            for base in reversed(self.made.__mro__)
+            for base in reversed(self.process_class.__mro__)
             for name, method in vars(base).items()
             if table_options(method) is not None
         }
-        if not found:
+        if not methods:
             inner = self._method("process")
             if inner is None:
                 hint = "Write def process(self, ctx, row): ..., or a method under @table for each table."
@@ -165,21 +170,21 @@ class _Declaration:
             parameters = self._parameters("process", inner, 2)
             yield _Method("process", inner, parameters[1].name)
             return
-        if self._method("process") is not None and "process" not in found:
+        if self._method("process") is not None and "process" not in methods:
             hint = "Leave @table out for one table; for several, every method that gets rows has it."
             raise self._error(f'process function "{self.name}" has a method "process" beside @table', hint=hint)
-        for name in found:
+        for name in methods:
             inner = self._method(name)
             assert inner is not None
-            options = table_options(getattr(self.made, name))
+            options = table_options(getattr(self.process_class, name))
             self._parameters(name, inner, 2)
             yield _Method(name, inner, (options and options.name) or name)
 
     def _method(self, name: str) -> FunctionType | None:
-        found = getattr(self.made, name, None)
-        if found is None:
+        attribute = getattr(self.process_class, name, None)
+        if attribute is None:
             return None
-        inner = places.unwrapped(found)
+        inner = places.unwrapped(attribute)
         if inner is None:
             raise self._error(f'"{name}" of process function "{self.name}" is not a method')
         if inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner):
@@ -194,7 +199,7 @@ class _Declaration:
 
     def _parameters(self, name: str, inner: FunctionType, count: int) -> list[inspect.Parameter]:
         parameters = list(inspect.signature(inner).parameters.values())[1:]
-        per_bucket = count == 2 and self.options.vectorized == "bucket" and not is_broadcast(self.made, name)
+        per_bucket = count == 2 and self.options.vectorized == "bucket" and not is_broadcast(self.process_class, name)
         count += per_bucket and self._has_keyed_states
         if len(parameters) != count or any(p.kind != inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
             rows = ["", ", rows" if self.options.vectorized else ", row", ", rows, state"][count - 1]
@@ -243,18 +248,18 @@ class _Declaration:
                 raise self._error(message, span, f"{types.USABLE}.") from error
         assert method.table is not None
         line = places.location(method.inner, self.root)
-        options = table_options(getattr(self.made, method.name))
+        options = table_options(getattr(self.process_class, method.name))
         changes = self.options.changes or bool(options and options.changes)
-        broadcast = is_broadcast(self.made, method.name)
+        broadcast = is_broadcast(self.process_class, method.name)
         return TableArgument(
-            method.table, method.name, tuple(columns) if shape.made else None, line, changes, broadcast
+            method.table, method.name, tuple(columns) if shape.row_class else None, line, changes, broadcast
         )
 
     def _result(
         self, methods: list[_Method], hints: Mapping[str, Mapping[str, Any]], sides: Mapping[str, ResultShape]
     ) -> ResultShape:
         """Return the shape of the emitted rows, which is the same for all methods."""
-        for method in (m for m in methods if m.table is not None and is_broadcast(self.made, m.name)):
+        for method in (m for m in methods if m.table is not None and is_broadcast(self.process_class, m.name)):
             what = f'method "{method.name}" of process function "{self.name}"'
             check_emitting(method.inner, hints[method.name].get("return"), what, self.options, self.root)
         if self.options.vectorized:
@@ -262,7 +267,7 @@ class _Declaration:
         if self.options.emits is not None:
             hint = "Leave emits out, and write -> Iterator[Alert]; or write vectorized=True for a class that returns tables."
             raise self._error(f'process function "{self.name}" has emits, but is not vectorized', hint=hint)
-        found: ResultShape | None = None
+        common_shape: ResultShape | None = None
         before = ""
         for method in methods:
             span = places.definition(method.inner, self.root)
@@ -270,23 +275,23 @@ class _Declaration:
             if "return" not in hints[method.name]:
                 raise self._error(f"{what} has no hint of what it emits", span, "Write -> Iterator[Alert], or -> None.")
             try:
-                given = emitted(hints[method.name]["return"])
-                hint = without_sides(given, classes_of(sides))
+                row_hint = emitted(hints[method.name]["return"])
+                hint = without_sides(row_hint, classes_of(sides))
                 shape = None if hint is None else result_shape(hint, VALUE)
             except types.UnusableType as error:
                 hint = "Write -> Iterator[Alert], of a dataclass, a NamedTuple or a type of SQL."
                 raise self._error(f"what {what} emits has no usable type: {error}", span, hint) from error
             if shape is None:
                 continue
-            if hint is not given:
+            if hint is not row_hint:
                 self.yielding.add(method.name)
-            if found is not None and shape != found:
+            if common_shape is not None and shape != common_shape:
                 message = f'{what} emits other rows than method "{before}"'
                 raise self._error(message, span, "All methods of a class emit rows of one class.")
-            found, before = found or shape, method.name
-        if found is None or not found.fields:
+            common_shape, before = common_shape or shape, method.name
+        if common_shape is None or not common_shape.fields:
             raise self._error(f'process function "{self.name}" emits nothing', hint="Write -> Iterator[Alert].")
-        return found
+        return common_shape
 
     # -- vectorized functions
 
@@ -296,16 +301,16 @@ class _Declaration:
         if self.options.emits is None:
             raise self._error(f'vectorized process function "{self.name}" does not say what it emits', hint=hint)
         try:
-            found = result_shape(self.options.emits, VALUE)
+            shape = result_shape(self.options.emits, VALUE)
         except types.UnusableType as error:
             raise self._error(
                 f'what process function "{self.name}" emits has no usable type: {error}', hint=hint
             ) from error
-        if found.kind == "row":
+        if shape.kind == "row":
             raise self._error(f'vectorized process function "{self.name}" emits Row, which names no columns', hint=hint)
-        if not found.fields:
+        if not shape.fields:
             raise self._error(f'process function "{self.name}" emits rows without columns', hint=hint)
-        return found
+        return shape
 
     def _check_vectorized(
         self, tables: list[_Method], states: list[StateDeclaration], sides: bool, timer: FunctionType | None
@@ -329,7 +334,7 @@ class _Declaration:
         if sides:
             raise self._error(f"{what} has side outputs, but is vectorized by bucket", hint=per_key)
         for one in states:
-            span = places.assignment(self.made, one.name, self.root)
+            span = places.assignment(self.process_class, one.name, self.root)
             message = f'state "{one.name}" of {what}, which is vectorized by bucket'
             if one.kind != "value":
                 raise self._error(f"{message}, is a {one.kind}", span, f"It takes values alone. {per_key}")
@@ -350,18 +355,18 @@ class _Declaration:
 
     @property
     def _has_keyed_states(self) -> bool:
-        return any(not one.broadcast for one in declared_by(self.made, DeclaredState).values())
+        return any(not one.broadcast for one in declared_by(self.process_class, DeclaredState).values())
 
     # -- side outputs and arguments
 
     def _side_outputs(self) -> Iterator[tuple[str, ResultShape]]:
         """Yield the side outputs by name, with the shapes of their rows."""
-        found = declared_by(self.made, DeclaredSideOutput)
-        classes = class_hints(self.made, self.name, self.location) if found else {}
-        for place, name in enumerate(found):
+        declarations = declared_by(self.process_class, DeclaredSideOutput)
+        classes = class_hints(self.process_class, self.name, self.location) if declarations else {}
+        for place, name in enumerate(declarations):
             what = f'side output "{name}" of process function "{self.name}"'
-            span = places.assignment(self.made, name, self.root)
-            if name.lower() in (other.lower() for other in list(found)[:place]):
+            span = places.assignment(self.process_class, name, self.root)
+            if name.lower() in (other.lower() for other in list(declarations)[:place]):
                 raise self._error(f"{what}: there are two of this name", span, "Case makes no difference in SQL.")
             hint = f"Write {name}: SideOutput[Rejected] = side_output(), of a dataclass, a NamedTuple or a type of SQL."
             parts = typing.get_args(classes.get(name))
@@ -376,11 +381,11 @@ class _Declaration:
             yield name, shape
 
     def _scalars(self) -> tuple[tuple[ScalarArgument, ...], dict[str, Any]]:
-        init = places.unwrapped(getattr(self.made, "__init__", None))
+        init = places.unwrapped(getattr(self.process_class, "__init__", None))
         if init is None:
             return (), {}
         hints = self._hints(init)
-        found, used = [], {}
+        arguments, argument_hints = [], {}
         for parameter in list(inspect.signature(init).parameters.values())[1:]:
             name = parameter.name
             span = places.parameter(init, name, self.root)
@@ -394,9 +399,11 @@ class _Declaration:
             except types.UnusableType as error:
                 raise self._error(f"{what} has no usable type: {error}", span, f"{types.USABLE}.") from error
             nullable = types.optional(hints[name])[1]
-            found.append(ScalarArgument(name, sql, nullable, self._default(parameter, sql, hints[name], what, span)))
-            used[name] = hints[name]
-        return tuple(found), used
+            arguments.append(
+                ScalarArgument(name, sql, nullable, self._default(parameter, sql, hints[name], what, span))
+            )
+            argument_hints[name] = hints[name]
+        return tuple(arguments), argument_hints
 
     def _default(self, parameter: inspect.Parameter, sql: str, hint: Any, what: str, span: Span | None) -> str | None:
         value = parameter.default

@@ -1,4 +1,4 @@
-"""What worker processes receive of a process function: the class by value, and the shapes of its input and output rows."""
+"""The part of a process function that worker processes need: the class by value, and the shapes of input and output rows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sqlstream.functions.process.shapes import ResultShape, RowShape, is_row, na
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """A class with all that is needed to run it in a process that has none of the user's files.
+    """A user's class with everything that a process without the user's files needs to run it.
 
-    `rows` are the shapes of the rows that its tables' methods receive, `sides` the shapes of its side outputs. `hints` are the
-    type hints of its states (of a map: of its keys, then its values; of an aggregating one: of its accumulator), `scalars` the
-    hints of the parameters of its `__init__`. `aggregates` are the functions of its aggregating states. Errors show files
-    relative to `root`. The methods in `yielding` yield rows of side outputs, too.
+    `rows` are the shapes of the rows that the methods of its tables receive, `sides` the shapes of its side outputs. `hints` are
+    the type hints of its states: for a map the hints of keys and values, for an aggregating state the accumulator's. `scalars`
+    are the hints of the parameters of `__init__`, `aggregates` the functions of aggregating states. Errors show files relative to
+    `root`. The methods in `yielding` yield rows of side outputs, too.
     """
 
     name: str
-    made: type
+    python_class: type
     rows: tuple[RowShape, ...]
     result: ResultShape
     sides: Mapping[str, ResultShape]
@@ -35,11 +35,11 @@ class Implementation:
     yielding: frozenset[str]
 
     def over(self, function: ProcessFunction) -> Implementation:
-        """Return the implementation for one call, whose `function` has the columns of each Row."""
+        """Return the implementation for one call, in whose `function` each Row has the columns of the call's tables."""
         hints = dict(self.hints)
         for state in function.states:
             if any(map(is_row, hints[state.name])):
-                made = named_row(types.struct_fields(state.type) or ())
-                hints[state.name] = tuple(made if is_row(hint) else hint for hint in hints[state.name])
+                row_class = named_row(types.struct_fields(state.type) or ())
+                hints[state.name] = tuple(row_class if is_row(hint) else hint for hint in hints[state.name])
         sides = {side.name: self.sides[side.name].over(side.columns) for side in function.side_outputs}
         return replace(self, result=self.result.over(function.outputs), sides=sides, hints=hints)

@@ -1,4 +1,4 @@
-"""Instances of process functions in this process: made and opened once, used by one bucket after the other, then closed."""
+"""Instances of process functions in this process: opened once, used by one bucket after the other, and closed at the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from sqlstream.functions.process.yielded import classes_of, routing
 from sqlstream.functions.source_locations import raised_at
 
 # How many idle instances stay open.
-KEPT = 32
+MOST_IDLE = 32
 # Why keyed states are not available: in methods of broadcast tables, and in classes that are vectorized by bucket.
 _BROADCAST = (
     "is kept for each key, and rows of a broadcast table have no key: only state(broadcast=True) is there for them"
@@ -48,7 +48,7 @@ _BUCKET = "is a column of the table of states that the method gets and returns: 
 
 
 class Instance:
-    """An instance of the class, its methods, and the handles of its states: of the current key, and `shared` by all keys."""
+    """An instance of the user's class, its methods, and `handles` of its states; all keys share the states in `shared`."""
 
     def __init__(self, function: ProcessFunction, arguments: tuple[str, ...]):
         self.function = function
@@ -56,7 +56,7 @@ class Instance:
         self.implementation = implementation.over(function)
         self.handles: dict[str, Handle] = {}
         self.shared: dict[str, SharedHandle] = {}
-        self._made = self._opened(self._values(arguments))
+        self._user_object = self._opened(self._values(arguments))
         self.methods: list[Callable[..., Any]] = [self._method(t.method) for t in function.tables]
         self.on_timer: Callable[..., Any] | None = self._method("on_timer") if function.has_timers else None
         if function.vectorized == "key":
@@ -66,12 +66,12 @@ class Instance:
         self.handles = {s.name: self._handle(s) for s in function.keyed_states}
         self.shared = {s.name: self._shared(s) for s in function.broadcast_states}
         self._check_unassigned()
-        self._made.__dict__.update(self._own)
+        self._user_object.__dict__.update(self._own)
 
     def _method(self, name: str) -> Callable[..., Any]:
-        found: Callable[..., Any] = getattr(self._made, name)
-        given = self.implementation
-        return routing(found, classes_of(given.sides)) if name in given.yielding else found
+        method: Callable[..., Any] = getattr(self._user_object, name)
+        implementation = self.implementation
+        return routing(method, classes_of(implementation.sides)) if name in implementation.yielding else method
 
     @property
     def _own(self) -> dict[str, Any]:
@@ -83,12 +83,12 @@ class Instance:
     def _handle(self, state: StateDeclaration) -> Handle:
         if state.name in self.aggregates:
             return AggregatingState(self.aggregates[state.name])
-        reduce = getattr(self.implementation.made, state.name).reduce
+        reduce = getattr(self.implementation.python_class, state.name).reduce
         if reduce is not None:
             return ReducingState(reduce)
         match state.kind:
             case "value":
-                default = getattr(self.implementation.made, state.name).default
+                default = getattr(self.implementation.python_class, state.name).default
                 return ValueState() if default is NO_DEFAULT else DefaultingState(default)
             case "list":
                 return ListState()
@@ -96,12 +96,12 @@ class Instance:
                 return MapState()
 
     def _shared(self, state: StateDeclaration) -> SharedHandle:
-        reduce = getattr(self.implementation.made, state.name).reduce
+        reduce = getattr(self.implementation.python_class, state.name).reduce
         if reduce is not None:
             return SharedReducing(reduce)
         match state.kind:
             case "value":
-                default = getattr(self.implementation.made, state.name).default
+                default = getattr(self.implementation.python_class, state.name).default
                 return SharedValue() if default is NO_DEFAULT else SharedDefaulting(default)
             case "list":
                 return SharedList()
@@ -110,8 +110,8 @@ class Instance:
 
     @contextmanager
     def without_key(self) -> Iterator[None]:
-        """Let methods of broadcast tables run: keyed states are not available, and broadcast states can be written."""
-        own = vars(self._made)
+        """Let methods of broadcast tables run in the context: they can write broadcast states, and have no keyed states."""
+        own = vars(self._user_object)
         for name in self.handles:
             own.pop(name, None)
         own[DeclaredState.REASON] = _BROADCAST
@@ -128,7 +128,7 @@ class Instance:
 
     def check_states(self) -> None:
         """Raise JobError if the class has replaced a state by another object, whose value would be lost."""
-        own = vars(self._made)
+        own = vars(self._user_object)
         for name, handle in (self.handles | self.shared).items():
             # Without a current key, keyed states are not there.
             if own.get(name, handle) is not handle:
@@ -138,7 +138,7 @@ class Instance:
 
     def _check_unassigned(self) -> None:
         """Raise JobError if `__init__` or `open` has assigned something to a state: no key would have it."""
-        own = vars(self._made)
+        own = vars(self._user_object)
         for name in self.handles | self.shared:
             if name in own:
                 hint = f"Leave it out: what a state holds begins with the first row. {self._changed_by(name)}"
@@ -172,16 +172,16 @@ class Instance:
 
     def _opened(self, values: dict[str, Any]) -> Any:
         try:
-            made = self.implementation.made(**values)
-            if (opening := getattr(made, "open", None)) is not None:
+            instance = self.implementation.python_class(**values)
+            if (opening := getattr(instance, "open", None)) is not None:
                 opening()
         except (Exception, SystemExit) as error:
             raise self.raised(error, "could not be opened, it ") from error
-        return made
+        return instance
 
     def close(self) -> None:
         """Call `close` of the instance, if there is one, and close its aggregates. Raises JobError for any error in it."""
-        closing = getattr(self._made, "close", None)
+        closing = getattr(self._user_object, "close", None)
         try:
             if closing is not None:
                 closing()
@@ -193,7 +193,7 @@ class Instance:
     def raised(
         self, error: BaseException, when: str = "", about: str = "", hint: str | None = None, row: Any = None
     ) -> JobError:
-        """Return the error for an exception of the user's code; `about` describes the key and the row, `row` is for advice."""
+        """Return the error for an exception of the user's code; `about` describes the key and the row, `row` is for the hint."""
         place = raised_at(error.__traceback__, self.implementation.root)
         hint = hint or advice(error, self.handles | self.shared, row)
         return self.failed(f"{when}raised {named(error)}", about, place, hint, outage=is_outage(error))
@@ -201,7 +201,7 @@ class Instance:
     def failed(
         self, what: str, about: str = "", place: str | None = None, hint: str | None = None, *, outage: bool = False
     ) -> JobError:
-        """Return an error of the function; `about` describes the key and the row, `place` is `file:line`."""
+        """Return an error whose text is `what`; `about` describes the key and the row, `place` is `file:line`."""
         detail = f" --> {place or self.implementation.location}" + (f"\n{about}" if about else "")
         kind = OutageError if outage else UserCodeError
         return kind(f'process function "{self.function.name}" {what}', detail=detail, hint=hint)
@@ -215,35 +215,35 @@ _lock = threading.RLock()
 
 @contextmanager
 def instance_of(function: ProcessFunction, arguments: tuple[str, ...]) -> Iterator[Instance]:
-    """Yield an instance for the caller alone: an idle one or a new one. It becomes idle again, or is closed on an error."""
+    """Yield an instance for the caller alone: an idle one or a new one. Then it is idle again; after an error it is closed."""
     key = function.pickled, arguments, function
     with _lock:
         place = next((i for i, (other, _) in enumerate(_idle) if other == key), None)
-        found = _idle.pop(place)[1] if place is not None else None
-    if found is None:
-        found = Instance(function, arguments)
+        instance = _idle.pop(place)[1] if place is not None else None
+    if instance is None:
+        instance = Instance(function, arguments)
     try:
-        yield found
+        yield instance
     except BaseException:
         # It may be in an inconsistent state, and is not used again.
         with contextlib.suppress(JobError):
-            found.close()
+            instance.close()
         raise
     with _lock:
-        _idle.append((key, found))
-        old = _idle[:-KEPT]
-        del _idle[:-KEPT]
-    for _, instance in old:
-        instance.close()
+        _idle.append((key, instance))
+        old = _idle[:-MOST_IDLE]
+        del _idle[:-MOST_IDLE]
+    for _, surplus in old:
+        surplus.close()
 
 
 def close_instances(pickled: bytes) -> None:
     """Close the idle instances of a pickled class. Raises the first JobError after all are closed."""
     with _lock:
-        found = [entry for entry in _idle if entry[0][0] == pickled]
+        entries = [entry for entry in _idle if entry[0][0] == pickled]
         _idle[:] = [entry for entry in _idle if entry[0][0] != pickled]
     failed: list[JobError] = []
-    for _, instance in found:
+    for _, instance in entries:
         try:
             instance.close()
         except JobError as error:
@@ -255,7 +255,7 @@ def close_instances(pickled: bytes) -> None:
 def close_all() -> None:
     """Close all idle instances of this process, which is about to end. Nobody is left to receive errors."""
     with _lock:
-        found, _idle[:] = list(_idle), []
-    for _, instance in found:
+        entries, _idle[:] = list(_idle), []
+    for _, instance in entries:
         with contextlib.suppress(JobError):
             instance.close()

@@ -1,6 +1,6 @@
 """DuckDB's most common aggregates in Python: calling DuckDB for every value that a state adds or reads would take too long.
 
-Accumulators are equal to DuckDB's partial results.
+Their accumulators equal DuckDB's partial results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PlainAggregate:
 
 
 def plain_aggregate(function: str, parameters: tuple[str, ...], own: str, returns: str) -> PlainAggregate | None:
-    """Return a plain aggregate, None if there is none; `own` is the type of the result, which is cast to `returns`."""
+    """Return the Python form of an aggregate of DuckDB, or None. `own` is the type of its result, which is cast to `returns`."""
     if len(parameters) != 1 or (returns not in ("BIGINT", "DOUBLE") and returns != own):
         return None
     casts: dict[str, Callable[[Any], Any]] = {"BIGINT": _whole, "DOUBLE": float}
@@ -46,7 +46,7 @@ def plain_aggregate(function: str, parameters: tuple[str, ...], own: str, return
         return PlainAggregate(_mean_with, lambda acc: cast(_mean(acc)) if acc and acc["part_1"] else None)
     if function in _MOMENTS and type == "DOUBLE":
         return PlainAggregate(
-            _moments_with, lambda acc: None if (found := _spread(function, acc)) is None else cast(found)
+            _moments_with, lambda acc: None if (spread := _spread(function, acc)) is None else cast(spread)
         )
     return None
 

@@ -1,4 +1,4 @@
-"""Rows as Python objects: the shape that the hint of a row asks for, and the shape that the hint of a result promises."""
+"""Rows as Python objects: type hints determine the shape of the rows that methods receive, and of the rows that they emit."""
 
 from __future__ import annotations
 
@@ -36,20 +36,23 @@ _MANY = (
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """The rows that a method receives: instances of a dataclass with hints of its fields; named tuples if `made` is None."""
+    """The rows that a method receives: instances of `row_class`, a dataclass or NamedTuple, with the hints of its fields.
 
-    made: type | None = None
+    Without a class they are named tuples with all columns.
+    """
+
+    row_class: type | None = None
     hints: tuple[tuple[str, Any], ...] = ()
 
     def reader(self, columns: Sequence[tuple[str, str]]) -> Callable[[pa.Table], Iterable[Any]]:
-        """Return a function that makes the rows of Arrow tables with columns of these names and DuckDB types."""
+        """Return a function that converts an Arrow table, whose columns are (name, DuckDB type), to its rows."""
         hints = dict(self.hints)
         codecs = [types.codec(type, hints.get(name)) for name, type in columns]
         names = [name for name, _ in columns]
-        made: Any = self.made or named_row(names)
+        row_class: Any = self.row_class or named_row(names)
 
         def read(table: pa.Table) -> Iterable[Any]:
-            return instances(made, [decoded(c, values) for c, values in zip(codecs, table.columns, strict=True)])
+            return instances(row_class, [decoded(c, values) for c, values in zip(codecs, table.columns, strict=True)])
 
         return read
 
@@ -63,44 +66,46 @@ def named_row(names: Iterable[str]) -> Any:
 def _row_class(fields: tuple[str, ...]) -> Any:
     # One class for all rows of these columns: rows that a state has kept, or of another table, are instances of it, too.
     named: Any = namedtuple
-    made = named("Row", fields, rename=True)
-    made.__annotations__ = dict.fromkeys(fields, Any)
+    row_class = named("Row", fields, rename=True)
+    row_class.__annotations__ = dict.fromkeys(fields, Any)
 
     def by_place(self: tuple[Any, ...], place: Any) -> Any:
         if isinstance(place, str):
             error = TypeError("the columns of a row are its attributes")
-            error.add_note(f"Write row.{place}." if place in made._fields else missing("column", place, made._fields))
+            error.add_note(
+                f"Write row.{place}." if place in row_class._fields else missing("column", place, row_class._fields)
+            )
             raise error
         return tuple.__getitem__(self, place)
 
-    made.__getitem__ = by_place
-    return made
+    row_class.__getitem__ = by_place
+    return row_class
 
 
 @dataclass(frozen=True, slots=True)
 class ResultShape:
-    """The rows that methods emit: a class with fields (a dataclass or a NamedTuple), or plain values in one column.
+    """The rows that methods emit: of a class with fields (a dataclass or a NamedTuple), tuples, or plain values in one column.
 
-    The columns of the kind "row" are those of a call.
+    The hint `Row` has the kind "row", whose columns each call determines: see `over`.
     """
 
     kind: Literal["object", "tuple", "value", "row"]
-    made: Any
+    row_class: Any
     # Column names, their DuckDB types, and their hints.
     fields: tuple[tuple[str, str, Any], ...]
 
     def writer(self, where: str = "") -> Callable[[list[Any]], dict[str, pa.Array]]:
-        """Return a function that makes Arrow columns, by name, of emitted rows. It raises Misfit for the first row that misfits.
+        """Return a function that converts emitted rows to Arrow columns by name, or raises Misfit for a row that does not fit.
 
-        `where`, which follows a column's name in errors, names the output.
+        `where` names the output in errors; it follows the name of a column.
         """
         codecs = [(name, type, types.codec(type, hint)) for name, type, hint in self.fields]
-        classes = {self.made} if isinstance(self.made, type) else set()
+        classes = {self.row_class} if isinstance(self.row_class, type) else set()
 
         def write(rows: list[Any]) -> dict[str, pa.Array]:
             if self.kind != "value" and not classes.issuperset(map(type, rows)):
                 self._check_classes(rows)
-            if self.made is tuple:
+            if self.row_class is tuple:
                 self._check_lengths(rows)
             match self.kind:
                 case "object":
@@ -125,9 +130,9 @@ class ResultShape:
 
     def _check_classes(self, rows: Iterable[Any]) -> None:
         for number, row in enumerate(rows):
-            if not isinstance(row, self.made):
+            if not isinstance(row, self.row_class):
                 raise Misfit(
-                    number, f"emitted {shown(row, _SHOWN)} ({type(row).__qualname__}), not a {self.made.__name__}"
+                    number, f"emitted {shown(row, _SHOWN)} ({type(row).__qualname__}), not a {self.row_class.__name__}"
                 )
 
     def _check_lengths(self, rows: Iterable[Any]) -> None:
@@ -138,7 +143,7 @@ class ResultShape:
 
 
 class Misfit(Exception):
-    """An emitted row does not fit the hint; `number` is its index among the rows that were written together."""
+    """An emitted row does not fit the hint of its method; `number` is its index among the rows that were written together."""
 
     def __init__(self, number: int, what: str):
         super().__init__(what)
@@ -146,7 +151,7 @@ class Misfit(Exception):
 
 
 def written(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
-    """Return values as an Arrow array. Raises Misfit for the first that is not of the type; `what` is its place in words."""
+    """Return values as an Arrow array. Raises Misfit for the first that is not of the type; `what` is the column in words."""
     try:
         return column(codec, values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -161,7 +166,7 @@ def written(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
 
 
 def row_shape(hint: Any) -> RowShape:
-    """Return the shape of a row with a hint. Raises UnusableType."""
+    """Return the shape of the rows of a parameter with this type hint. Raises UnusableType."""
     if hint in (None, Any, Row):
         return RowShape()
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -187,7 +192,7 @@ def is_named_tuple(hint: Any) -> bool:
 
 
 def emitted(hint: Any) -> Any:
-    """Return the hint of a row from the hint of a method's result, None if that emits nothing. Raises UnusableType."""
+    """Return the hint of a row from the hint of a method's result; None if the method emits nothing. Raises UnusableType."""
     hint, _ = types.optional(hint)
     if hint is None or hint is type(None):
         return None
@@ -198,7 +203,7 @@ def emitted(hint: Any) -> Any:
 
 
 def result_shape(hint: Any, name: str) -> ResultShape:
-    """Return the shape of emitted rows with a hint; the column of a plain value is called `name`. Raises UnusableType."""
+    """Return the shape of emitted rows with this hint; the column of plain values is called `name`. Raises UnusableType."""
     if is_row(hint):
         return ResultShape("row", None, (("*", ROW, None),))
     inner, _ = types.optional(hint)

@@ -26,54 +26,56 @@ _PARTS: dict[Any, tuple[str, ...]] = {MapState: ("K", "V"), AggregatingState: ("
 D = TypeVar("D", DeclaredState, DeclaredSideOutput)
 
 
-def declared_by(made: type, kind: type[D]) -> dict[str, D]:
+def declared_by(process_class: type, kind: type[D]) -> dict[str, D]:
     """Return the declarations of a kind in a class and its base classes, by name."""
-    return {n: one for base in reversed(made.__mro__) for n, one in vars(base).items() if isinstance(one, kind)}
+    bases = reversed(process_class.__mro__)
+    return {n: one for base in bases for n, one in vars(base).items() if isinstance(one, kind)}
 
 
-def class_hints(made: type, name: str, location: str) -> Mapping[str, Any]:
+def class_hints(process_class: type, name: str, location: str) -> Mapping[str, Any]:
     """Return the type hints of a class. Raises BindError if one cannot be evaluated."""
     try:
-        return typing.get_type_hints(made, include_extras=True)
+        return typing.get_type_hints(process_class, include_extras=True)
     except Exception as error:
         message = f'the type hints of "{name}" cannot be evaluated: {error}'
         raise BindError(message, detail=f" --> {location}") from error
 
 
 class StateDeclarations:
-    """Reads the states of the class of process function `name`.
+    """Reads the states that the class of the process function `name` declares.
 
-    Once `states` has been called, `hints` has the type hints of what each state stores, and `aggregates` the functions of
-    aggregating states, both by name.
+    `states` fills `hints` with the type hints of the stored values of each state, and `aggregates` with the functions of
+    aggregating states, both by the name of the state.
     """
 
-    def __init__(self, made: type, name: str, root: str, vectorized: str | None, location: str):
-        self.made, self.name, self.root, self.vectorized, self.location = made, name, root, vectorized, location
+    def __init__(self, process_class: type, name: str, root: str, vectorized: str | None, location: str):
+        self.process_class, self.name, self.root = process_class, name, root
+        self.vectorized, self.location = vectorized, location
         self.hints: dict[str, tuple[Any, ...]] = {}
         self.aggregates: dict[str, Aggregator] = {}
 
     def states(self) -> tuple[StateDeclaration, ...]:
-        """Return the states in the order of the class. Raises BindError, with the place."""
-        found = declared_by(self.made, DeclaredState)
-        self._check_all_declared(found)
-        classes = class_hints(self.made, self.name, self.location) if found else {}
-        return tuple(self._state(name, one, classes.get(name)) for name, one in found.items())
+        """Return the states in the order of their declarations. Raises BindError, with the place."""
+        declarations = declared_by(self.process_class, DeclaredState)
+        self._check_all_declared(declarations)
+        classes = class_hints(self.process_class, self.name, self.location) if declarations else {}
+        return tuple(self._state(name, one, classes.get(name)) for name, one in declarations.items())
 
-    def _check_all_declared(self, found: Mapping[str, DeclaredState]) -> None:
+    def _check_all_declared(self, declarations: Mapping[str, DeclaredState]) -> None:
         """Raise BindError for an annotated state to which nothing is assigned: it would be missing at the first row."""
         hints: Mapping[str, Any] = {}
         # Hints that nobody evaluates may be for a type checker alone.
         with suppress(Exception):
-            hints = typing.get_type_hints(self.made, include_extras=True)
+            hints = typing.get_type_hints(self.process_class, include_extras=True)
         for name, hint in hints.items():
-            if typing.get_origin(hint) in KINDS and name not in found and not hasattr(self.made, name):
+            if typing.get_origin(hint) in KINDS and name not in declarations and not hasattr(self.process_class, name):
                 kind = typing.get_origin(hint).__name__
                 what = f'state "{name}" of process function "{self.name}" is annotated, but not declared'
                 raise self._error(what, self._span_of(name), f"Write {name}: {kind}[..] = state().")
 
     def _state(self, name: str, one: DeclaredState, annotation: Any) -> StateDeclaration:
         what = f'state "{name}" of process function "{self.name}"'
-        span = places.assignment(self.made, name, self.root)
+        span = places.assignment(self.process_class, name, self.root)
         handle, parts = typing.get_origin(annotation), typing.get_args(annotation)
         if handle not in KINDS or len(parts) != len(_PARTS.get(handle, "T")):
             usable = ", ".join(f"{c.__name__}[{', '.join(_PARTS.get(c, 'T'))}]" for c in KINDS)
@@ -157,7 +159,7 @@ class StateDeclarations:
             raise self._error(f"{what}: {error}", span, 'Write state(ttl="1 h").') from error
 
     def _span_of(self, name: str) -> Span | None:
-        return places.assignment(self.made, name, self.root)
+        return places.assignment(self.process_class, name, self.root)
 
     def _error(self, message: str, span: Span | None = None, hint: str | None = None) -> BindError:
-        return BindError(message, span or places.class_definition(self.made, self.root), hint=hint)
+        return BindError(message, span or places.class_definition(self.process_class, self.root), hint=hint)

@@ -118,8 +118,8 @@ class AggregatingState(ValueState[OUT], Generic[IN, OUT]):
         """The result over the values of the current key; without values, the aggregate's result over no rows."""
         self.is_read = True
         [self.current] = self.aggregate.settled([self.current])
-        found: OUT = self.aggregate.result(self.current)
-        return found
+        result: OUT = self.aggregate.result(self.current)
+        return result
 
     @value.setter
     def value(self, value: Any) -> None:
@@ -192,7 +192,7 @@ class MapState(Generic[K, V]):
         # The keys of entries that were read alone; None if nobody records them.
         self.read_keys: dict[K, None] | None = None
 
-    def _known(self) -> dict[K, V]:
+    def _stored_entries(self) -> dict[K, V]:
         self.is_read = True
         if self.stored is None:
             self.stored = self.load()
@@ -217,8 +217,8 @@ class MapState(Generic[K, V]):
     def get(self, key: K, default: Any = None) -> Any:
         """Return the value of an entry, or the default if there is none."""
         if key in self.changed:
-            found = self.changed[key]
-            return default if found is REMOVED else found
+            value = self.changed[key]
+            return default if value is REMOVED else value
         if self.read_keys is not None:
             self.read_keys[key] = None
         if self.stored is None:
@@ -234,7 +234,7 @@ class MapState(Generic[K, V]):
 
     def get_all(self) -> dict[K, V]:
         """Return the entries in a new dict; the stored ones come first."""
-        merged = {**self._known(), **self.changed}
+        merged = {**self._stored_entries(), **self.changed}
         return {key: value for key, value in merged.items() if value is not REMOVED}
 
     def keys(self) -> list[K]:
@@ -246,10 +246,10 @@ class MapState(Generic[K, V]):
         return list(self.get_all().values())
 
     def __getitem__(self, key: K) -> V:
-        found: V = self.get(key, REMOVED)
-        if found is REMOVED:
+        value: V = self.get(key, REMOVED)
+        if value is REMOVED:
             raise KeyError(key)
-        return found
+        return value
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
@@ -271,7 +271,7 @@ class MapState(Generic[K, V]):
 
 
 def not_found(key: object) -> None:
-    """Return None, which makes `get` load the map: there is no way to find an entry alone."""
+    """Return None: an entry cannot be found alone, so `get` loads the whole map."""
 
 
 Handle = ValueState[Any] | ListState[Any] | MapState[Any, Any]

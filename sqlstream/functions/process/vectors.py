@@ -20,7 +20,7 @@ _SHOWN = 200
 
 
 def hinted_row(hint: Any) -> Any:
-    """Return the class of the rows in the hint of an Arrow table, None if it names none. Raises UnusableType.
+    """Return the class of the rows in the hint of an Arrow table; None if the hint names none. Raises UnusableType.
 
     >>> hinted_row(pa.Table)
     """
@@ -49,7 +49,7 @@ class TableShape:
         return pa.table([pa.array([], _arrow(c)) for c in self._all], [c.name for c in self._all])
 
     def fitted(self, tables: Sequence[Any], what: str) -> pa.Table:
-        """Return the rows of tables, with columns of our order and types. Raises Misfit, whose message begins with `what`."""
+        """Return the rows of all tables as one, with `columns` in order and type. Raises Misfit; its text begins with `what`."""
         for place, one in enumerate(tables):
             if not isinstance(one, pa.Table | pa.RecordBatch):
                 raise Misfit(place, f"{what} {shown(one, _SHOWN)} ({type(one).__qualname__}), which is no Arrow table")
@@ -68,8 +68,8 @@ class TableShape:
                 raise Misfit(
                     0, f'{what} a table {"with two columns" if name in names else "without the column"} "{name}"'
                 )
-        wanted = {c.name for c in self._all}
-        if extra := [name for name in names if name not in wanted]:
+        expected = {c.name for c in self._all}
+        if extra := [name for name in names if name not in expected]:
             raise Misfit(place, f'{what} a table with an unexpected column "{extra[0]}"')
         arrays = [
             _cast(table.column(c.name), c, what, place) if c.name in names else pa.nulls(table.num_rows, _arrow(c))
@@ -79,7 +79,7 @@ class TableShape:
 
 
 def listing(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that returns a list of one table instead of the table itself."""
+    """Wrap a method: a table that it returns becomes a list with this table."""
 
     @functools.wraps(method)
     def call(*arguments: Any) -> Iterable[Any] | None:

@@ -13,13 +13,13 @@ from sqlstream.functions.process.shapes import ResultShape
 
 
 def classes_of(sides: Mapping[str, ResultShape]) -> dict[Any, str]:
-    """Return the side outputs by the class of their rows, without plain values and classes of several outputs."""
-    found = [shape.made for shape in sides.values() if shape.made is not None]
-    return {shape.made: name for name, shape in sides.items() if found.count(shape.made) == 1}
+    """Map the class of rows to the name of their side output. Plain values, and classes of several outputs, are left out."""
+    row_classes = [shape.row_class for shape in sides.values() if shape.row_class is not None]
+    return {shape.row_class: name for name, shape in sides.items() if row_classes.count(shape.row_class) == 1}
 
 
 def without_sides(hint: Any, classes: Collection[Any]) -> Any:
-    """Return the hint of a row without the classes of side outputs in a union.
+    """Remove the classes of side outputs from the hint of a row, if it is a union.
 
     >>> without_sides(int | str, [str, float]), without_sides(str, [str]), without_sides(str | None, [str])
     (<class 'int'>, <class 'str'>, str | None)
@@ -33,7 +33,7 @@ def without_sides(hint: Any, classes: Collection[Any]) -> Any:
 
 
 def routing(method: Callable[..., Any], classes: Mapping[Any, str]) -> Callable[..., Any]:
-    """Return a method that emits the rows of side outputs to them, and returns a list of the other rows."""
+    """Wrap a method: rows of the classes of side outputs are emitted there, and a list of the other rows is returned."""
 
     @functools.wraps(method)
     def call(context: Context, *row: Any) -> Iterable[Any] | None:

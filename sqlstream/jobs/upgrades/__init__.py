@@ -1,1 +1,1 @@
-"""Changed queries that keep their state: what becomes of every operator of a job, and carrying it out."""
+"""Upgrades of jobs to changed queries: the change of each operator, source and sink, and the state that follows."""

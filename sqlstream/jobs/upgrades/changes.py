@@ -1,4 +1,4 @@
-"""What becomes of a job under a changed query, as plain data: of its operators, its sources and its sinks."""
+"""The comparison of a job with a changed query, as plain data: a change for each operator, source and sink."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-# Stands in notes for the batch from which on something counts; whoever shows them knows it.
+# A placeholder in notes for the batch from which on something counts; the code that shows the notes replaces it.
 SINCE = "{since}"
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An operator goes on with the state that it had, as it is. `was` is the name that it had in the job."""
+    """An operator continues with its state unchanged. `was` is its name in the job."""
 
     operator: str
     was: str
@@ -21,12 +21,12 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Adapted:
-    """An operator goes on with state that is made of what it had; `was` is empty where the job had no such one.
+    """An operator continues with state that is computed from its old state. `was` is its name in the job, "" if it had none.
 
-    `tables` has a DuckDB SELECT for tables of the new operator's state, by name: over the names of the old operator's state
-    tables, with the declared columns in their order and types, internal ones such as weights included. The rows of a Z-set have
-    weights, and those of a key may be several: they are summed up where it is read. A table that is not named here keeps the
-    files of the table of its name, as they are, or is empty where there was none. The engine picks the bucket of every row.
+    `tables` maps names of the new operator's state tables to DuckDB SELECTs over the names of the old operator's state tables. A
+    SELECT has the declared columns in their order and types, also internal ones such as weights. A Z-set may get several rows of
+    a key: their weights are added when it is read. A table without a SELECT keeps the files of the old table of its name
+    unchanged, or is empty if there was none. The engine picks the bucket of every row.
     """
 
     operator: str
@@ -37,7 +37,7 @@ class Adapted:
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """An operator that the job did not have: it begins without state."""
+    """An operator that the job does not have: it begins without state."""
 
     operator: str
     notes: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """An operator of the job that the query has no more: its state goes."""
+    """An operator of the job that the new query does not have: its state is deleted."""
 
     was: str
     notes: tuple[str, ...] = ()
@@ -53,20 +53,20 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class NotAdaptable:
-    """An operator whose state cannot be made of what there is, for a reason: a sentence in lower case without a full stop."""
+    """An operator whose state cannot be computed from the old state. `reason` is a sentence in lower case without a full stop."""
 
     operator: str
     was: str
     reason: str
 
 
-# What becomes of one operator.
+# The change of one operator.
 Change: TypeAlias = Kept | Adapted | New | Dropped | NotAdaptable
 
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """A table that the new query reads: `was` is the place of the scan in the job, None where it begins anew."""
+    """A table that the new query reads. `was` is the place of its scan in the job, None if its options say where to start."""
 
     table: str
     was: int | None
@@ -75,9 +75,9 @@ class SourceChange:
 
 @dataclass(frozen=True, slots=True)
 class SinkChange:
-    """A table that the new query writes: `was` is the place of the sink in the job, None where it is another one.
+    """A table that the new query writes. `was` is the place of its sink in the job, None if it begins without earlier rows.
 
-    `columns` are, for a table of the warehouse whose columns differ, the SQL of each over the ones that it had.
+    `columns` has the SQL of each column over the old columns, for a table of the warehouse whose columns differ.
     """
 
     table: str
@@ -88,10 +88,10 @@ class SinkChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What becomes of a job under a changed query: in the order of the plan, then what is dropped.
+    """The changes of a job under a changed query, in the order of the new plan; dropped operators come last.
 
-    `dropped_sources` and `dropped_sinks` are the names of tables that the query does not have any more. `refusals` are reasons
-    beside those of operators.
+    `dropped_sources` and `dropped_sinks` are the names of tables that the new query does not read or write any more. `refusals`
+    are reasons against the upgrade, besides the reasons in `operators`.
     """
 
     operators: tuple[Change, ...]
@@ -103,6 +103,6 @@ class Comparison:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Why the query cannot go on with the state of the job, none where it can."""
+        """The reasons why the job cannot continue with the new query; empty if it can."""
         own = (f'operator "{o.operator}": {o.reason}' for o in self.operators if isinstance(o, NotAdaptable))
         return (*own, *self.refusals)

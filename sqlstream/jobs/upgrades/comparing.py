@@ -1,4 +1,4 @@
-"""What becomes of the operators of a job under a changed query."""
+"""Compares a job with a changed query: which operators keep, adapt, begin or lose their state."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def compare(
     *,
     is_fork: bool = False,
 ) -> Comparison:
-    """Return what becomes of a job whose record is `old` under a query that would be recorded as `new`, with its stages.
+    """Return the changes of the job with the record `old` under a new query; `new` is the record that it would get.
 
-    `migrations` say what becomes of operators, by their names in lower case, whatever they were.
+    `stages` are the stages of the new plan. `migrations` has adapters that take precedence, by operator name in lower case.
     """
     pairs = matched(old.operators, new.operators)
-    known = {o.name: o for o in old.operators}
+    old_operators = {o.name: o for o in old.operators}
     # Without shapes nothing can be matched, and all state would go.
     is_known = all(o.shape is not None for o in old.operators)
     unmatched = {r.name for r in new.operators if r.name not in pairs and r.name.lower() not in (migrations or {})}
     operators: list[Change] = []
     for record, stage in zip(new.operators, stages, strict=True):
-        was = known.get(pairs.get(record.name, ""))
+        was = old_operators.get(pairs.get(record.name, ""))
         migrate = (migrations or {}).get(record.name.lower())
         if migrate is not None:
             # Where the job has no such operator, all of its state is made, and nothing is counted yet.
@@ -88,7 +88,7 @@ def _begins(record: OperatorRecord, old: JobRecord, pairs: Pairs) -> New:
 def _goes_on(
     old: OperatorRecord, new: OperatorRecord, stage: StatefulStage, pairs: Pairs, unmatched: Collection[str]
 ) -> Change:
-    """Return what becomes of an operator that the job has; `unmatched` are those of the query that begin without state."""
+    """Return the change of an operator that the job has. `unmatched` are the operators of the query that begin without state."""
     if old.shape is None or new.shape is None:
         return NotAdaptable(new.name, old.name, _UNKNOWN)
     if old.shape.operator != new.shape.operator:
@@ -101,14 +101,17 @@ def _goes_on(
         return NotAdaptable(new.name, old.name, reason)
     if is_same_state(old, new):
         return Kept(new.name, old.name, tuple(_notes(old, new, pairs)))
-    found = adapted(old, new, stage)
-    if isinstance(found, Adapted):
-        found = Adapted(found.operator, found.was, (*found.notes, *_notes(old, new, pairs)), found.tables)
-    return found
+    change = adapted(old, new, stage)
+    if isinstance(change, Adapted):
+        change = Adapted(change.operator, change.was, (*change.notes, *_notes(old, new, pairs)), change.tables)
+    return change
 
 
 def is_same_state(old: OperatorRecord, new: OperatorRecord) -> bool:
-    """Tell whether the state of an operator can stay as it is: names may differ, and what projections below make."""
+    """Tell whether an operator can continue with its state unchanged.
+
+    Names may differ, and so may the expressions of projections below the operator.
+    """
     one, other = old.shape, new.shape
     assert one is not None
     assert other is not None
@@ -127,7 +130,7 @@ def _items(shape: OperatorShape, form: Callable[[ShapeItem], str]) -> list[tuple
 
 
 def _are_swapped(old: OperatorShape, new: OperatorShape, pairs: Pairs) -> bool:
-    """Tell whether an operator that keeps rows of several inputs has the same ones in other places."""
+    """Tell whether an operator that stores rows of several inputs has the same inputs in another order."""
     settings = settings_of(new)
     if not settings.has_inputs and not isinstance(settings, SetOperationState):
         return False
@@ -145,7 +148,7 @@ def _are_swapped(old: OperatorShape, new: OperatorShape, pairs: Pairs) -> bool:
 
 
 def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmatched: Collection[str]) -> str | None:
-    """Return why rows that are taken back would not find what they take back, if that can be."""
+    """Return the reason why retractions of the new inputs may not match rows of the old inputs, if there is one."""
     assert old.shape is not None
     assert new.shape is not None
     for place in _changing(new.shape) | _changing(old.shape):
@@ -165,19 +168,19 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
 
 
 def _is_of_others(item: ShapeItem, old: OperatorShape) -> bool:
-    """Tell whether an aggregate is written as it was, of columns that are something else now."""
+    """Tell whether an aggregate has its old text, over columns that are computed differently now."""
     before = old.of_kind("aggregate")
     is_new = all(value_form(o) != value_form(item) for o in before)
     return is_new and any(expression_form(o) == expression_form(item) for o in before)
 
 
 def _columns(shape: OperatorShape, place: int) -> Iterator[ShapeItem]:
-    """Yield the columns of the rows of an input that an operator keeps."""
+    """Yield the columns that an operator stores of the rows of an input."""
     return (item for item in shape.of_kind("column") if item.input == place)
 
 
 def _changing(shape: OperatorShape) -> set[int]:
-    """Return the places of the inputs whose rows may be taken back."""
+    """Return the places of the inputs that are changelogs."""
     return set(settings_of(shape).changing)
 
 
@@ -190,7 +193,7 @@ def _old_name(source: str, pairs: Pairs) -> str:
 
 
 def _notes(old: OperatorRecord, new: OperatorRecord, pairs: Pairs) -> Iterator[str]:
-    """Yield what people should know of an operator that goes on."""
+    """Yield notes for people about an operator that continues."""
     assert old.shape is not None
     assert new.shape is not None
     if old.name != new.name:

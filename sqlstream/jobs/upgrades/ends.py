@@ -1,4 +1,4 @@
-"""What becomes of the tables that a job reads and writes under a changed query."""
+"""Compares the tables that a job reads and writes with the tables of a changed query."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, SinkRecord
 
 
 def compared_sources(old: JobRecord, new: JobRecord) -> tuple[SourceChange, ...]:
-    """Return what becomes of the tables that the query reads: a scan of the job is one of the same table at the same place."""
-    taken: set[int] = set()
-    found = []
+    """Return the changes of the tables that the query reads.
+
+    A scan continues a scan of the job that reads the same table at the same place.
+    """
+    used_places: set[int] = set()
+    changes = []
     for scan in new.scans:
-        was = next((i for i, o in enumerate(old.scans) if i not in taken and _is_same(o, scan)), None)
+        was = next((i for i, o in enumerate(old.scans) if i not in used_places and _is_same(o, scan)), None)
         if was is None:
             notes = ["is read from where its options say; a row behind the watermark of the job is late"]
             if any(o.table.lower() == scan.table.lower() for o in old.scans):
                 notes.append("it is another place than before, from which nothing is read any more")
-            found.append(SourceChange(scan.table, None, tuple(notes)))
+            changes.append(SourceChange(scan.table, None, tuple(notes)))
             continue
-        taken.add(was)
+        used_places.add(was)
         before = old.scans[was]
         changed = _watermark(before) != _watermark(scan)
         notes = ["its watermark follows the new expression from now on"] if changed else []
-        found.append(SourceChange(scan.table, was, tuple(notes)))
-    return tuple(found)
+        changes.append(SourceChange(scan.table, was, tuple(notes)))
+    return tuple(changes)
 
 
 def _is_same(old: ScanRecord, new: ScanRecord) -> bool:
@@ -44,9 +47,9 @@ def _watermark(scan: ScanRecord) -> tuple[str | None, str | None]:
 
 
 def dropped_sources(old: JobRecord, new: JobRecord) -> tuple[str, ...]:
-    """Return the tables that are not read any more."""
-    kept = {s.table.lower() for s in new.scans}
-    return tuple(dict.fromkeys(s.table for s in old.scans if s.table.lower() not in kept))
+    """Return the names of the tables that the job reads and the new query does not."""
+    names = {s.table.lower() for s in new.scans}
+    return tuple(dict.fromkeys(s.table for s in old.scans if s.table.lower() not in names))
 
 
 # -- sinks
@@ -55,12 +58,13 @@ def dropped_sources(old: JobRecord, new: JobRecord) -> tuple[str, ...]:
 def compared_sinks(
     old: JobRecord, new: JobRecord, pairs: Pairs, fresh: Collection[str], *, is_fork: bool
 ) -> tuple[tuple[SinkChange, ...], tuple[str, ...]]:
-    """Return what becomes of the tables that the query writes, and why that cannot be; `fresh` are operators that begin anew.
+    """Return the changes of the tables that the query writes, and reasons why it cannot write some of them.
 
-    A table is known by its name. A fork has other ones, which stand in the order of those of the job.
+    `fresh` are the names of the operators that begin without state. A table continues a table of the job with the same kind, name
+    and place. The other warehouse tables of a fork continue the other ones of the job, in their order, if there are as many.
     """
     places: dict[int, int] = {}
-    # What the first job has found malformed is its own.
+    # The malformed rows of the first job stay with it.
     others = {i for i, s in enumerate(new.sinks) if is_fork and has_malformed_rows(s)}
     for i, sink in enumerate(new.sinks):
         was = None if i in others else next((j for j, o in enumerate(old.sinks) if _is_same_sink(o, sink)), None)
@@ -68,23 +72,23 @@ def compared_sinks(
             places[i] = was
     if is_fork:
         tables = (j for j, o in enumerate(old.sinks) if o.kind == TABLE and not has_malformed_rows(o))
-        left = [j for j in tables if j not in places.values()]
+        theirs = [j for j in tables if j not in places.values()]
         ours = [i for i, s in enumerate(new.sinks) if s.kind == TABLE and i not in places and i not in others]
-        if len(left) == len(ours):
-            places |= dict(zip(ours, left, strict=True))
-    found, refusals = [], []
+        if len(theirs) == len(ours):
+            places |= dict(zip(ours, theirs, strict=True))
+    changes, refusals = [], []
     for i, sink in enumerate(new.sinks):
         if i not in places:
-            found.append(SinkChange(sink.table, None, ("begins with the rows that come from now on",)))
+            changes.append(SinkChange(sink.table, None, ("begins with the rows that come from now on",)))
             continue
         before = old.sinks[places[i]]
         refusals += [f'table "{sink.table}": {reason}' for reason in _refusals(before, sink, pairs, fresh)]
-        found.append(SinkChange(sink.table, places[i], tuple(_notes(before, sink)), _columns(before, sink)))
-    return tuple(found), tuple(refusals)
+        changes.append(SinkChange(sink.table, places[i], tuple(_notes(before, sink)), _columns(before, sink)))
+    return tuple(changes), tuple(refusals)
 
 
 def has_malformed_rows(sink: SinkRecord) -> bool:
-    """Tell whether a table keeps the rows that a job finds malformed, which other jobs may write, too."""
+    """Tell whether a table stores the malformed rows of a job; other jobs may write into it, too."""
     return sink.kind == TABLE and not sink.paths and sink.columns == tuple((c.name, c.type) for c in MALFORMED)
 
 
@@ -93,21 +97,21 @@ def _is_same_sink(old: SinkRecord, new: SinkRecord) -> bool:
 
 
 def dropped_sinks(old: JobRecord, sinks: Sequence[SinkChange]) -> tuple[str, ...]:
-    """Return the tables that are not written any more."""
-    kept = {s.was for s in sinks}
-    return tuple(s.table for i, s in enumerate(old.sinks) if i not in kept)
+    """Return the names of the tables that the job writes and the new query does not."""
+    places = {s.was for s in sinks}
+    return tuple(s.table for i, s in enumerate(old.sinks) if i not in places)
 
 
 def _columns(old: SinkRecord, new: SinkRecord) -> dict[str, str] | None:
-    """Return the SQL of the columns of a table over those that it had, where they are others."""
+    """Return the SQL of each column of a warehouse table over its old columns; None if these are the same, and elsewhere."""
     if new.kind != TABLE or old.columns == new.columns:
         return None
     types = {name.lower(): (name, type) for name, type in old.columns}
-    found = {}
+    columns = {}
     for name, type in new.columns:
         before = types.get(name.lower())
-        found[name] = f"CAST({quote_name(before[0])} AS {type})" if before else f"CAST(NULL AS {type})"
-    return found
+        columns[name] = f"CAST({quote_name(before[0])} AS {type})" if before else f"CAST(NULL AS {type})"
+    return columns
 
 
 def _notes(old: SinkRecord, new: SinkRecord) -> Iterator[str]:
@@ -122,17 +126,17 @@ def _notes(old: SinkRecord, new: SinkRecord) -> Iterator[str]:
         if name.lower() not in after:
             yield f"column {name} goes" + (f", also in {rows}" if new.kind == TABLE else f"; {rows}")
     shared = [c for c in new.columns if c[0].lower() in before]
-    if old.paths and _made(old, shared) != _made(new, shared):
+    if old.paths and _forms(old, shared) != _forms(new, shared):
         yield "its rows are made otherwise from now on; those that were written before stay"
 
 
-def _made(sink: SinkRecord, columns: Sequence[tuple[str, str]]) -> list[tuple[object, ...]]:
+def _forms(sink: SinkRecord, columns: Sequence[tuple[str, str]]) -> list[tuple[object, ...]]:
     names = [name for name, _ in columns]
     return [(steps_form(p.steps), *columns_form(p, names)) for p in sink.paths]
 
 
 def _refusals(old: SinkRecord, new: SinkRecord, pairs: Pairs, fresh: Collection[str]) -> Iterator[str]:
-    """Yield why the rows of a table cannot go on with what was written before."""
+    """Yield reasons why new rows of a table cannot follow the rows that the job has written."""
     if (old.changing, old.key, old.upserts, old.order) != (new.changing, new.key, new.upserts, new.order):
         yield f"{_other_rows(old, new)}; write another table"
         return
@@ -151,12 +155,12 @@ def _refusals(old: SinkRecord, new: SinkRecord, pairs: Pairs, fresh: Collection[
     if any(p.source in fresh for p in new.paths) and not new.key:
         yield "rows that were written could not be taken back by an operator that begins anew; write another table"
     shared = [c for c in new.columns if c[0].lower() in before]
-    if not new.key and (len(shared) < len(new.columns) or _made(old, shared) != _made(new, shared)):
+    if not new.key and (len(shared) < len(new.columns) or _forms(old, shared) != _forms(new, shared)):
         yield "without a PRIMARY KEY no column can be added or made otherwise: rows could not be taken back as they were"
 
 
 def _other_rows(old: SinkRecord, new: SinkRecord) -> str:
-    """Return how the rows of a table would be others for the table itself."""
+    """Return how the new rows of a table would differ in kind from its old rows."""
     if _manner(old) != _manner(new):
         return f"it holds {_manner(old)}, and would hold {_manner(new)}"
     if old.upserts != new.upserts:

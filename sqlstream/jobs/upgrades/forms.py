@@ -165,5 +165,5 @@ def _step_form(step: str) -> str:
 
 
 def columns_form(path: RowPath, names: Sequence[str]) -> tuple[str | None, ...]:
-    """Return the forms of columns of the rows that arrive on a path, None for one that it lacks."""
+    """Return the forms of columns of the rows that arrive on a path, None for a column that it lacks."""
     return tuple(optional_form(path.columns.get(name)) for name in names)

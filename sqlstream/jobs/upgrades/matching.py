@@ -1,4 +1,4 @@
-"""Which operator of a job an operator of the changed query is: by its name, then by what it computes."""
+"""Matches the operators of a changed query with those of the job: by name, then by state, then by keys and inputs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from sqlstream.jobs.upgrades.forms import key_forms, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.warehouse.jobs import OperatorRecord
 
-# Pairs of operators of the job and of the query, by the names that they have there.
+# The name in the job of each matched operator, by its name in the query.
 Pairs = dict[str, str]
 
 
 def matched(old: Sequence[OperatorRecord], new: Sequence[OperatorRecord]) -> Pairs:
-    """Return which operator of the job each operator of the query is, by the names of the latter; others are not there.
+    """Return the name in the job of each matched operator, by its name in the query; operators without a match are left out.
 
-    Names that a query gives (a view, a CTE, `uid`, the hint UID) count first. Then operators are the same that keep the same
-    state, and then those that do the same by the same keys over the same input, each where there is one of them alone.
+    Names that a query gives (a view, a CTE, `uid`, the hint UID) count first. Then operators with equal state match, and then
+    operators of one kind with equal keys and inputs; in both cases only if each side has exactly one such operator.
     """
     pairs: Pairs = {}
-    given = {o.name.lower(): o for o in old if _is_named(o)}
+    by_name = {o.name.lower(): o for o in old if _is_named(o)}
     for one in new:
-        other = given.get(one.name.lower())
+        other = by_name.get(one.name.lower())
         if _is_named(one) and other is not None and _kind(one) == _kind(other):
             pairs[one.name] = other.name
     for signature in (_state, _what):
@@ -35,15 +35,15 @@ def _match_by(
     new: Sequence[OperatorRecord],
     pairs: Pairs,
 ) -> None:
-    taken = set(pairs.values())
-    theirs = [o for o in old if o.name not in taken]
+    old_names = set(pairs.values())
+    theirs = [o for o in old if o.name not in old_names]
     ours = [n for n in new if n.name not in pairs]
     for one in ours:
         sought = signature(one)
         alike = [n for n in ours if signature(n) == sought]
-        found = [o for o in theirs if signature(o) == sought]
-        if sought is not None and len(alike) == len(found) == 1:
-            pairs[one.name] = found[0].name
+        matches = [o for o in theirs if signature(o) == sought]
+        if sought is not None and len(alike) == len(matches) == 1:
+            pairs[one.name] = matches[0].name
 
 
 def _is_named(operator: OperatorRecord) -> bool:
@@ -55,7 +55,7 @@ def _kind(operator: OperatorRecord) -> str | None:
 
 
 def _state(operator: OperatorRecord) -> Hashable | None:
-    """Return what two operators have alike that keep the same state."""
+    """Return a value that is equal for operators with the same state."""
     shape = operator.shape
     if shape is None:
         return None
@@ -64,7 +64,7 @@ def _state(operator: OperatorRecord) -> Hashable | None:
 
 
 def _what(operator: OperatorRecord) -> Hashable | None:
-    """Return what two operators have alike that do the same by the same keys, whatever else they compute."""
+    """Return a value that is equal for operators of one kind with the same keys and inputs, whatever they compute."""
     shape = operator.shape
     if shape is None:
         return None

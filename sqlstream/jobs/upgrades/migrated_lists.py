@@ -1,4 +1,4 @@
-"""Lists that migrations make: the row of a key says where its next item goes, which must be behind all that it has."""
+"""Checks migrated lists: the row of a key has the position of its next item, which must be after all its items."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LIST, _NEXT = "list_", "n"
 
 def check_lists(
     tables: Mapping[str, ShownTable],
-    made: Mapping[str, str],
+    selects: Mapping[str, str],
     place: Callable[[str], Span],
     stored_keys: Callable[[], duckdb.DuckDBPyRelation],
 ) -> None:
-    """Raise BindError where a list that is made has items of a key that has no row, or that are not before its next one.
+    """Raise BindError if a migrated list has items of a key without a row, or items that are not before the key's next one.
 
-    `made` has the SELECTs of tables that are made, `place` where the statement of one stands. `stored_keys` returns the rows of
-    the keys as people see them, for when these stay.
+    `selects` has the SELECTs of the migrated tables by name, `place` returns the place of a table's statement. `stored_keys`
+    returns the rows of the keys under the names that people see; it is called if the table of keys is not migrated.
     """
     if KEYS not in tables:
         return
@@ -32,18 +32,18 @@ def check_lists(
     own = [c for c in keys.columns if c.holds == "key"]
     for name, table in tables.items():
         column = next((c for c in keys.columns if c.stored == f"{_NEXT}{name.removeprefix(_LIST)}"), None)
-        if not name.startswith(_LIST) or column is None or name not in made:
+        if not name.startswith(_LIST) or column is None or name not in selects:
             continue
         joined = " AND ".join(f"i.{quote_name(c.stored)} IS NOT DISTINCT FROM k.{quote_name(c.stored)}" for c in own)
         with duckdb.connect() as con:
-            if KEYS in made:
-                con.execute(f"CREATE TEMP VIEW _keys AS {made[KEYS]}")
+            if KEYS in selects:
+                con.execute(f"CREATE TEMP VIEW _keys AS {selects[KEYS]}")
             else:
                 shown = ", ".join(f"{quote_name(c.name)} AS {quote_name(c.stored)}" for c in (*own, column))
                 con.register("_given", stored_keys().to_arrow_table())
                 con.execute(f"CREATE TEMP VIEW _keys AS SELECT {shown} FROM _given")
             [(count,)] = con.execute(
-                f"SELECT count(*) FROM ({made[name]}) i LEFT JOIN _keys k ON {joined or 'true'} "
+                f"SELECT count(*) FROM ({selects[name]}) i LEFT JOIN _keys k ON {joined or 'true'} "
                 f"WHERE coalesce(i.{POSITION} >= k.{quote_name(column.stored)}, true)"
             ).fetchall()
         if count:

@@ -1,8 +1,8 @@
-"""State that the user makes of state: the statements `MIGRATE STATE .. AS SELECT ..`, checked, and carried out.
+"""`MIGRATE STATE .. AS SELECT ..`: checks the statements, and computes state tables with their SELECTs.
 
-A SELECT reads what a version of a job keeps: each operator is a schema, with its state tables in it, under the names that the
-query has for their columns. It runs as state queries do, with the views of state, the tables and the functions of the project.
-Its rows are written into files, of which the state of the new operators is made.
+A SELECT reads the state of a version of a job: each operator is a schema with its state tables, whose columns have the names of
+the query. It runs like a state query, and can also read the views of state, tables and functions of the project. Its rows are
+written into files, from which the state of the new operators is built.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 # Relations by schema and name.
 Given: TypeAlias = Mapping[tuple[str, str], str]
-# Runs a state query in which there are some relations besides, which are read from a warehouse.
+# Runs a state query over a warehouse, with further relations.
 Query: TypeAlias = Callable[[str, Given, Warehouse], duckdb.DuckDBPyRelation]
 _Query: TypeAlias = Callable[[str, Given], duckdb.DuckDBPyRelation]
 # Rows that are in memory at a time.
@@ -53,7 +53,7 @@ _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "US
 
 
 class Migrations:
-    """The statements of a file. What they select is computed when the state is made; until then nothing is but checked."""
+    """The MIGRATE STATE statements of a file. `adaptations` checks them; their rows are computed when new state is written."""
 
     def __init__(self, statements: Sequence[MigrateState], query: Query):
         self._statements, self._query = statements, query
@@ -61,16 +61,16 @@ class Migrations:
 
     @property
     def operators(self) -> Mapping[str, Span]:
-        """The names of the operators whose state is made, in lower case, with where they stand."""
+        """The names of the migrated operators, in lower case, with their places in the text."""
         return {s.operator.text.lower(): s.operator.span for s in self._statements}
 
     @property
     def jobs(self) -> Sequence[Name]:
-        """The names of the jobs whose state is made."""
+        """The names of the jobs whose state is migrated."""
         return [s.job for s in self._statements]
 
     def check_jobs(self, names: Sequence[str]) -> None:
-        """Raise BindError for a statement about a job that is none of some."""
+        """Raise BindError for a statement about a job that is not among `names`."""
         for job in self.jobs:
             if job.text.lower() not in {name.lower() for name in names}:
                 raise BindError(
@@ -78,37 +78,37 @@ class Migrations:
                 )
 
     def concern(self, job: str) -> bool:
-        """Tell whether they make state of a job."""
+        """Tell whether a statement migrates state of a job."""
         return any(name.text.lower() == job.lower() for name in self.jobs)
 
     def adaptations(self, state: Warehouse, old: JobRecord, new: JobRecord) -> dict[str, Adapter]:
-        """Return what becomes of the operators of which statements make the state, by their names in lower case.
+        """Return an adapter for each operator that the statements migrate, by its name in lower case.
 
-        `state` is the warehouse, or the savepoint, that has the old job. Raises errors that point into the statements.
+        `state` is the warehouse, or the savepoint, with the old job. Raises errors that point into the statements.
         """
         statements = [s for s in self._statements if s.job.text.lower() in (old.job.lower(), new.job.lower())]
         newest = JobHistory(state, old.job.lower()).newest
         if not statements or newest is None:
             return {}
-        given, time = given_state(state, old), newest.time
+        old_state, time = given_state(state, old), newest.time
 
-        def query(sql: str, given: Given) -> duckdb.DuckDBPyRelation:
-            return self._query(sql, given, state)
+        def query(sql: str, relations: Given) -> duckdb.DuckDBPyRelation:
+            return self._query(sql, relations, state)
 
-        found = check(statements, new, given, query, time)
         by_name: dict[str, list[Migration]] = {}
-        for migration in found:
+        for migration in check(statements, new, old_state, query, time):
             by_name.setdefault(migration.operator.name.lower(), []).append(migration)
 
         def rows(of: Sequence[Migration]) -> Callable[[], Mapping[str, str]]:
-            return lambda: carried_out(of, given, query, self._new_folder(), time, newest.watermark)[
+            return lambda: carried_out(of, old_state, query, self._new_folder(), time, newest.watermark)[
                 of[0].operator.name
             ]
 
-        return {name: partial(_adapted, of, rows(of), partial(query, given=given)) for name, of in by_name.items()}
+        read = partial(query, relations=old_state)
+        return {name: partial(_adapted, of, rows(of), read) for name, of in by_name.items()}
 
     def _new_folder(self) -> Path:
-        """Return a folder for rows, which goes with this object."""
+        """Return a new folder for rows, which is deleted with this object."""
         self._folder = self._folder or TemporaryDirectory(prefix="sqlstream-")
         return Path(mkdtemp(dir=self._folder.name))
 
@@ -121,28 +121,28 @@ def _adapted(
     new: OperatorRecord,
     stage: StatefulStage,
 ) -> Adapted:
-    """Return what becomes of an operator, as an `Adapter` does."""
+    """Return the change of a migrated operator: see `Adapter`."""
     _check_complete(migrations, was)
     tables = state_tables(new)
-    made = [m.table.name for m in migrations]
-    made += [t.name for t in _following(tables, made)]
-    note = f"MIGRATE STATE makes its state: {', '.join(made)}"
+    table_names = [m.table.name for m in migrations]
+    table_names += [t.name for t in _following(tables, table_names)]
+    note = f"MIGRATE STATE makes its state: {', '.join(table_names)}"
 
     def checked() -> Mapping[str, str]:
-        found, statements = rows(), {m.table.name: m.statement for m in migrations}
+        selects, statements = rows(), {m.table.name: m.statement for m in migrations}
         check_lists(
             {t.name: t for t in tables},
-            found,
+            selects,
             lambda name: _target(statements[name]),
             lambda: query(f"FROM {quote_name(was.name)}.{quote_name(KEYS)}"),
         )
-        return found
+        return selects
 
-    return Adapted(new.name, was.name, (note,), _Computed(made, checked))
+    return Adapted(new.name, was.name, (note,), _Computed(table_names, checked))
 
 
 class _Computed(Mapping[str, str]):
-    """The SELECTs of some state tables, whose rows are computed when the first is asked for."""
+    """The SELECTs of state tables by name; all of them are computed when the first one is read."""
 
     def __init__(self, names: Sequence[str], compute: Callable[[], Mapping[str, str]]):
         self._names, self._compute = names, compute
@@ -165,60 +165,60 @@ class _Computed(Mapping[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A statement that fits: which table of which new operator it makes, and under which names it selects the columns."""
+    """A checked statement, the new operator and its table that it computes, and the names that the SELECT has for its columns."""
 
     statement: MigrateState
     operator: OperatorRecord
     table: ShownTable
-    given: Mapping[str, str]
+    column_names: Mapping[str, str]
 
 
 def given_state(warehouse: Warehouse, record: JobRecord) -> dict[tuple[str, str], str]:
-    """Return what the SELECTs of migrations can read of the newest version of a job: its state tables, by operator and name."""
+    """Return the relations that migrations of a job can read: the state tables of its newest version, by operator and name."""
     history = JobHistory(warehouse, record.job.lower())
-    found = {}
+    relations = {}
     for operator in record.operators:
         rows = stored_rows(warehouse, record.job.lower(), operator, history.newest)
         for table in state_tables(operator):
-            found[operator.name, table.name] = f"({table.selected(rows[table.name])})"
-    return found
+            relations[operator.name, table.name] = f"({table.selected(rows[table.name])})"
+    return relations
 
 
 def check(
     statements: Sequence[MigrateState],
     new: JobRecord,
-    given: Given,
+    relations: Given,
     query: _Query,
     time: ProcessingTime,
 ) -> list[Migration]:
-    """Return what statements make of the state of a job for a new plan of it. Raises errors that point into the statements.
+    """Check statements for a job's new record, and return them as migrations. Raises errors that point into the statements.
 
-    `time` is when keys were last seen for which a statement says nothing else.
+    `relations` is the state that they can read. `time` is when keys were last seen, for statements that do not say that.
     """
-    found: list[Migration] = []
+    migrations: list[Migration] = []
     for statement in statements:
         operator = _operator(statement, new)
         table = _table(statement, state_tables(operator, time), operator)
-        same = (m for m in found if (m.operator.name, m.table.name) == (operator.name, table.name))
+        same = (m for m in migrations if (m.operator.name, m.table.name) == (operator.name, table.name))
         if next(same, None) is not None:
             raise BindError(f'state "{operator.name}.{table.name}" is migrated twice', _target(statement))
-        relation = _relation(statement, given, query)
-        found.append(Migration(statement, operator, table, _matched(statement, table, relation)))
-    return found
+        relation = _relation(statement, relations, query)
+        migrations.append(Migration(statement, operator, table, _matched(statement, table, relation)))
+    return migrations
 
 
 def _operator(statement: MigrateState, new: JobRecord) -> OperatorRecord:
-    wanted = statement.operator.text
-    found = next((o for o in new.operators if o.name.lower() == wanted.lower()), None)
-    if found is None:
+    name = statement.operator.text
+    operator = next((o for o in new.operators if o.name.lower() == name.lower()), None)
+    if operator is None:
         names = [o.name for o in new.operators]
-        hint = missing("operator", wanted, names) if names else "The job keeps no state."
-        raise BindError(f'the query has no operator "{wanted}"', statement.operator.span, hint=hint)
-    return found
+        hint = missing("operator", name, names) if names else "The job keeps no state."
+        raise BindError(f'the query has no operator "{name}"', statement.operator.span, hint=hint)
+    return operator
 
 
 def _table(statement: MigrateState, tables: Sequence[ShownTable], operator: OperatorRecord) -> ShownTable:
-    """Return the table that a statement makes: the only one, but for keys that follow from it, where it names none."""
+    """Return the table that a statement computes; if it names none, the only table that does not follow from others."""
     if (name := statement.table) is not None:
         table = next((t for t in tables if t.name.lower() == name.text.lower()), None)
         if table is None:
@@ -241,16 +241,16 @@ def _target(statement: MigrateState) -> Span:
     return statement.job.span.to(last.span)
 
 
-def _relation(statement: MigrateState, given: Given, query: _Query) -> duckdb.DuckDBPyRelation:
+def _relation(statement: MigrateState, relations: Given, query: _Query) -> duckdb.DuckDBPyRelation:
     """Return the rows of a statement's SELECT, not yet computed."""
     try:
-        return query(statement.query.text, given)
+        return query(statement.query.text, relations)
     except SqlStreamError as error:
         raise _placed(error, statement) from error
 
 
 def _placed(error: SqlStreamError, statement: MigrateState) -> SqlStreamError:
-    """Return an error of a query, pointing to where that stands in its statement."""
+    """Return an error of a query with its place in the MIGRATE STATE statement."""
     place = statement.query
     if error.span is not None:
         error.span = Span(place.source, place.start + error.span.start, place.start + error.span.end)
@@ -260,7 +260,7 @@ def _placed(error: SqlStreamError, statement: MigrateState) -> SqlStreamError:
 
 
 def _matched(statement: MigrateState, table: ShownTable, relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
-    """Return for the columns of a table which column of a SELECT they are. Raises BindError where these do not fit."""
+    """Return the column of the SELECT for each column of a table. Raises BindError if they do not fit."""
     selected = {name.lower(): (name, str(type)) for name, type in zip(relation.columns, relation.types, strict=True)}
     needed = f"It needs {', '.join(f'{c.name} {c.type}' for c in table.shown if c.filled is None)}."
     optional = [f"{c.name} {c.type}" for c in table.shown if c.filled is not None]
@@ -268,9 +268,9 @@ def _matched(statement: MigrateState, table: ShownTable, relation: duckdb.DuckDB
         needed += f" It can have {', '.join(optional)}."
     if len(selected) < len(relation.columns):
         raise BindError("two columns have the same name", statement.query, detail=needed)
-    known = {c.name.lower(): c for c in table.shown}
+    by_name = {c.name.lower(): c for c in table.shown}
     for lower, (name, _) in selected.items():
-        if lower not in known:
+        if lower not in by_name:
             raise BindError(
                 f'the state has no column "{name}"',
                 _place_of(statement, name),
@@ -282,8 +282,8 @@ def _matched(statement: MigrateState, table: ShownTable, relation: duckdb.DuckDB
             raise BindError(f'column "{column.name}" is missing', _target(statement), detail=needed)
     with duckdb.connect() as con:
         for lower, (name, type) in selected.items():
-            _check_type(con, statement, known[lower], name, type)
-    return {known[lower].name: name for lower, (name, _) in selected.items()}
+            _check_type(con, statement, by_name[lower], name, type)
+    return {by_name[lower].name: name for lower, (name, _) in selected.items()}
 
 
 def _check_type(
@@ -301,7 +301,7 @@ def _check_type(
 
 
 def _rounds(old: str, new: str) -> bool:
-    """Tell whether DuckDB casts a type by itself to one that has not all its values, and takes others for them.
+    """Tell whether an implicit cast of DuckDB to a type would round values that the type does not have.
 
     >>> _rounds("DECIMAL(10,5)", "DECIMAL(10,2)"), _rounds("BIGINT", "FLOAT"), _rounds("BIGINT", "DECIMAL(38,0)")
     (True, True, False)
@@ -310,28 +310,28 @@ def _rounds(old: str, new: str) -> bool:
 
 
 def _place_of(statement: MigrateState, name: str) -> Span:
-    """Return where a SELECT first has a name, or else all of it."""
+    """Return the first place of a name in a SELECT, or the whole SELECT if it is not there."""
     place = statement.query
-    lowered, wanted = place.text.lower(), name.lower()
-    start = lowered.find(wanted)
+    lowered, lower_name = place.text.lower(), name.lower()
+    start = lowered.find(lower_name)
     while start >= 0:
-        around = lowered[max(start - 1, 0) : start] + lowered[start + len(wanted) : start + len(wanted) + 1]
+        around = lowered[max(start - 1, 0) : start] + lowered[start + len(lower_name) : start + len(lower_name) + 1]
         if not any(c.isalnum() or c == "_" for c in around):
-            return Span(place.source, place.start + start, place.start + start + len(wanted))
-        start = lowered.find(wanted, start + 1)
+            return Span(place.source, place.start + start, place.start + start + len(lower_name))
+        start = lowered.find(lower_name, start + 1)
     return place
 
 
 def _check_complete(migrations: Sequence[Migration], was: OperatorRecord) -> None:
-    """Raise BindError when a table of an operator is neither made nor there already, as it is declared now."""
+    """Raise BindError for a table of an operator without a statement that neither follows from others nor stays unchanged."""
     operator = migrations[0].operator
-    made = {m.table.name for m in migrations}
+    table_names = {m.table.name for m in migrations}
     tables = state_tables(operator)
-    following = {t.name for t in _following(tables, made)}
+    following = {t.name for t in _following(tables, table_names)}
     for table in tables:
-        if table.name in made or table.name in following:
+        if table.name in table_names or table.name in following:
             continue
-        others = table.has_no_match and any(name.startswith(ROWS_OF) for name in made)
+        others = table.has_no_match and any(name.startswith(ROWS_OF) for name in table_names)
         if others or not _stays(table.record, was, operator):
             target = migrations[0].statement
             raise BindError(
@@ -343,7 +343,7 @@ def _check_complete(migrations: Sequence[Migration], was: OperatorRecord) -> Non
 
 
 def _stays(table: TableRecord, was: OperatorRecord, new: OperatorRecord) -> bool:
-    """Tell whether a state table of the new operator is one of the old one, with what is in it."""
+    """Tell whether the new operator can use a state table of the old operator unchanged."""
     before, after = was.shape, new.shape
     if table not in was.tables or before is None or after is None or was.hash_columns != new.hash_columns:
         return False
@@ -360,43 +360,46 @@ def _stays(table: TableRecord, was: OperatorRecord, new: OperatorRecord) -> bool
 
 def carried_out(
     migrations: Sequence[Migration],
-    given: Given,
+    relations: Given,
     query: _Query,
     folder: Path,
     time: ProcessingTime,
     watermark: EventTime | None = None,
 ) -> dict[str, dict[str, str]]:
-    """Compute the SELECTs, write their rows below a folder, and return the SELECTs of the state tables by operator and name.
+    """Compute the rows of migrations, write them into `folder`, and return SELECTs of the state tables by operator and name.
 
-    The keys alone are those of the other tables. Rows that are forgotten at the job's watermark are refused.
+    Tables that have only keys get the keys of the other tables. Raises BindError for rows behind the job's watermark, and other
+    errors that point into the statements.
     """
-    found: dict[str, dict[str, str]] = {}
+    selects: dict[str, dict[str, str]] = {}
     for number, migration in enumerate(migrations):
         path = folder / f"{number}.parquet"
-        _write(migration, _relation(migration.statement, given, query), path)
+        _write(migration, _relation(migration.statement, relations, query), path)
         rows = f"read_parquet({quote_text(str(path))})"
         _check_rows(migration, rows, watermark)
-        tables = found.setdefault(migration.operator.name, {})
-        tables[migration.table.name] = migration.table.restored(rows, migration.given)
+        tables = selects.setdefault(migration.operator.name, {})
+        tables[migration.table.name] = migration.table.restored(rows, migration.column_names)
     for migration in migrations:
-        _add_keys(migration.operator, found[migration.operator.name], time)
-    return found
+        _add_keys(migration.operator, selects[migration.operator.name], time)
+    return selects
 
 
-def _following(tables: Sequence[ShownTable], made: Collection[str]) -> list[ShownTable]:
-    """Return the tables without a statement that are made because they follow from some that are."""
-    return [t for t in tables if t.name not in made and any(one.name in made for one in t.followed(tables))]
+def _following(tables: Sequence[ShownTable], table_names: Collection[str]) -> list[ShownTable]:
+    """Return the tables without a statement whose rows follow from tables with one."""
+    return [
+        t for t in tables if t.name not in table_names and any(one.name in table_names for one in t.followed(tables))
+    ]
 
 
-def _add_keys(operator: OperatorRecord, made: dict[str, str], time: ProcessingTime) -> None:
-    """Add the tables of the keys alone, where tables are made that have these keys. Others of them are as they were."""
+def _add_keys(operator: OperatorRecord, selects: dict[str, str], time: ProcessingTime) -> None:
+    """Add a SELECT for each table that has only keys and follows from migrated tables; other such tables stay unchanged."""
     tables = state_tables(operator, time)
-    for table in _following(tables, made):
+    for table in _following(tables, selects):
         keys = [c for c in table.columns if c.filled is None]
         listed = ", ".join(quote_name(c.stored) for c in keys) or "true AS _all"
-        rows = (made.get(t.name, t.stored_rows) for t in table.followed(tables))
+        rows = (selects.get(t.name, t.stored_rows) for t in table.followed(tables))
         every = " UNION ".join(f"SELECT {listed} FROM ({one})" for one in rows)
-        made[table.name] = table.restored(f"({every})", {c.name: c.stored for c in keys})
+        selects[table.name] = table.restored(f"({every})", {c.name: c.stored for c in keys})
 
 
 def _write(migration: Migration, relation: duckdb.DuckDBPyRelation, path: Path) -> None:
@@ -413,7 +416,7 @@ def _write(migration: Migration, relation: duckdb.DuckDBPyRelation, path: Path) 
 
 
 def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return rows with values as text that files do not have, or have in other forms.
+    """Return rows in which values of types that Parquet does not have, or stores in another form, are texts.
 
     >>> _writable(duckdb.sql("SELECT INTERVAL 1 DAY AS i, '101'::BIT AS b, 1 AS n")).fetchall()
     [('1 day', '101', 1)]
@@ -426,18 +429,20 @@ def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def _check_rows(migration: Migration, rows: str, watermark: EventTime | None) -> None:
-    """Raise BindError when rows cannot be state: several of a key that has one, a time that is NULL or behind the watermark."""
+    """Raise BindError for rows that cannot be state: a second row of a key, or a time that is NULL or behind the watermark."""
     table = migration.table
     types = {c.name: c.type for c in table.columns}
-    given = {name: f"CAST({quote_name(selected)} AS {types[name]})" for name, selected in migration.given.items()}
+    values = {
+        name: f"CAST({quote_name(selected)} AS {types[name]})" for name, selected in migration.column_names.items()
+    }
     place = _target(migration.statement)
     with duckdb.connect() as con:
         time = next((c.name for c in table.columns if c.stored == table.record.time_column), None)
-        if time is not None and con.execute(f"SELECT 1 FROM {rows} WHERE {given[time]} IS NULL LIMIT 1").fetchall():
+        if time is not None and con.execute(f"SELECT 1 FROM {rows} WHERE {values[time]} IS NULL LIMIT 1").fetchall():
             raise BindError(f'column "{time}" is NULL in some rows', place)
         if time is not None and watermark is not None:
             closed = time_literal(behind(watermark, migration.operator.delay), types[time])
-            [(count,)] = con.execute(f"SELECT count(*) FROM {rows} WHERE {given[time]} <= {closed}").fetchall()
+            [(count,)] = con.execute(f"SELECT count(*) FROM {rows} WHERE {values[time]} <= {closed}").fetchall()
             if count:
                 raise BindError(
                     f'column "{time}" is behind the watermark in {count} of the rows, which would be forgotten at once',
@@ -446,9 +451,9 @@ def _check_rows(migration: Migration, rows: str, watermark: EventTime | None) ->
                 )
         if not table.has_one_row_a_key:
             return
-        keys = [c.name for c in table.columns if c.holds == "key" and c.name in given]
-        listed = ", ".join(["count(*)", *(given[name] for name in keys)])
-        several = f"SELECT {listed} FROM {rows} GROUP BY {', '.join(given[n] for n in keys) or '()'} HAVING count(*) > 1 LIMIT 1"
+        keys = [c.name for c in table.columns if c.holds == "key" and c.name in values]
+        listed = ", ".join(["count(*)", *(values[name] for name in keys)])
+        several = f"SELECT {listed} FROM {rows} GROUP BY {', '.join(values[n] for n in keys) or '()'} HAVING count(*) > 1 LIMIT 1"
         for count, *key in con.execute(several).fetchall():
             named = ", ".join(f"{name} = {value}" for name, value in zip(keys, key, strict=True))
             raise BindError(f"there are {count} rows for {named or 'the only key'}, where the state has one", place)

@@ -1,4 +1,4 @@
-"""The settings of operators in words for people. The words are made of the values, and never compared."""
+"""The settings of operators in words for people. The words follow from the values, and are never compared."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StateSetting:
 
 @dataclass(frozen=True, slots=True)
 class ChangedSetting:
-    """A setting with another value than before: its field, and in words its name and both values, empty where there is none."""
+    """A setting whose value differs: its field, and in words its name and both values, "" for a value that is not set."""
 
     field: str
     name: str
@@ -48,7 +48,7 @@ class ChangedSetting:
 
 
 def changed_settings(old: AnyState, new: AnyState) -> Iterator[ChangedSetting]:
-    """Yield the settings whose values differ, of two operators of one kind."""
+    """Yield the settings of two operators of one kind whose values differ."""
     before, after = _by_name(old), _by_name(new)
     for name in dict.fromkeys((*before, *after)):
         pair = before.get(name), after.get(name)

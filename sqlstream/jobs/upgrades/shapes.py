@@ -1,4 +1,4 @@
-"""The shapes of the operators of a plan: what each computes and keeps, as plain data that a job records."""
+"""The shapes of the operators of a plan: what each computes and stores, as plain data for the job's record."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def shapes(plan: PhysicalPlan) -> tuple[OperatorShape, ...]:
 
 
 def shape_kind(node: Stateful | type[Stateful]) -> str:
-    """Return the kind of a node as shapes have it, whatever its class is called: "WindowAggregate" for a window_aggregate."""
+    """Return the kind of a node as shapes store it: "WindowAggregate" for window_aggregate, whatever the name of its class."""
     return "".join(part.capitalize() for part in node.node_kind.split("_"))
 
 
 class _Shaping:
-    """Makes the shape of one stage; `names` are those of all operators of the plan."""
+    """Builds the shape of one stage; `names` has all operators of the plan with their names."""
 
     def __init__(self, stage: StatefulStage, names: Sequence[tuple[Stateful, str]]):
         assert stage.node is not None
@@ -117,19 +117,19 @@ def _other(origin: str, written: str) -> str:
 
 
 def sink_paths(sinks: Iterable[ResultSink], plan: PhysicalPlan, table: str) -> tuple[RowPath, ...]:
-    """Return how rows come to the sink of a table."""
+    """Return the paths on which rows come to the sink of a table."""
     names = [(stage.node, stage.name) for stage in plan.stages if stage.node is not None]
-    found = []
+    paths = []
     for sink in sinks:
         if sink.table.name.lower() == table.lower():
             pairs = [(own.name, target.name) for own, target in zip(sink.input.schema, sink.columns, strict=True)]
             for path in _paths(sink.input, names):
-                found.append(RowPath(path.source, path.steps, {target: path.columns[own] for own, target in pairs}))
-    return tuple(found)
+                paths.append(RowPath(path.source, path.steps, {target: path.columns[own] for own, target in pairs}))
+    return tuple(paths)
 
 
 def _paths(node: Node, names: Sequence[tuple[Stateful, str]]) -> list[RowPath]:
-    """Return how rows come to a node from the tables and operators below it; `names` are those of the operators."""
+    """Return the paths of rows to a node from the tables and operators below it; `names` has the operators with their names."""
     if isinstance(node, Scan):
         return [RowPath(node.table.name, columns={f.name: own_sql(f.name) for f in node.schema})]
     if isinstance(node, StatefulNode) and (name := _name_of(node, names)) is not None:
@@ -142,12 +142,12 @@ def _paths(node: Node, names: Sequence[tuple[Stateful, str]]) -> list[RowPath]:
             for path in _paths(node.input, names)
         ]
     if isinstance(node, Union):
-        found = []
+        paths = []
         for child in node.inputs:
             pairs = list(zip(child.schema, node.schema, strict=True))
             for path in _paths(child, names):
-                found.append(replace(path, columns={to.name: path.columns[own.name] for own, to in pairs}))
-        return found
+                paths.append(replace(path, columns={to.name: path.columns[own.name] for own, to in pairs}))
+        return paths
     if isinstance(node, Filter) and whole_ranks(node) is not None:
         return _paths(node.input, names)
     if isinstance(node, Filter):
@@ -156,16 +156,16 @@ def _paths(node: Node, names: Sequence[tuple[Stateful, str]]) -> list[RowPath]:
             for path in _paths(node.children[0], names)
         ]
     step = _step(node)
-    found = []
+    paths = []
     for child in node.children:
         for path in _paths(child, names):
             own = {f.name: path.columns.get(f.name, own_sql(f.name)) for f in node.schema}
-            found.append(replace(path, columns=own, steps=(*path.steps, *step)))
-    return found
+            paths.append(replace(path, columns=own, steps=(*path.steps, *step)))
+    return paths
 
 
 def _step(node: Node) -> tuple[str, ...]:
-    """Return what a node does to rows on their way, as records have it: what EXPLAIN says may change, this does not."""
+    """Return the step of a node on a path, as text. Records store it, so unlike the text of EXPLAIN it must not change."""
     match node:
         case Expand():
             return (f"Expand {node.column} {', '.join(map(str, node.numbers))}",)
@@ -180,7 +180,7 @@ def _step(node: Node) -> tuple[str, ...]:
             return (f"SideOutput {node.name}",)
         case LateRows():
             return (f'LateRows "{node.input_name}"' if node.input_name else "LateRows",)
-    # Of operators, and of windows that one above makes itself, their own shapes say it.
+    # Operators, and windows that an operator above them computes, are in the shapes of the operators.
     return ()
 
 
@@ -190,5 +190,5 @@ def _name_of(node: StatefulNode, names: Sequence[tuple[Stateful, str]]) -> str |
 
 
 def _moved(path: RowPath) -> Origins:
-    """Return the columns of a path that are not under their own names."""
+    """Return the columns of a path whose SQL is not their own name."""
     return {name: sql for name, sql in path.columns.items() if sql != own_sql(name)}

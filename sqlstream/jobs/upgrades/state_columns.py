@@ -1,4 +1,4 @@
-"""The state tables of an operator as people see them: columns under the names that the query has for what they hold."""
+"""The state tables of an operator as people see them: columns have the names that the query has for their values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ROWS_OF, _KEYS_OF, _ALONE_OF = "rows_", "keys_", "alone_"
 
 @dataclass(frozen=True, slots=True)
 class ShownColumn:
-    """A column of a state table: its name for people and in the table, its type, what it holds.
+    """A column of a state table: its name for people, its stored name, its type, and a text about what it holds.
 
-    `filled` is the SQL of its value where a migration does not give it, None where it must. One that is a `copy` of a key has
-    the name of ours, and nobody needs to know of it.
+    `filled` is the SQL of its value if a migration leaves it out, None if a migration must have it. A `copy` repeats a key; it
+    has an internal name, and people do not see it.
     """
 
     name: str
@@ -41,9 +41,9 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class ShownTable:
-    """A state table, without the weights of its rows: each row is there as often as it counts.
+    """A state table without the weights of its rows: each row occurs as often as it counts.
 
-    `clock` is the unit in which it says when a row last came for a key, None where it does not.
+    `clock` is the unit of the time when a row last came for a key, None if the table does not store that time.
     """
 
     record: TableRecord
@@ -65,12 +65,12 @@ class ShownTable:
 
     @property
     def has_one_row_a_key(self) -> bool:
-        """Whether it says when a row last came for a key: such a table has one row for each, unless it has items of keys."""
+        """Whether each key has one row: the table stores when a row last came for a key, and has no items of lists or maps."""
         return self.clock is not None and not any(name in (POSITION, ENTRY) for name, _ in self.record.columns)
 
     @property
     def follows(self) -> bool:
-        """Whether its rows follow from those of others: they are the keys alone, of all of them or of one input of a join."""
+        """Whether its rows follow from other tables: it has only their keys, of all tables or of one input of a join."""
         is_named = self.name == KEYS or self.name.startswith(_KEYS_OF)
         return is_named and all(c.holds == "key" or c.filled is not None for c in self.columns)
 
@@ -84,18 +84,18 @@ class ShownTable:
 
     @property
     def has_no_match(self) -> bool:
-        """Whether it has the rows of an input of a join that were emitted without a match: they follow from no other table."""
+        """Whether it stores the rows of a join's input that were emitted without a match: they follow from no other table."""
         return self.name.startswith(_ALONE_OF)
 
     @property
     def stored_rows(self) -> str:
-        """The SELECT of its rows as they are stored, each as often as it counts, over the name of the table."""
+        """A SELECT over the table's name of its rows in stored columns, each row as often as it counts."""
         if not self.is_weighted:
             return f"SELECT * FROM {quote_name(self.name)}"
         return current([Column(c.stored, c.type) for c in self.columns], quote_name(self.name))
 
     def selected(self, rows: str) -> str:
-        """Return the SELECT of its rows as people see them, given one of what is stored."""
+        """Return a SELECT of its rows as people see them; `rows` is a SELECT of the stored rows."""
         stored = [Column(c.stored, c.type) for c in self.columns]
         if self.is_weighted:
             rows = current(stored, f"({rows})")
@@ -104,26 +104,26 @@ class ShownTable:
         listed = ", ".join(f"{quote_name(c.stored)} AS {quote_name(c.name)}" for c in self.shown)
         return f"SELECT {listed} FROM ({rows})"
 
-    def restored(self, rows: str, given: Mapping[str, str]) -> str:
-        """Return the SELECT of rows as they are stored; `given` are the names that some rows have, by the column's."""
+    def restored(self, rows: str, names: Mapping[str, str]) -> str:
+        """Return a SELECT of stored rows from the relation `rows`; `names` maps columns of the table to columns of `rows`."""
         items = []
         for name, type in self.record.columns:
             column = next((c for c in self.columns if c.stored == name), None)
-            value = "1" if column is None else quote_name(given[column.name]) if column.name in given else column.filled
+            value = "1" if column is None else quote_name(names[column.name]) if column.name in names else column.filled
             assert value is not None
             items.append(f"CAST({value} AS {type}) AS {quote_name(name)}")
         return f"SELECT {', '.join(items)} FROM {rows}"
 
 
 def state_tables(operator: OperatorRecord, time: ProcessingTime = EPOCH) -> tuple[ShownTable, ...]:
-    """Return the state tables of an operator; keys for which nothing else is said were last seen at a time."""
+    """Return the state tables of an operator; `time` is when keys were last seen, if a migration does not say that."""
     return tuple(
         ShownTable(table, tuple(_columns(operator, table, time)), _clock(operator, table)) for table in operator.tables
     )
 
 
 def _clock(operator: OperatorRecord, table: TableRecord) -> Duration | None:
-    """Return the unit in which a table says when a row last came for a key, None where it does not."""
+    """Return the unit of the time when a row last came for a key, None if a table does not store that time."""
     columns = {name for name, _ in table.columns}
     settings = _settings(operator)
     # The last rows of OVER have their own time in a column of this name.
@@ -133,7 +133,7 @@ def _clock(operator: OperatorRecord, table: TableRecord) -> Duration | None:
 
 
 def _settings(operator: OperatorRecord) -> StateSettings:
-    """Return the settings of an operator; a record without a shape has only those that follow from its kind."""
+    """Return the settings of an operator; if its record has no shape, the defaults of its kind."""
     if operator.shape is not None:
         return settings_of(operator.shape)
     return {"over": OverState(), "process": ProcessState()}.get(operator.kind, StateSettings())
@@ -141,16 +141,16 @@ def _settings(operator: OperatorRecord) -> StateSettings:
 
 def _columns(operator: OperatorRecord, table: TableRecord, time: ProcessingTime) -> Iterator[ShownColumn]:
     named = dict(_named(operator, table))
-    taken = {name.lower() for name, _ in named.values()}
+    used_names = {name.lower() for name, _ in named.values()}
     copies = _copies(operator, table)
     for stored, type in table.columns:
         if stored == WEIGHT:
             continue
         name, holds = named.get(stored, (stored, ""))
         if stored not in named:
-            while name.lower() in taken:
+            while name.lower() in used_names:
                 name += "_"
-            taken.add(name.lower())
+            used_names.add(name.lower())
         if key := copies.get(stored):
             yield ShownColumn(name, stored, type, f"key {key}", quote_name(key), copy=True)
         else:
@@ -160,25 +160,25 @@ def _columns(operator: OperatorRecord, table: TableRecord, time: ProcessingTime)
 
 
 def _named(operator: OperatorRecord, table: TableRecord) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the columns that hold what the query names, each with that name, and what it holds."""
+    """Yield the stored columns whose values have names in the query, each with that name and a text about what it holds."""
     columns = {name for name, _ in table.columns}
-    taken: set[str] = set()
+    used_names: set[str] = set()
     done: set[str] = set()
     for item in _items(operator, table):
         held = [c for c in item.columns.get(table.name, ()) if c in columns]
         for number, stored in enumerate(held, 1):
             name = item.name if len(held) == 1 else f"{item.name}_{number}"
-            if stored in done or name.lower() in taken:
+            if stored in done or name.lower() in used_names:
                 continue
             done.add(stored)
-            taken.add(name.lower())
+            used_names.add(name.lower())
             part = f", part {number} of {len(held)}" if len(held) > 1 else ""
             what = "key" if item.kind == "key" else f"{item.kind} {item.expression}{part}"
             yield stored, (name, what)
 
 
 def _copies(operator: OperatorRecord, table: TableRecord) -> Mapping[str, str]:
-    """Return the columns that hold a key once more, as a column of the rows that are kept, with the name of the key."""
+    """Return the stored columns that repeat a key as a column of stored rows, each with the name of the key."""
     keys = {k.name.lower(): k for k in operator.shape.keys} if operator.shape is not None else {}
     return {
         stored: keys[item.name.lower()].name
@@ -200,7 +200,7 @@ def _items(operator: OperatorRecord, table: TableRecord) -> tuple[ShapeItem, ...
 
 
 def _own(stored: str, table: TableRecord, clock: Duration | None) -> str:
-    """Return what a column holds that the query has no name for; `clock` is the unit of the time of a key."""
+    """Return a text about a column without a name in the query; `clock` is the unit of the time of a key, None elsewhere."""
     if clock is not None:
         unit = "microseconds" if clock == MICROSECOND else "milliseconds"
         return f"when the last row came for the key, in {unit}"

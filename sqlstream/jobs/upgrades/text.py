@@ -1,4 +1,4 @@
-"""A comparison as people read it, before they upgrade a job."""
+"""The text of a comparison, for people who are about to upgrade a job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WIDTH = 9
 
 
 def explanation(comparison: Comparison, job: str, version: int) -> str:
-    """Return what becomes of each operator and table of a job, a line for each, with what is to be known of it below."""
+    """Return a text with a line for the change of each operator and table of a job, and notes below the lines."""
     lines = [f'-- job "{job}" after version {version}, with this query']
     lines += [line for parts in _operators(comparison) for line in _lines(*parts)]
     lines += [line for parts in _tables(comparison) for line in _lines(*parts)]

@@ -1,7 +1,7 @@
-"""Jobs that go on with a changed query: what becomes of them, and doing it.
+"""Upgrades: jobs continue with changed queries.
 
-An upgrade is a restore: of a savepoint of the job, rewritten for the new query. So whoever is killed leaves the old job, or the
-new one.
+An upgrade restores a savepoint of the job that was rewritten for the new query. So a process that is killed leaves the old job or
+the new one.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ _WAYS_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """That a job may go on with a changed query. `migrations` make the state of some operators, also of an unchanged one."""
+    """The permission to continue with changed queries. `migrations` compute state of operators, also for unchanged queries."""
 
     migrations: Migrations | None = None
 
     def migrates(self, job: str) -> bool:
-        """Tell whether state of a job is made by migrations."""
+        """Tell whether migrations compute state of a job."""
         return self.migrations is not None and self.migrations.concern(job)
 
     def changes(self, record: JobRecord, planned: PlannedJob) -> bool:
-        """Tell whether a job goes on otherwise as it is planned: with another query, or with state that is made for it."""
+        """Tell whether the planned job is an upgrade of the recorded one: its query differs, or migrations compute its state."""
         if planned.is_query or planned.appends:
             return False
         return not is_planned(record, planned) or self.migrates(record.job)
 
 
 class Upgrader:
-    """Upgrades one job to the query that it is planned with, under that name. Whoever calls `run` holds the lock of the job."""
+    """Upgrades one job to a planned query, under the plan's name. The caller of `run` holds the lock of the job."""
 
     def __init__(
         self,
@@ -80,26 +80,29 @@ class Upgrader:
         self._warehouse, self._planned, self._project = warehouse, planned, project
         self._upgrade, self._notice = upgrade, notice
 
-    # -- what becomes of it
+    # -- the comparison
 
     def migrates(self, saved: JobRecord) -> bool:
-        """Tell whether migrations make state of a job, or of its fork that is planned."""
+        """Tell whether migrations compute state of a recorded job, or of the planned job, which may be a fork of it."""
         return self._upgrade.migrates(saved.job) or self._upgrade.migrates(self._planned.name)
 
     def compared(self, saved: JobRecord, *, is_fork: bool = False, state: Warehouse | None = None) -> Comparison:
-        """Return what becomes of a job with a record; a savepoint of it is `state`. Raises what migrations raise."""
-        made = self.made(saved)
+        """Return the changes of a recorded job under the planned query. Raises the errors of migrations.
+
+        `state` is the savepoint that the state comes from; without it, the job's newest version.
+        """
+        record = self._new_record(saved)
         migrations: Mapping[str, Adapter] = {}
         if self._upgrade.migrations is not None:
-            migrations = self._upgrade.migrations.adaptations(state or self._warehouse, saved, made)
-        found = compare(saved, made, self._planned.physical.stages, migrations, is_fork=is_fork)
-        refusals = [*found.refusals, *self._published(found)]
+            migrations = self._upgrade.migrations.adaptations(state or self._warehouse, saved, record)
+        comparison = compare(saved, record, self._planned.physical.stages, migrations, is_fork=is_fork)
+        refusals = [*comparison.refusals, *self._published(comparison)]
         if state is None and not is_fork:
-            refusals += self._half_written(saved, found)
-        return with_field(found, refusals=tuple(refusals))
+            refusals += self._half_written(saved, comparison)
+        return with_field(comparison, refusals=tuple(refusals))
 
     def _half_written(self, saved: JobRecord, comparison: Comparison) -> Iterator[str]:
-        """Yield which tables may have rows of a batch that has begun, which the new query could not take back."""
+        """Yield a refusal for each table that may have rows of a batch that has begun: the new query could not retract them."""
         fs, paths, entry = self._warehouse.fs, self._warehouse.job(saved.job), newest(self._warehouse, saved.job)
         if entry is None or not may_have_begun(fs, paths, entry):
             return
@@ -112,7 +115,7 @@ class Upgrader:
                 )
 
     def _published(self, comparison: Comparison) -> Iterator[str]:
-        """Yield which tables have been published with other columns."""
+        """Yield a refusal for each table that has been published with other columns."""
         for change, sink in zip(comparison.sinks, self._planned.physical.sinks, strict=True):
             if (
                 change.columns is not None
@@ -122,7 +125,7 @@ class Upgrader:
                 ways = f"write another table, or leave out '{PUBLISH.name}'"
                 yield f'table "{change.table}": it is published with other columns; {ways}'
 
-    def made(self, saved: JobRecord) -> JobRecord:
+    def _new_record(self, saved: JobRecord) -> JobRecord:
         """Return the record of the job with the new query."""
         spec = job_spec(
             self._planned,
@@ -132,11 +135,11 @@ class Upgrader:
             project=self._project,
             key_hash=key_hash_of(saved),
         )
-        made = job_record(self._planned, spec, saved.partitions)
-        return replace(made, created_at=saved.created_at, versions=saved.versions, lives=saved.lives)
+        record = job_record(self._planned, spec, saved.partitions)
+        return replace(record, created_at=saved.created_at, versions=saved.versions, lives=saved.lives)
 
     def check(self, comparison: Comparison) -> None:
-        """Raise UsageError when the query cannot go on with the state of the job."""
+        """Raise UsageError if the job cannot continue with the query."""
         if comparison.refused:
             raise UsageError(
                 f'job "{self._planned.name}" cannot go on with this query',
@@ -145,73 +148,76 @@ class Upgrader:
                 hint=_WAYS_ON,
             )
 
-    # -- doing it
+    # -- the upgrade
 
     def run(self, saved: JobRecord) -> None:
-        """Upgrade the job, which is at its newest version. Raises UsageError, and changes nothing then."""
+        """Upgrade the job from its newest version. Raises UsageError, before it changes anything."""
         paths = self._warehouse.job(saved.job)
         comparison = self.compared(saved)
         self.check(comparison)
         check_only_writer(self._warehouse, self._planned, saved.job)
         check_open(saved.job, newest(self._warehouse, saved.job))
-        before = _kept_before(self._warehouse, saved)
-        taken = before or take_savepoint(self._warehouse, saved.job)
-        made = self.made(saved)
+        before = _earlier_savepoint(self._warehouse, saved)
+        savepoint = before or take_savepoint(self._warehouse, saved.job)
+        record = self._new_record(saved)
         if not self.migrates(saved):
-            made = replace(made, upgraded_from=taken.record.name)
+            record = replace(record, upgraded_from=savepoint.record.name)
         try:
-            draft = self.rewritten(taken, saved, made, comparison, goes_on=True)
+            draft = self.rewritten(savepoint, saved, record, comparison, goes_on=True)
             tables_read = [scan.table for scan in self._planned.physical.scans]
-            kept = f'savepoint "{taken.place}" keeps job "{saved.job}" as it was'
-            self._notice(f"{kept}: {way_back(self._warehouse, saved, tables_read)}")
+            sentence = f'savepoint "{savepoint.place}" keeps job "{saved.job}" as it was'
+            self._notice(f"{sentence}: {way_back(self._warehouse, saved, tables_read)}")
             sinks = tuple(i for i, sink in enumerate(comparison.sinks) if sink.was is not None)
-            tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
-            plan = Restoring(draft.place, made.to_json(), tables, sinks)
+            tables = {sink.table.lower(): sink.table for sink in record.sinks if sink.kind == TABLE}
+            plan = Restoring(draft.place, record.to_json(), tables, sinks)
         except BaseException:
             if before is None:
-                savepoints.drop(self._warehouse, taken.record.name)
+                savepoints.drop(self._warehouse, savepoint.record.name)
             raise
         # Should this process die now, the job publishes them anew with the query that it has.
-        unpublish(self._warehouse, saved, made)
+        unpublish(self._warehouse, saved, record)
         restoring.restore(self._warehouse, draft, plan, lambda which: None)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         assert paths.name == self._planned.name.lower()
-        is_same = recorded_identity(saved).is_same(recorded_identity(made))
+        is_same = recorded_identity(saved).is_same(recorded_identity(record))
         what = "migrated state" if is_same else "the changed query"
-        self._notice(f'job "{made.job}" goes on with {what} from version {taken.record.version}')
+        self._notice(f'job "{record.job}" goes on with {what} from version {savepoint.record.version}')
 
     def rewritten(
         self,
         savepoint: Savepoint,
         saved: JobRecord,
-        made: JobRecord,
+        record: JobRecord,
         comparison: Comparison,
         *,
         goes_on: bool = False,
     ) -> Savepoint:
-        """Return a savepoint for the new query, made of one of the job, in a folder that goes once it is restored.
+        """Rewrite a savepoint of the job for the new query, in a folder that the caller deletes once it is restored; return it.
 
-        The job that `goes_on` from where it is repeats a batch that it had begun, and its sinks pass on what waits there.
+        With `goes_on` the job continues from its newest version: it repeats a batch that has begun, and its sinks pass on the
+        rows that wait there. Raises DamageError, and JobError if the state cannot be computed.
         """
         restoring.check(savepoint)
-        folder = restoring.draft_folder(self._warehouse, made.job)
-        spec = job_spec(self._planned, self._warehouse.root, saved.bucket_labels, name=made.job, project=self._project)
-        wanted = self._wanted(savepoint, saved, made, comparison)
+        folder = restoring.draft_folder(self._warehouse, record.job)
+        spec = job_spec(
+            self._planned, self._warehouse.root, saved.bucket_labels, name=record.job, project=self._project
+        )
+        target = self._target(savepoint, saved, record, comparison)
         if goes_on:
-            wanted = self._with_begun(wanted, savepoint.record.version, [source.was for source in comparison.sources])
+            target = self._with_begun(target, savepoint.record.version, [source.was for source in comparison.sources])
         try:
             with connection(spec) as con:
-                return rewrite(savepoint, folder, wanted, con, bucket_metrics)
+                return rewrite(savepoint, folder, target, con, bucket_metrics)
         except duckdb.Error as error:
             folder.fs.delete_tree(folder.root)
             raise JobError(
-                f'the state of job "{made.job}" could not be adapted', detail=str(error), hint=_WAYS_ON
+                f'the state of job "{record.job}" could not be adapted', detail=str(error), hint=_WAYS_ON
             ) from error
         except BaseException:
             folder.fs.delete_tree(folder.root)
             raise
 
-    def _wanted(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord, comparison: Comparison) -> Rewritten:
+    def _target(self, savepoint: Savepoint, saved: JobRecord, record: JobRecord, comparison: Comparison) -> Rewritten:
         plan = self._planned.physical
         stages = {stage.name: stage for stage in plan.stages}
         operators = []
@@ -220,7 +226,7 @@ class Upgrader:
                 operator = stages[one.operator].operator
                 tables = one.tables if isinstance(one, Adapted) else {}
                 timers = _clock_timers(operator)
-                hashed = in_version(operator.hashed, made.key_hash)
+                hashed = in_version(operator.hashed, record.key_hash)
                 operators.append(OperatorSource(one.operator, one.was, operator.tables, hashed, tables, timers))
         paths, sinks, outputs = savepoint.warehouse.job(savepoint.record.job), list[SinkSource](), dict[int, int]()
         for place, (change, sink) in enumerate(zip(comparison.sinks, plan.sinks, strict=True)):
@@ -237,7 +243,7 @@ class Upgrader:
         positions = carry_over(savepoint.warehouse.fs, paths.splits, entry.sequence, plan.scans, was, self._project)
         scans = {scan.name: None if old is None else names[old] for scan, old in zip(plan.scans, was, strict=True)}
         return Rewritten(
-            made,
+            record,
             tuple(operators),
             tuple(sinks),
             scans,
@@ -247,21 +253,21 @@ class Upgrader:
             by_clock=any(scan.by_clock for scan in plan.scans),
         )
 
-    def _with_begun(self, wanted: Rewritten, version: int, was: Sequence[int | None]) -> Rewritten:
-        """Add what a job has begun after its newest version, and what sinks have not passed on: it is in no savepoint."""
-        fs, paths = self._warehouse.fs, self._warehouse.job(wanted.record.job)
+    def _with_begun(self, target: Rewritten, version: int, was: Sequence[int | None]) -> Rewritten:
+        """Add a batch that has begun after the newest version, and rows that sinks have not passed on: no savepoint has them."""
+        fs, paths = self._warehouse.fs, self._warehouse.job(target.record.job)
         entry = JobLog(fs, paths.log).entry(version)
         assert entry is not None
         waiting = {}
-        for place, old in wanted.outputs.items():
+        for place, old in target.outputs.items():
             folder = f"{paths.output}/{old}/"
             for path in fs.walk(folder.removesuffix("/")):
-                # Those in the folder itself are in the savepoint, as of its version.
+                # The files in the folder itself are in the savepoint, as of its version.
                 if "/" in (name := path.removeprefix(folder)):
                     waiting[f"{place}/{name}"] = path
         return with_field(
-            wanted,
-            positions={**wanted.positions, **carry_over_begun(fs, paths.splits, entry.sequence, was)},
+            target,
+            positions={**target.positions, **carry_over_begun(fs, paths.splits, entry.sequence, was)},
             begun=read_begun(fs, paths, version + 1),
             waiting=waiting,
         )
@@ -277,42 +283,42 @@ def _sink_source(sink: SinkPlan, was: str, columns: Mapping[str, str] | None) ->
     return SinkSource(sink.table.name, was, with_field(sink.declaration, name=ROWS), columns)
 
 
-def _kept_before(warehouse: Warehouse, saved: JobRecord) -> Savepoint | None:
-    """Return the savepoint of a job as it is that an upgrade has taken which was killed, if there is one."""
+def _earlier_savepoint(warehouse: Warehouse, saved: JobRecord) -> Savepoint | None:
+    """Return a savepoint of the job as it is now, such as an interrupted upgrade has taken, if there is one."""
     version = last_committed(warehouse.fs, warehouse.job(saved.job))
     name = default_name(warehouse, saved.job, version)
     for place in warehouse.savepoints():
         if place != name and not place.startswith(f"{name}-"):
             continue
-        # One that is damaged keeps nothing.
+        # A damaged savepoint cannot be used.
         with suppress(SqlStreamError, FileNotFoundError):
-            found = find_savepoint(warehouse, place)
-            restoring.check_present(found)
-            is_same = read_record(found.warehouse.fs, found.warehouse.job(saved.job)) == saved
-            if not is_same or found.record.version != version or not restoring.has_rows_of(warehouse, found):
+            savepoint = find_savepoint(warehouse, place)
+            restoring.check_present(savepoint)
+            is_same = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(saved.job)) == saved
+            if not is_same or savepoint.record.version != version or not restoring.has_rows_of(warehouse, savepoint):
                 continue
             # Also one that was taken while the job ran, which went on to receive rows, or to write into sinks.
-            if savepoints.is_as_now(warehouse, found):
-                return found
+            if savepoints.is_as_now(warehouse, savepoint):
+                return savepoint
     return None
 
 
 def unpublish(warehouse: Warehouse, before: JobRecord, after: JobRecord) -> None:
-    """Delete what is published of the tables that a job does not write any more: its rows in them go, too."""
+    """Delete the published form of tables that a job does not write any more; its rows in them are deleted with the upgrade."""
     for sink in before.sinks:
         if sink.kind == TABLE and after.sink(sink.table) is None:
             discard_published(warehouse, sink.table)
 
 
 def newest(warehouse: Warehouse, job: str) -> LogEntry | None:
-    """Return the log's entry of the newest version of a job, None before the first."""
+    """Return the log entry of the newest version of a job, None before the first version."""
     paths = warehouse.job(job)
     version = last_committed(warehouse.fs, paths)
     return None if version is None else JobLog(warehouse.fs, paths.log).entry(version)
 
 
 def check_open(job: str, entry: LogEntry | None) -> None:
-    """Raise UsageError when a job has come to the end of its input: all its windows are closed, and nothing follows."""
+    """Raise UsageError if a job has reached the end of its input: all its windows are closed, so it cannot continue."""
     if entry is not None and any(source.last for source in entry.sources.values()):
         raise UsageError(
             f'job "{job}" is at the end of its input, and does not go on',
@@ -321,7 +327,7 @@ def check_open(job: str, entry: LogEntry | None) -> None:
 
 
 def upgradable(warehouse: Warehouse, planned: PlannedJob, upgrade: Upgrade) -> JobRecord | None:
-    """Return the record of the job that a changed query or migrations would upgrade, None where there is nothing to upgrade."""
+    """Return the record of the job that a changed query or migrations would upgrade, None if there is nothing to upgrade."""
     record = read_record(warehouse.fs, warehouse.job(planned.name))
     if record is None or not upgrade.changes(record, planned):
         return None

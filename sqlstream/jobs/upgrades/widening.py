@@ -1,4 +1,4 @@
-"""Which types take all values of another type, so that state is cast when a column becomes wider."""
+"""Which types hold all values of another type: state is cast when a column gets a wider type."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DECIMAL = re.compile(r"DECIMAL\((?P<width>\d+),\s?(?P<scale>\d+)\)")
 
 
 def is_wider(old: str, new: str) -> bool:
-    """Tell whether a type, as DuckDB prints it, has every value of another one, or is the same.
+    """Tell whether the type `new` holds every value of the type `old`; both are texts as DuckDB prints them.
 
     >>> is_wider("INTEGER", "BIGINT"), is_wider("BIGINT", "DOUBLE"), is_wider("DECIMAL(9,2)", "DECIMAL(18,2)")
     (True, False, True)

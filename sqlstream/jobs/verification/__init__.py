@@ -1,4 +1,4 @@
-"""Whether what a job wrote is what its query says: compared with a batch over all that it has read, and explained."""
+"""Compares the rows that a job wrote with a batch query over all rows that it has read, and explains the differences."""
 
 from __future__ import annotations
 

@@ -42,11 +42,11 @@ class Sides:
 def compare(con: duckdb.DuckDBPyConnection, sides: Sides) -> TableReport:
     """Return the differences between a table and the batch answer over all rows, by cause, with row counts and examples."""
     [first, *_] = sides.answers.values()
-    found = []
+    by_cause = []
     before = first
     for cause, answer in sides.answers.items():
         if answer != before:
-            found.append(_between(con, cause, before, answer))
+            by_cause.append(_between(con, cause, before, answer))
         before = answer
     for name, sql in ((_MISSING, _minus(before, sides.actual)), (_EXTRA, _minus(sides.actual, before))):
         con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
@@ -57,13 +57,13 @@ def compare(con: duckdb.DuckDBPyConnection, sides: Sides) -> TableReport:
     else:
         missing, extra, close = _close(missing, extra)
     count += len(close)
-    found.append(Difference("float", count, count, _pairs([*examples, *close])))
+    by_cause.append(Difference("float", count, count, _pairs([*examples, *close])))
     missing, extra, looked = _looked_up(sides, missing, extra)
-    found.append(Difference("lookup", len(looked), len(looked), _pairs(looked)))
+    by_cause.append(Difference("lookup", len(looked), len(looked), _pairs(looked)))
     shown = [("-", row) for row in missing[:SHOWN]] + [("+", row) for row in extra[:SHOWN]]
-    found.append(Difference("unexplained", len(missing) + more_missing, len(extra) + more_extra, tuple(shown)))
+    by_cause.append(Difference("unexplained", len(missing) + more_missing, len(extra) + more_extra, tuple(shown)))
     counts = [con.execute(f"SELECT count(*) FROM {t}").fetchall()[0][0] for t in (sides.actual, first)]
-    differences = tuple(d for d in found if d.missing or d.extra)
+    differences = tuple(d for d in by_cause if d.missing or d.extra)
     return TableReport(sides.name, sides.columns, counts[0], counts[1], differences)
 
 
@@ -82,7 +82,7 @@ def _minus(a: str, b: str) -> str:
 
 
 def _take_close(con: duckdb.DuckDBPyConnection) -> tuple[int, list[tuple[Row, Row]]]:
-    """Remove the pairs of rows that differ only in the last digits of floating-point columns; return their number, and a few.
+    """Remove pairs of rows that differ only in the last digits of floating-point columns; return their number and a few pairs.
 
     Rows that are equal in all other columns are paired in the order of the floating-point columns.
     """
@@ -127,7 +127,7 @@ def _rows(con: duckdb.DuckDBPyConnection, side: str) -> tuple[list[Row], int]:
 def _by_key(
     con: duckdb.DuckDBPyConnection, sides: Sides, answer: str, missing: list[Row], extra: list[Row]
 ) -> tuple[list[Row], list[Row], list[tuple[Row, Row]]]:
-    """Return the differing rows of a table with a key. It may hold any of several rows that the query has for a key."""
+    """Return the differing rows of a table with a key. The table may hold any of several rows that the query has for a key."""
     missing, extra, close = _close(missing, extra)
     by = ", ".join(map(quote_name, sides.keys))
     [(several,)] = con.execute(
@@ -145,16 +145,16 @@ def _close(missing: Sequence[Row], extra: Sequence[Row]) -> tuple[list[Row], lis
     waiting: dict[str, list[Row]] = defaultdict(list)
     for row in missing:
         waiting[_exact(row)].append(row)
-    pairs, left = [], []
+    pairs, rest = [], []
     for row in extra:
         candidates = waiting[_exact(row)]
         match = next((other for other in candidates if _alike(row, other)), None)
         if match is None:
-            left.append(row)
+            rest.append(row)
         else:
             candidates.remove(match)
             pairs.append((match, row))
-    return [row for rows in waiting.values() for row in rows], left, pairs
+    return [row for rows in waiting.values() for row in rows], rest, pairs
 
 
 def _exact(value: object) -> str:
@@ -188,14 +188,14 @@ def _looked_up(
     waiting: dict[str, list[Row]] = defaultdict(list)
     for row in missing:
         waiting[repr([row[place] for place in own])].append(row)
-    pairs, left = [], []
+    pairs, rest = [], []
     for row in extra:
         candidates = waiting[repr([row[place] for place in own])]
         if candidates:
             pairs.append((candidates.pop(), row))
         else:
-            left.append(row)
-    return [row for rows in waiting.values() for row in rows], left, pairs
+            rest.append(row)
+    return [row for rows in waiting.values() for row in rows], rest, pairs
 
 
 def _pairs(pairs: Sequence[tuple[Row, Row]]) -> tuple[tuple[str, Row], ...]:

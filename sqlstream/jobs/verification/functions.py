@@ -53,32 +53,34 @@ class RunsFunctions:
     con: duckdb.DuckDBPyConnection
     moments: Sequence[BatchRead]
     watermark: EventTime | None
-    _made: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
+    _tables: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
     _unrepeated: set[str] = field(default_factory=set)
 
-    def __call__(self, node: Process, given: Sequence[FunctionInput], corrections: LeftOut) -> Mapping[str, str]:
+    def __call__(
+        self, node: Process, function_inputs: Sequence[FunctionInput], corrections: LeftOut
+    ) -> Mapping[str, str]:
         """Return the tables with the rows that a function emits, by output; "" is the main one. Equal calls run once.
 
-        `given` has a SELECT of the rows of each input. Raises CannotVerify when the user's code fails.
+        `function_inputs` has a SELECT of the rows of each input. Raises CannotVerify when the user's code fails.
         """
         final = self.watermark if corrections.due else END_OF_INPUT
-        key = (id(node), tuple(one.sql for one in given), final, corrections.batches)
-        if key not in self._made:
+        key = (id(node), tuple(one.sql for one in function_inputs), final, corrections.batches)
+        if key not in self._tables:
             operator = ProcessPlan(node).operator
-            inputs = [_as_given(node, place, one) for place, one in enumerate(operator.inputs)]
+            inputs = [_with_arrival(node, place, one) for place, one in enumerate(operator.inputs)]
             operator = replace(operator, inputs=tuple(one for one, _ in inputs))
-            for place, (one, (_, times)) in enumerate(zip(given, inputs, strict=True)):
+            for place, (one, (_, times)) in enumerate(zip(function_inputs, inputs, strict=True)):
                 self._take(place, one, times)
-            repeats = corrections.batches and can_repeat(given)
+            repeats = corrections.batches and can_repeat(function_inputs)
             steps = self._replayed() if repeats else self._at_once(final)
             try:
-                self._made[key] = self._run(node, operator, given, list(steps))
+                self._tables[key] = self._run(node, operator, function_inputs, list(steps))
             except (SqlStreamError, duckdb.Error) as error:
                 why = error.message if isinstance(error, SqlStreamError) else str(error).splitlines()[0]
                 raise CannotVerify(f"{node.label} fails when it runs anew", node.span, detail=f"{why}.") from error
-        if not (node.in_order or can_repeat(given)):
+        if not (node.in_order or can_repeat(function_inputs)):
             self._unrepeated.add(node.label)
-        return self._made[key]
+        return self._tables[key]
 
     def notes(self) -> Iterator[str]:
         """Yield notes on functions whose results may depend on batches that are not known, for people."""
@@ -88,15 +90,15 @@ class RunsFunctions:
                 " came, which are not known. So a difference may be none of a fault."
             )
 
-    # -- what comes
+    # -- the input
 
-    def _take(self, place: int, given: FunctionInput, times: str) -> None:
+    def _take(self, place: int, function_input: FunctionInput, times: str) -> None:
         """Store the rows of an input, with the columns of their order."""
-        order = f"{BATCH.name}, {STANDS.name}" if given.is_read else "1"
+        order = f"{BATCH.name}, {STANDS.name}" if function_input.is_read else "1"
         columns = {MODIFIED: "0", PATH: "''", ROW: f"row_number() OVER (ORDER BY {order})"}
         placed = ", ".join(f"CAST({sql} AS {column.type}) AS {column.name}" for column, sql in columns.items())
         self.con.execute(
-            f"CREATE OR REPLACE TEMP TABLE {_table(place)} AS SELECT *, {placed}{times} FROM ({given.sql})"
+            f"CREATE OR REPLACE TEMP TABLE {_table(place)} AS SELECT *, {placed}{times} FROM ({function_input.sql})"
         )
 
     def _at_once(self, final: EventTime | None) -> Iterator[_Step]:
@@ -117,7 +119,7 @@ class RunsFunctions:
     # -- running
 
     def _run(
-        self, node: Process, operator: ProcessOperator, given: Sequence[FunctionInput], steps: Sequence[_Step]
+        self, node: Process, operator: ProcessOperator, function_inputs: Sequence[FunctionInput], steps: Sequence[_Step]
     ) -> dict[str, str]:
         columns = {"": operator.outputs, **operator.side_outputs}
         emitted: dict[str, list[pa.RecordBatch]] = {name: [] for name in columns}
@@ -136,10 +138,10 @@ class RunsFunctions:
                     else:
                         emitted[""].append(rows)
                 manifest = state.commit(self.con, number, step.time, mark)
-        count = len(self._made)
+        count = len(self._tables)
         return {
-            output: self._keep(f"_emitted_{count}_{place}", columns[output], found)
-            for place, (output, found) in enumerate(emitted.items())
+            output: self._keep(f"_emitted_{count}_{place}", columns[output], batches)
+            for place, (output, batches) in enumerate(emitted.items())
         }
 
     def _arriving(self, node: Process, operator: ProcessOperator, where: str | None) -> Iterator[tuple[Port, pa.Table]]:
@@ -151,11 +153,11 @@ class RunsFunctions:
             if rows.num_rows:
                 yield Port(one.name, on_time=node.inputs[place].on_time), rows
 
-    def _keep(self, name: str, columns: Sequence[Column], found: Sequence[pa.RecordBatch]) -> str:
+    def _keep(self, name: str, columns: Sequence[Column], batches: Sequence[pa.RecordBatch]) -> str:
         """Store the emitted rows in a table, without those that the function retracted, and return its name."""
         rows = no_rows(columns)
-        if found:
-            self.con.register("_changes", pa.Table.from_batches(found))
+        if batches:
+            self.con.register("_changes", pa.Table.from_batches(batches))
             rows = f"SELECT {typed(columns)} FROM _changes"
         own = [c for c in columns if c.name != WEIGHT]
         if len(own) < len(columns):
@@ -163,28 +165,28 @@ class RunsFunctions:
             summed = f"SELECT {listed}, CAST(sum({WEIGHT}) AS BIGINT) AS {WEIGHT} FROM ({rows}) GROUP BY {listed}"
             rows = f"SELECT {listed} FROM ({summed}), range({WEIGHT})"
         self.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {rows}")
-        if found:
+        if batches:
             self.con.unregister("_changes")
         return name
 
 
-def can_repeat(given: Sequence[FunctionInput]) -> bool:
-    """Return whether it is known in which batches the rows of a function came: of tables it is, of operators it is not."""
-    return all(one.is_read for one in given)
+def can_repeat(function_inputs: Sequence[FunctionInput]) -> bool:
+    """Return whether the batches of all input rows are known: they are for rows of tables, and not for rows of operators."""
+    return all(one.is_read for one in function_inputs)
 
 
 def _table(place: int) -> str:
     return f"_given_{place}"
 
 
-def _as_given(node: Process, place: int, one: InputPlan) -> tuple[InputPlan, str]:
-    """Return an input with an order that its rows have here, and SQL for the extra columns of that order."""
-    found = ProcessPlan(node).arriving(place)
-    if found.columns == PLACE:
+def _with_arrival(node: Process, place: int, one: InputPlan) -> tuple[InputPlan, str]:
+    """Return an input with the order in which its rows arrive, and SQL for the extra columns of that order."""
+    arrival = ProcessPlan(node).arriving(place)
+    if arrival.columns == PLACE:
         return one, ""
-    if len(found.columns) == 1 and isinstance(found.node, Projection):
+    if len(arrival.columns) == 1 and isinstance(arrival.node, Projection):
         # The output of an operator, in the order of a time.
-        return one, f", {found.node.items[0].expression.sql} AS {found.columns[0].name}"
+        return one, f", {arrival.node.items[0].expression.sql} AS {arrival.columns[0].name}"
     return replace(one, order=()), ""
 
 

@@ -69,7 +69,7 @@ class ReadAgain:
                 self._fill(number, _nothing(stage))
 
     def join(self, entries: Sequence[LogEntry]) -> None:
-        """Set `joins_next` of the batches: from the log, which has no entry of an empty batch behind such a batch."""
+        """Set `joins_next` of the batches from the log: such a batch has a single entry, because no empty batch followed it."""
         counts = Counter(entry.sequence for entry in entries)
         newest = max(counts, default=-1)
         joined = {sequence for sequence, count in counts.items() if count == 1 and sequence < newest}
@@ -100,7 +100,7 @@ class ReadAgain:
         self,
         number: int,
         stage: ScanStage,
-        given: Sequence[Sequence[object]],
+        split_values: Sequence[Sequence[object]],
         batch: int,
         time: ProcessingTime,
         before: EventTime | None,
@@ -109,7 +109,7 @@ class ReadAgain:
         con, source = self.con, source_of(stage.table)
         context = ReadContext(self.job.project, self.job.warehouse, time)
         execute.set_clock(con, time, before)
-        splits = [source.located(source.split(one), context) for one in given]
+        splits = [source.located(source.split(one), context) for one in split_values]
         plan = source.take(con, splits, context)
         try:
             self._add(number, stage, plan, batch, time, before)
@@ -137,9 +137,9 @@ class ReadAgain:
         before: EventTime | None,
     ) -> None:
         """Add the rows of a batch to the table of a scan."""
-        rows = f"WITH _input AS (SELECT * FROM {plan.taken}) {stage.columns}"
-        known = {name.lower() for name in self.con.sql(rows).columns}
-        place = [c.name for c in PLACE] if {c.name.lower() for c in PLACE} <= known else []
+        rows = f"WITH _input AS (SELECT * FROM {plan.well_formed}) {stage.columns}"
+        column_names = {name.lower() for name in self.con.sql(rows).columns}
+        place = [c.name for c in PLACE] if {c.name.lower() for c in PLACE} <= column_names else []
         self._fill(number, _stamped(stage, rows, before, batch, time, place))
 
     def _fill(self, number: int, rows: str) -> None:
@@ -168,7 +168,7 @@ def _stamped(
     time: ProcessingTime,
     place: Sequence[str] = (),
 ) -> str:
-    """Return a SELECT of a batch's rows with the columns that say when they were read; `place` are the columns of their order."""
+    """Return a SELECT of a batch's rows and columns that say when they were read; `place` are the columns of their order."""
     untimed, where = "false", ""
     if stage.time_column is not None:
         name = quote_name(stage.time_column)

@@ -12,7 +12,7 @@ from sqlstream.logical.plan.tables import ResultSink
 def looked_up(sink: ResultSink) -> frozenset[str]:
     """Return the columns of a sink whose values come from lookup tables.
 
-    A lookup that only decides whether a row exists shows in no column.
+    A lookup that only decides whether a row exists does not show in any column.
     """
     own = _of(sink.input)
     pairs = zip(sink.input.schema, sink.columns, strict=True)

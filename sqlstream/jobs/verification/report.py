@@ -33,9 +33,9 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The rows in which a table differs from the batch answer, for one cause: the numbers of missing and of extra rows.
+    """The differences of one cause between a table and the batch answer: the numbers of missing and of extra rows.
 
-    `examples` are a few of them, as (sign, row): `-` is a row of the batch answer only, `+` a row of the table only.
+    `examples` are a few of these rows, as (sign, row): `-` is a row of the batch answer only, `+` a row of the table only.
     """
 
     cause: str
@@ -110,8 +110,8 @@ def _lines(table: TableReport) -> Sequence[str]:
     for difference in table.differences:
         lines.append(f"  {CAUSES[difference.cause]}: {_sum(difference)}. {_EXPLANATIONS[difference.cause]}".rstrip())
         lines += [f"    {sign} {_shown(table.columns, row)}" for sign, row in difference.examples]
-        if (left := difference.missing + difference.extra - len(difference.examples)) > 0:
-            lines.append(f"    and {left:,} more")
+        if (remaining := difference.missing + difference.extra - len(difference.examples)) > 0:
+            lines.append(f"    and {remaining:,} more")
     return lines
 
 
@@ -120,7 +120,7 @@ def _count(rows: int) -> str:
 
 
 def _sum(difference: Difference) -> str:
-    found = [
+    parts = [
         f"{_count(number)} {where}"
         for number, where in (
             (difference.missing, "only in the batch answer"),
@@ -128,7 +128,7 @@ def _sum(difference: Difference) -> str:
         )
         if number
     ]
-    return ", ".join(found)
+    return ", ".join(parts)
 
 
 def _shown(columns: Sequence[str], row: Sequence[Any]) -> str:

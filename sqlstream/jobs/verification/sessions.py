@@ -37,22 +37,22 @@ class RunsSessions:
         The SELECT `rows` has in START and END the bounds of a session of the row alone, and in PASSED the time up to which
         sessions had closed when the row came, all in microseconds.
         """
-        asked = rows, tuple(keys)
-        if asked not in self._tables:
-            self._tables[asked] = self._bounded(rows, keys, f"_sessions_{len(self._tables)}")
-        return self._tables[asked]
+        key = rows, tuple(keys)
+        if key not in self._tables:
+            self._tables[key] = self._bounded(rows, keys, f"_sessions_{len(self._tables)}")
+        return self._tables[key]
 
     def _bounded(self, rows: str, keys: Sequence[str], table: str) -> str:
         self._number_islands(rows, keys)
         order = f"{_ISLAND}, {BATCH.name} NULLS FIRST"
         columns = f"{_NUMBER}, {BATCH.name}, {START}, {END}, {PASSED}"
         disturbed = self.con.execute(f"SELECT {_ISLAND}, {columns} FROM _islands WHERE {_DISTURBED} ORDER BY {order}")
-        found = [
+        row_bounds = [
             bounds
             for _, island in groupby(disturbed.fetchall(), lambda row: row[0])
             for bounds in in_order_of_arrival(row[1:] for row in island)
         ]
-        numbers, starts, ends = zip(*found, strict=True) if found else ((), (), ())
+        numbers, starts, ends = zip(*row_bounds, strict=True) if row_bounds else ((), (), ())
         self.con.register(
             "_replayed",
             pa.table([pa.array(c, pa.int64()) for c in (numbers, starts, ends)], names=[_NUMBER, START, END]),
@@ -95,8 +95,8 @@ class _Session:
 def in_order_of_arrival(rows: Iterable[Arrived]) -> Iterator[tuple[int, int, int]]:
     """Yield (number, start, end) of each row of a key that was in time for a session; `rows` are in the order of their batches.
 
-    A batch first closes the sessions that end by then. Then its rows join open sessions, and each other; what has closed even so
-    is late.
+    A batch first closes the sessions that end by then. Then its rows join open sessions, and each other; rows whose sessions
+    end by then even so are late.
 
     >>> early, late = (1, 0, 0, 4, None), (2, 1, 3, 7, 5)
     >>> list(in_order_of_arrival([early, late, (3, 1, 9, 13, 5)]))
@@ -117,15 +117,15 @@ def in_order_of_arrival(rows: Iterable[Arrived]) -> Iterator[tuple[int, int, int
 
 
 def _joined(pieces: Iterable[_Session]) -> list[_Session]:
-    """Return sessions in which those that touch are merged."""
-    found: list[_Session] = []
+    """Merge the sessions that touch; return all sessions by their start."""
+    sessions: list[_Session] = []
     for piece in sorted(pieces, key=lambda session: session.start):
-        if found and piece.start <= found[-1].end:
-            found[-1].end = max(found[-1].end, piece.end)
-            found[-1].rows += piece.rows
+        if sessions and piece.start <= sessions[-1].end:
+            sessions[-1].end = max(sessions[-1].end, piece.end)
+            sessions[-1].rows += piece.rows
         else:
-            found.append(piece)
-    return found
+            sessions.append(piece)
+    return sessions
 
 
 def _bounds(sessions: Iterable[_Session]) -> Iterator[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""Verification of upgraded jobs: what the earlier query wrote, and by which rows the new query is checked."""
+"""Verification of upgraded jobs: takes the rows of the earlier query as correct, and checks what the new query added."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _AS_ANOTHER = "Run the query as a job of another name over all input, and compar
 class Earlier:
     """A job before its query changed: the savepoint of the upgrade, and how the upgrade treated its operators and tables.
 
-    What the earlier query wrote counts as right. The new query is checked by what it added: if it `goes_on` with operators, by
-    the change of its batch answer since the upgrade, else by its batch answer over the rows since then.
+    The rows of the earlier query count as correct. The rows that the new query added are compared with the change of its batch
+    answer since the upgrade if it `goes_on` with operators, else with its batch answer over the input since the upgrade.
     """
 
     savepoint: Savepoint
@@ -47,7 +47,7 @@ class Earlier:
 
     @classmethod
     def of(cls, warehouse: Warehouse, planned: PlannedJob, record: JobRecord) -> Earlier:
-        """Return a job before its upgrade. Raises CannotVerify when no batch query says what its tables must hold."""
+        """Return a job before its upgrade. Raises CannotVerify if no batch query can tell what its tables must hold."""
         savepoint = _savepoint(warehouse, record)
         history = JobHistory(savepoint.warehouse, savepoint.record.job.lower())
         assert history.record is not None
@@ -55,17 +55,17 @@ class Earlier:
         spec = job_spec(planned, warehouse.root, record.bucket_labels, name=record.job)
         comparison = compare(history.record, job_record(planned, spec, 1), planned.physical.stages)
         sequence = history.newest.newest.sequence
-        found = cls(savepoint, history.record, history.newest, sequence, comparison)
-        if reasons := list(found._reasons(planned, record)):
+        earlier = cls(savepoint, history.record, history.newest, sequence, comparison)
+        if reasons := list(earlier._reasons(planned, record)):
             raise CannotVerify(
                 f'job "{record.job}" goes on with a changed query after version {savepoint.record.version}',
                 detail="\n".join(f"{reason}." for reason in reasons),
                 hint=f"{_AS_ANOTHER} `sqlstream verify {record.job} OLD.sql --at {savepoint.place}` verifies what it was before.",
             )
-        return found
+        return earlier
 
     def _reasons(self, planned: PlannedJob, record: JobRecord) -> Iterator[str]:
-        """Yield, for people, why no batch query says what the tables of the job must hold."""
+        """Yield, for people, why no batch query can tell what the tables of the job must hold."""
         if self.saved.upgraded_from:
             yield "Its query had changed before: what three queries made of the rows has no batch answer"
         for one in self.comparison.operators:
@@ -109,10 +109,10 @@ class Earlier:
             f" sqlstream verify {job} OLD.sql --at {place} verifies that"
         )
 
-    # -- what was read
+    # -- the input
 
     def read(self) -> Iterator[list[Work]] | None:
-        """Return the input of the batches before the upgrade, by the new plan's scans; None if it is not kept."""
+        """Return the input of the batches before the upgrade, by the new plan's scans; None if it is not stored."""
         folder = self.savepoint.warehouse
         texts = Descriptors(folder.fs, folder.job(self.saved.job).splits).texts(self.sequence)
         places = {source.was: place for place, source in enumerate(self.comparison.sources)}
@@ -121,7 +121,7 @@ class Earlier:
         return ([replace(one, scan=places[one.scan]) for one in from_lines(text)] for text in texts)
 
     def part(self, read: Callable[[Scan], str], *, is_before: bool) -> Callable[[Scan], str]:
-        """Return a function from scans to SQL for FROM: the rows before the upgrade, or those to check the new query by."""
+        """Return a function from scans to SQL for FROM: the rows before the upgrade, or the rows to check the new query with."""
         if self.goes_on and not is_before:
             return read
         condition = f"{BATCH.name} {'<=' if is_before else '>'} {self.sequence}"
@@ -132,7 +132,7 @@ class Earlier:
         """The watermark of the job before the upgrade."""
         return self.version.watermark
 
-    # -- what must be there
+    # -- the expected rows
 
     def added(
         self,
@@ -141,7 +141,7 @@ class Earlier:
         answers: Mapping[str, str],
         answer: Callable[..., Mapping[str, str]],
     ) -> dict[str, str]:
-        """Return the batch answers, by cause, together with what the earlier query wrote.
+        """Return tables of the rows that both queries should have written, by cause, from batch answers of the new query.
 
         `answer` returns the batch answers over the rows before the upgrade.
         """
@@ -149,15 +149,17 @@ class Earlier:
         written = self._written(con, plan, change)
         # Results that the earlier query has not written, because they were late or not due, count as the new query's.
         before = list(answer(self, is_before=True).values())[-1] if self.goes_on else None
-        made: dict[str, str] = {}
+        tables: dict[str, str] = {}
         for after in answers.values():
-            if after not in made:
-                made[after] = f"_both_{len(made)}"
-                con.execute(f"CREATE OR REPLACE TEMP TABLE {made[after]} AS {self._both(plan, written, after, before)}")
-        return {cause: made[after] for cause, after in answers.items()}
+            if after not in tables:
+                tables[after] = f"_both_{len(tables)}"
+                con.execute(
+                    f"CREATE OR REPLACE TEMP TABLE {tables[after]} AS {self._both(plan, written, after, before)}"
+                )
+        return {cause: tables[after] for cause, after in answers.items()}
 
     def _written(self, con: duckdb.DuckDBPyConnection, plan: SinkPlan, change: SinkChange) -> str:
-        """Return a table of what the earlier query wrote, with the columns of the new query."""
+        """Return a table of the rows that the earlier query wrote, with the columns of the new query."""
         name = f"_written_{plan.table.name.lower()}"
         types = dict(plan.columns)
         if change.was is None:
@@ -171,7 +173,7 @@ class Earlier:
         return quote_name(name)
 
     def _both(self, plan: SinkPlan, written: str, after: str, before: str | None) -> str:
-        """Return a SELECT of what the earlier query wrote, with the changes of the answer applied."""
+        """Return a SELECT of the rows that the earlier query wrote, with the changes of the batch answer applied."""
         come, gone = f"FROM {after}", f"FROM {after} WHERE false"
         if before is not None:
             come, gone = f"FROM {after} EXCEPT ALL FROM {before}", f"FROM {before} EXCEPT ALL FROM {after}"
@@ -188,9 +190,9 @@ def _savepoint(warehouse: Warehouse, record: JobRecord) -> Savepoint:
     """Return the savepoint of a job's upgrade. Raises CannotVerify when it is gone, or another savepoint has its name."""
     gone: SqlStreamError | None = None
     try:
-        found = find_savepoint(warehouse, record.upgraded_from)
-        if found.record.job_created_at == record.created_at:
-            return found
+        savepoint = find_savepoint(warehouse, record.upgraded_from)
+        if savepoint.record.job_created_at == record.created_at:
+            return savepoint
     except SqlStreamError as error:
         gone = error
     raise CannotVerify(

@@ -1,4 +1,4 @@
-"""Verifies a job: compares what it wrote with its query, run as one batch over what it read."""
+"""Verifies a job: compares the rows that it wrote with its query, run as one batch over the rows that it read."""
 
 from __future__ import annotations
 
@@ -51,32 +51,32 @@ def batch_query(planned: PlannedJob) -> str:
 def verify_job(
     planned: PlannedJob, job: JobSpec, version: int | None = None, saved: Warehouse | None = None
 ) -> Verification:
-    """Compare what a job had written at a version (None: its newest) with a batch query over what it had read by then.
+    """Compare the rows that a job had written at a version (None: its newest) with a batch query over all rows read by then.
 
-    With `saved`, the folder of a savepoint, the job is the one in it; warehouse tables that the job reads are those of
-    `job.warehouse`. Raises CannotVerify, and UsageError when there is no such version.
+    With `saved`, the folder of a savepoint, it verifies the job in the savepoint; the warehouse tables that the job reads are
+    taken from `job.warehouse`. Raises CannotVerify, and UsageError when there is no such version.
     """
     if planned.appends:
         raise CannotVerify("INSERT .. VALUES adds its rows each time it runs")
-    kept = saved or Warehouse(job.warehouse)
-    history = JobHistory(kept, job.name)
+    warehouse = saved or Warehouse(job.warehouse)
+    history = JobHistory(warehouse, job.name)
     record, snapshot, entry = _version(history, job.name, version)
     earlier = None
     if record.upgraded_from:
         earlier = Earlier.of(Warehouse(job.warehouse), planned, record)
-    works = _descriptors(kept, job, entry.sequence, earlier)
+    works = _descriptors(warehouse, job, entry.sequence, earlier)
     sinks = _logical(planned)
     _check_expired(sinks, entry)
     by_table = _by_table(sinks)
-    with connection(job) as con, _kept(job.name, snapshot.version):
+    with connection(job) as con, _usage_error_if_gone(job.name, snapshot.version):
         inputs = ReadAgain(job, con)
         inputs.read(works)
-        found = []
+        reports = []
         inputs.join(history.entries)
         runs = RunsFunctions(con, inputs.moments, snapshot.watermark)
         for plan in (plan for plan in job.plan.sinks if not plan.malformed):
             if plan.kind == TABLE:
-                actual = _written_by(con, kept, plan, record, snapshot)
+                actual = _written_by(con, warehouse, plan, record, snapshot)
             elif saved is not None:
                 raise CannotVerify(
                     f'what the job wrote into table "{plan.table.name}" ({plan.kind}) is in no savepoint'
@@ -87,13 +87,13 @@ def verify_job(
             answers: Mapping[str, str] = _answers(own, inputs, runs, job, earlier)
             if earlier is not None:
                 answers = earlier.added(con, plan, answers, partial(_answers, own, inputs, runs, job))
-            found.append(_compared(con, plan, own, actual, answers))
+            reports.append(_compared(con, plan, own, actual, answers))
         notes = [*runs.notes(), *([earlier.note] if earlier is not None else [])]
-        return Verification(record.job, snapshot.version, inputs.count(), tuple(found), tuple(notes))
+        return Verification(record.job, snapshot.version, inputs.count(), tuple(reports), tuple(notes))
 
 
 @contextmanager
-def _kept(name: str, version: int) -> Iterator[None]:
+def _usage_error_if_gone(name: str, version: int) -> Iterator[None]:
     """Turn VersionGone into UsageError."""
     try:
         yield
@@ -110,10 +110,10 @@ def _logical(planned: PlannedJob) -> list[ResultSink]:
 
 
 def _by_table(sinks: Iterable[ResultSink]) -> dict[str, list[ResultSink]]:
-    found: dict[str, list[ResultSink]] = {}
+    sinks_by_table: dict[str, list[ResultSink]] = {}
     for sink in sinks:
-        found.setdefault(sink.table.name.lower(), []).append(sink)
-    return found
+        sinks_by_table.setdefault(sink.table.name.lower(), []).append(sink)
+    return sinks_by_table
 
 
 def _version(history: JobHistory, name: str, version: int | None) -> tuple[JobRecord, JobVersion, LogEntry]:
@@ -122,20 +122,20 @@ def _version(history: JobHistory, name: str, version: int | None) -> tuple[JobRe
         raise UsageError(f'job "{name}" does not exist')
     snapshot = history.newest if version is None else history.at_version(version)
     if snapshot is None:
-        asked = "has no version yet" if version is None else f"keeps no version {version}"
+        problem = "has no version yet" if version is None else f"keeps no version {version}"
         oldest = f"It keeps those from {history.oldest} on." if history.oldest is not None else None
-        raise UsageError(f'job "{name}" {asked}', hint=oldest)
+        raise UsageError(f'job "{name}" {problem}', hint=oldest)
     entry = next(e for e in history.entries if e.version == snapshot.version)
     return record, snapshot, entry
 
 
-def _descriptors(kept: Warehouse, job: JobSpec, last: int, earlier: Earlier | None) -> Iterator[Sequence[Work]]:
-    """Return the input of the batches of a job, in their order, up to the number `last`. Raises CannotVerify if it is not kept.
+def _descriptors(warehouse: Warehouse, job: JobSpec, last: int, earlier: Earlier | None) -> Iterator[Sequence[Work]]:
+    """Return the input of the batches of a job, in their order, up to the number `last`. Raises CannotVerify without it.
 
     Batches before an upgrade are in the savepoint of the upgrade.
     """
     before = -1 if earlier is None else earlier.sequence
-    texts = Descriptors(kept.fs, kept.job(job.name).splits).texts(last, before + 1)
+    texts = Descriptors(warehouse.fs, warehouse.job(job.name).splits).texts(last, before + 1)
     read: Iterator[Sequence[Work]] | None = iter(()) if earlier is None else earlier.read()
     if texts is None or read is None:
         raise CannotVerify(
@@ -157,10 +157,10 @@ def _check_expired(sinks: Sequence[ResultSink], entry: LogEntry) -> None:
 
 
 def _written_by(
-    con: duckdb.DuckDBPyConnection, kept: Warehouse, plan: SinkPlan, record: JobRecord, snapshot: JobVersion
+    con: duckdb.DuckDBPyConnection, warehouse: Warehouse, plan: SinkPlan, record: JobRecord, snapshot: JobVersion
 ) -> str:
-    """Return a temporary table with what a job had written into a table of the warehouse at a version."""
-    rows = table_view(kept, plan.table.name, [(record, snapshot)])
+    """Return a temporary table with the rows that a job had written into a table of the warehouse at a version."""
+    rows = table_view(warehouse, plan.table.name, [(record, snapshot)])
     return _as_actual(con, plan, f"({rows})")
 
 
@@ -171,12 +171,12 @@ def _written_outside(
     shown = f'table "{plan.table.name}" ({plan.kind})'
     if history.newest is None or snapshot.version != history.newest.version:
         raise CannotVerify(f"{shown} has no older versions", hint="Leave out --at.")
-    found = connector_of(plan.table).snapshot(con, plan.table, job.project)
-    if found is None:
+    current_rows = connector_of(plan.table).snapshot(con, plan.table, job.project)
+    if current_rows is None:
         raise CannotVerify(f"{shown} cannot be read")
-    for stream, rows_of in found.streams.items():
+    for stream, rows_of in current_rows.streams.items():
         con.register(stream, rows_of)
-    return _as_actual(con, plan, found.relation)
+    return _as_actual(con, plan, current_rows.relation)
 
 
 def _as_actual(con: duckdb.DuckDBPyConnection, plan: SinkPlan, rows: str) -> str:
@@ -207,27 +207,28 @@ def _answers(
 ) -> dict[str, str]:
     """Return temporary tables with the batch answers, by cause, each with one more correction; equal queries share a table.
 
-    For an upgraded job (`earlier`), an answer is over the rows that the new query is checked by, or over the rows before.
+    For an upgraded job (`earlier`), the answers are over the rows to check the new query with; with `is_before` over the rows
+    before the upgrade.
     """
     con, watermark = inputs.con, runs.watermark
     read: Callable[[Scan], str] = inputs.relation
     if earlier is not None:
         read = earlier.part(read, is_before=is_before)
         watermark = earlier.watermark if is_before else watermark
-    made: dict[str, str] = {}
-    found = {}
+    tables: dict[str, str] = {}
+    by_cause = {}
     sessions = RunsSessions(con)
     for cause, corrections in _corrections(watermark):
-        given = Inputs(read, partial(_lookup, con, job), is_read=True, processed=runs, sessions=sessions)
-        query = BatchQuery(corrections, given).of(sinks)
-        if query not in made:
-            made[query] = f"_{'earlier' if is_before else 'answer'}_{len(made)}"
+        relations = Inputs(read, partial(_lookup, con, job), is_read=True, processed=runs, sessions=sessions)
+        query = BatchQuery(corrections, relations).of(sinks)
+        if query not in tables:
+            tables[query] = f"_{'earlier' if is_before else 'answer'}_{len(tables)}"
             try:
-                con.execute(f"CREATE OR REPLACE TEMP TABLE {made[query]} AS {query}")
+                con.execute(f"CREATE OR REPLACE TEMP TABLE {tables[query]} AS {query}")
             except duckdb.Error as error:
                 raise CannotVerify("the batch over all rows fails", detail=str(error).splitlines()[0]) from error
-        found[cause] = made[query]
-    return found
+        by_cause[cause] = tables[query]
+    return by_cause
 
 
 def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> str:
@@ -235,15 +236,15 @@ def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> s
     table = node.table
     if table.connector is None:
         return f"({_written(Warehouse(job.warehouse), table)})"
-    found = connector_of(table).snapshot(con, table, job.project)
-    if found is None:
+    current_rows = connector_of(table).snapshot(con, table, job.project)
+    if current_rows is None:
         raise CannotVerify(f'lookup table "{table.name}" ({table.connector}) cannot be read whole', node.span)
-    for name, stream in found.streams.items():
+    for name, stream in current_rows.streams.items():
         con.register(name, stream)
     columns = ", ".join(
         quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     )
-    return f"(SELECT {columns} FROM {found.relation})"
+    return f"(SELECT {columns} FROM {current_rows.relation})"
 
 
 def _written(warehouse: Warehouse, table: Table) -> str:

@@ -14,7 +14,7 @@ from sqlstream.sql.spans import span_of
 
 
 def with_name(node: Node, name: str) -> Node:
-    """Return a relation whose topmost stateful operator has a name; only filters, projections and LATERAL may be above it.
+    """Name the topmost stateful operator of a relation; only filters, projections and LATERAL may be above it.
 
     An operator that is read through SIDE_OUTPUT or LATE_ROWS is not renamed: the query of its result names it.
     """
@@ -37,6 +37,6 @@ def with_columns(node: Node, names: list[str], span: Span) -> Node:
     if len(names) > len(fields):
         columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
         raise BindError(f"{len(names)} names are given for {columns}", span)
-    given = unique([*names, *(f.name for f in fields[len(names) :])])
+    output_names = unique([*names, *(f.name for f in fields[len(names) :])])
     columns_of = (Expression.of_column(f.name, f.type, span) for f in fields)
-    return Projection(node, tuple(Item(name, column) for name, column in zip(given, columns_of, strict=True)))
+    return Projection(node, tuple(Item(name, column) for name, column in zip(output_names, columns_of, strict=True)))

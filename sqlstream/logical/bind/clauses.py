@@ -1,4 +1,4 @@
-"""Clauses of queries and tables that are not supported: each is refused, with a hint what to write instead."""
+"""Clauses of queries and tables that are not supported: each is refused, with a hint that says what to write instead."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _BOUND |= {"qualify", "hint", "windows", "table_options"}
 
 def refuse_clauses(query: exp.Expr, source: SourceText) -> None:
     """Raise UnsupportedError for any clause of a query or a table that binding would ignore."""
-    for key, found in query.args.items():
-        if found and key not in _BOUND:
-            at = found[0] if isinstance(found, list) else found
+    for key, value in query.args.items():
+        if value and key not in _BOUND:
+            at = value[0] if isinstance(value, list) else value
             united = isinstance(query, exp.SetOperation) and key == "by_name"
             whole = operator_span(query, source) if united else span_of(query, source)
             placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place

@@ -24,7 +24,7 @@ from sqlstream.sql.spans import span_of
 
 
 def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -> Table:
-    """Return the declared table: types checked, computed columns bound to the physical columns, the watermark to all columns.
+    """Bind CREATE TABLE: check types, bind computed columns to the physical columns, and the watermark to all columns.
 
     Raises BindError for a column, type or expression that is wrong, UnsupportedError for a random expression.
     """
@@ -63,8 +63,8 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
     shown = tuple(c for c in columns if c.name.lower() != operation)
     names = [c.name for c in shown]
     key = tuple(_existing(k, names, described) for k in statement.primary_key)
-    given = [c.name for c in shown if c.expression is None]
-    partitions = tuple(_existing(k, given, described) for k in statement.partitioned_by)
+    physical_names = [c.name for c in shown if c.expression is None]
+    partitions = tuple(_existing(k, physical_names, described) for k in statement.partitioned_by)
     watermark = _watermark(statement, shown, catalog, checker)
     return Table(
         name=statement.name.text,
@@ -99,12 +99,12 @@ def _stable(binder: ExpressionBinder, node: exp.Expr, what: str) -> Expression:
 
 
 def _existing(name: Name, names: list[str], described: str) -> str:
-    found = next((n for n in names if n.lower() == name.text.lower()), None)
-    if found is None:
+    existing = next((n for n in names if n.lower() == name.text.lower()), None)
+    if existing is None:
         raise BindError(
             f'column "{name.text}" does not exist in {described}', name.span, hint=missing("column", name.text, names)
         )
-    return found
+    return existing
 
 
 def _watermark(
@@ -157,16 +157,16 @@ def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
     node, _ = binder.bind(statement.query, statement.span.source)
     writable = list(table.writable)
     targets = _targets(statement, table, writable)
-    found = node.schema
-    if len(found) != len(targets):
-        counted = f"{len(found)} column{'s' if len(found) > 1 else ''}"
+    columns = node.schema
+    if len(columns) != len(targets):
+        counted = f"{len(columns)} column{'s' if len(columns) > 1 else ''}"
         raise BindError(
             f'the query gives {counted}, but {len(targets)} of table "{table.name}" are to be written',
             _span_of_columns(statement),
             hint=f"columns to be written: {', '.join(t.name for t in targets)}",
         )
     texts = literal_columns(statement.query) if statement.appends else ()
-    for place, (own, target) in enumerate(zip(found, targets, strict=True)):
+    for place, (own, target) in enumerate(zip(columns, targets, strict=True)):
         if place not in texts and not assignable(own.type, target.type):
             span = span_of_column(node, place)
             written = span.text if span and not span.text.endswith("*") else own.name
@@ -189,7 +189,7 @@ def _span_of_columns(statement: Insert) -> Span:
 
 
 def bind_select(statement: Select, binder: Binder, name: str, connector: str) -> ResultSink:
-    """Return the plan of a bare SELECT, whose sink is a table `name` of a connector, and which ends after LIMIT rows."""
+    """Bind a bare SELECT. Its sink is a table `name` of a connector, and its job ends after LIMIT rows."""
     node, limit = binder.bind(statement.query, statement.span.source, limit=True)
     columns = node.schema
     table = Table(name, tuple(Column(f.name, f.type) for f in columns), options={"connector": connector})
@@ -213,24 +213,24 @@ def _target(statement: Insert, catalog: Catalog) -> Table:
 def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Column]:
     if statement.columns is None:
         return writable
-    found: list[Column] = []
+    targets: list[Column] = []
     for name in statement.columns:
-        wanted = _existing(name, [c.name for c in table.columns], f'table "{table.name}"')
-        target = next((c for c in writable if c.name == wanted), None)
+        column_name = _existing(name, [c.name for c in table.columns], f'table "{table.name}"')
+        target = next((c for c in writable if c.name == column_name), None)
         if target is None:
-            computed = any(c.name == wanted and c.expression for c in table.columns)
+            computed = any(c.name == column_name and c.expression for c in table.columns)
             what = "computed" if computed else "read from the source, and not written"
-            raise BindError(f'column "{wanted}" of table "{table.name}" is {what}', name.span)
-        if target in found:
-            raise BindError(f'column "{wanted}" is named twice', name.span)
-        found.append(target)
+            raise BindError(f'column "{column_name}" of table "{table.name}" is {what}', name.span)
+        if target in targets:
+            raise BindError(f'column "{column_name}" is named twice', name.span)
+        targets.append(target)
     for column in writable:
-        if column.not_null and column not in found:
+        if column.not_null and column not in targets:
             raise BindError(
                 f'column "{column.name}" of table "{table.name}" is NOT NULL and not written',
                 statement.columns[0].span.to(statement.columns[-1].span),
             )
-    return found
+    return targets
 
 
 def _in_order(node: Node, targets: list[Column], writable: list[Column]) -> Node:

@@ -21,30 +21,30 @@ class FollowedTtls:
         # Hints that no operator has followed yet.
         self._unused: dict[Span, StateTtl] = {}
         # Hints that were applied to calls in the FROM of a join.
-        self._taken: set[StateTtl] = set()
+        self._applied: set[StateTtl] = set()
 
     def clear(self) -> None:
         """Forget all hints, before another statement is bound."""
         self._unused.clear()
-        self._taken.clear()
+        self._applied.clear()
 
-    def left(self, ttls: Iterable[StateTtl]) -> list[StateTtl]:
-        """Return the hints that were not applied to a call in the FROM of a join."""
-        return [ttl for ttl in ttls if ttl not in self._taken]
+    def unapplied(self, ttls: Iterable[StateTtl]) -> list[StateTtl]:
+        """Return the hints among `ttls` that were not applied to a call in the FROM of a join."""
+        return [ttl for ttl in ttls if ttl not in self._applied]
 
-    def taken(self, node: Node, alias: str, ttls: Collection[StateTtl]) -> Node:
+    def apply_to_call(self, node: Node, alias: str, ttls: Collection[StateTtl]) -> Node:
         """Return a relation of a join, with the hint for its alias applied if it is a count window or a process function."""
-        made = node
-        while isinstance(made, Projection):
-            made = made.input
-        if isinstance(made, CountWindows | Process):
+        operator = node
+        while isinstance(operator, Projection):
+            operator = operator.input
+        if isinstance(operator, CountWindows | Process):
             for ttl in ttls:
                 if ttl.name.lower() == alias.lower():
-                    self._taken.add(ttl)
-                    node = with_ttl(node, made.children, ttl.ttl)
+                    self._applied.add(ttl)
+                    node = with_ttl(node, operator.children, ttl.ttl)
         return node
 
-    def remembering(self, query: exp.Expr, node: Node, below: Collection[Node], source: SourceText) -> Node:
+    def apply(self, query: exp.Expr, node: Node, below: Collection[Node], source: SourceText) -> Node:
         """Return the plan of a query with its STATE_TTL hints applied to the operators above the nodes `below`.
 
         Raises BindError for a malformed hint.
@@ -52,7 +52,7 @@ class FollowedTtls:
         while isinstance(query, exp.SetOperation | exp.Subquery):
             query = query.this
         for ttl in state_ttls(query, source):
-            if ttl not in self._taken:
+            if ttl not in self._applied:
                 self._unused[ttl.span] = ttl
             if keeps_state(node, below):
                 self._unused.pop(ttl.span, None)

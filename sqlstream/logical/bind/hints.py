@@ -30,7 +30,7 @@ class StateTtl:
 
 def state_ttls(select: exp.Expr, source: SourceText) -> tuple[StateTtl, ...]:
     """Return the entries of the STATE_TTL hints of a query block. Raises BindError for a malformed or repeated entry."""
-    found: list[StateTtl] = []
+    ttls: list[StateTtl] = []
     for call in _calls(select, "STATE_TTL"):
         if not call.expressions:
             hint = "Write STATE_TTL('orders' = '1 d')."
@@ -42,10 +42,10 @@ def state_ttls(select: exp.Expr, source: SourceText) -> tuple[StateTtl, ...]:
                     span_of(argument, source),
                     hint="Write STATE_TTL('orders' = '1 d').",
                 )
-            if any(t.name.lower() == argument.this.name.lower() for t in found):
+            if any(t.name.lower() == argument.this.name.lower() for t in ttls):
                 raise BindError(f'STATE_TTL: "{argument.this.name}" is given twice', span_of(argument, source))
-            found.append(StateTtl(argument.this.name, _duration(argument.expression, source), span_of(call, source)))
-    return tuple(found)
+            ttls.append(StateTtl(argument.this.name, _duration(argument.expression, source), span_of(call, source)))
+    return tuple(ttls)
 
 
 def with_uid(select: exp.Expr, node: Node, source: SourceText) -> Node:
@@ -69,10 +69,14 @@ def with_uid(select: exp.Expr, node: Node, source: SourceText) -> Node:
 
 def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
     """Raise BindError for a STATE_TTL whose name is not among `names`, the names in FROM."""
-    known = {name.lower(): name for name in names if name}
+    existing = {name.lower(): name for name in names if name}
     for ttl in ttls:
-        if ttl.name.lower() not in known:
-            hint = missing("name", ttl.name, known.values()) if known else "Give the subquery an alias, and name that."
+        if ttl.name.lower() not in existing:
+            hint = (
+                missing("name", ttl.name, existing.values())
+                if existing
+                else "Give the subquery an alias, and name that."
+            )
             raise BindError(f'STATE_TTL: "{ttl.name}" is not in FROM', ttl.span, hint=hint)
 
 
@@ -87,9 +91,9 @@ def with_ttl(node: Node, below: Collection[Node], ttl: Duration) -> Node:
 
 def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
     """Raise BindError for a STATE_TTL that names no input of an operator with a time to live per input."""
-    kept = {name.lower() for n in walk(node) if isinstance(n, StatefulNode) for name in n.remembered_inputs}
+    inputs = {name.lower() for n in walk(node) if isinstance(n, StatefulNode) for name in n.remembered_inputs}
     for ttl in ttls:
-        if ttl.name.lower() not in kept:
+        if ttl.name.lower() not in inputs:
             hint = "Leave it out. A regular join takes it; the watermark bounds the state of an interval join."
             raise BindError(f'STATE_TTL: the state of "{ttl.name}" needs no time to live', ttl.span, hint=hint)
 

@@ -43,9 +43,9 @@ class OrderedQueries:
         source = self.source
         node, fields, items = self._ordered(without(query, "limit", "offset", "with_"))
         arrival = ArrivalColumns(node, self.checker, source)
-        found = arrival.of(items)
+        order_items = arrival.of(items)
         node = arrival.node
-        order = self._typed_items(node, found)
+        order = self._typed_items(node, order_items)
         skipped = row_count(query.args["offset"], source) if query.args.get("offset") is not None else 0
         last = skipped + row_count(query.args["limit"], source)
         number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in node.schema})
@@ -59,8 +59,8 @@ class OrderedQueries:
         ranked = Rank(node, "", number, function, (), order, last, span=span)
         place = Expression.of_column(number, "BIGINT", span)
         among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
-        kept = Filter(ranked, replace(among, claims=Claims({number: last}, parts=2)))
-        return _only(kept, fields), node
+        rows = Filter(ranked, replace(among, claims=Claims({number: last}, parts=2)))
+        return _only(rows, fields), node
 
     def of_time(self, query: exp.Expr) -> Node:
         """Return the plan of ORDER BY without LIMIT, whose first item must be a time attribute, ascending.

@@ -14,21 +14,21 @@ from sqlstream.sql.spans import span_of
 
 
 def with_hidden_items(query: exp.Expr, fields: Schema) -> exp.Expr:
-    """Return a query whose select list has further items for those of ORDER BY that name columns outside the result.
+    """Add the items of ORDER BY that name columns outside the result to the select list of a query.
 
-    They are called `_order_1`, `_order_2`, .., and come last. The same object if there are none, or with DISTINCT.
+    They are called `_order_1`, `_order_2`, .., and come last. Returns the same object if there are none, or with DISTINCT.
     """
-    known = {f.name.lower() for f in fields}
+    names = {f.name.lower() for f in fields}
 
     def is_hidden(item: exp.Expr) -> bool:
-        return any(c.table or c.name.lower() not in known for c in item.find_all(exp.Column))
+        return any(c.table or c.name.lower() not in names for c in item.find_all(exp.Column))
 
     distinct = query.args.get("distinct") is not None
     if distinct or not isinstance(query, exp.Select) or not any(map(is_hidden, query.args["order"].expressions)):
         return query
     query = query.copy()
     for number, item in enumerate(filter(is_hidden, query.args["order"].expressions), 1):
-        name = next(n for i in count(number) if (n := f"_order_{i}") not in known)
+        name = next(n for i in count(number) if (n := f"_order_{i}") not in names)
         query.append("expressions", exp.alias_(item.this.copy(), name, quoted=True))
         item.set("this", column_reference(name))
     return query

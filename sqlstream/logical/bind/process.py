@@ -28,7 +28,7 @@ ON_TIME, UID = "on_time", "uid"
 
 
 @dataclass
-class _Given:
+class _Arguments:
     """The arguments of a call: tables and constants by the function's names, on_time and uid."""
 
     tables: dict[str, TableArgumentSQL] = field(default_factory=dict)
@@ -51,22 +51,22 @@ class ProcessBinder:
         Raises BindError for arguments that do not fit the function, UnsupportedError for tables or orders that it cannot have.
         """
         function = self._function(call)
-        given = self._given(function, call)
-        relations = [self.relation(given.tables[t.name].this) for t in function.tables]
+        arguments = self._arguments(function, call)
+        relations = [self.relation(arguments.tables[t.name].this) for t in function.tables]
         for argument, relation in zip(function.tables, relations, strict=True):
-            self._check_table(function, argument, given.tables[argument.name], relation)
-        keyed_relations = self._partitioned(function, given, relations)
+            self._check_table(function, argument, arguments.tables[argument.name], relation)
+        keyed_relations = self._partitioned(function, arguments, relations)
         relations = [one.relation for one in keyed_relations]
         span = self._span(call.this)
         function = with_rows(function, [one.own for one in keyed_relations], span)
-        keys = self._keys(function, given, keyed_relations)
-        orders = self._orders(function, given, relations)
-        times = self._times(function, given, relations, orders)
+        keys = self._keys(function, arguments, keyed_relations)
+        orders = self._orders(function, arguments, relations)
+        times = self._times(function, arguments, relations, orders)
         reads = tuple(
             ProcessInput(
                 one.relation.alias,
                 own,
-                self._columns(function, argument, one, given),
+                self._columns(function, argument, one, arguments),
                 time,
                 order,
                 argument.broadcast,
@@ -77,16 +77,16 @@ class ProcessBinder:
         )
         keyed = next(own for argument, own in zip(function.tables, keys, strict=True) if not argument.broadcast)
         check_state(function, keyed, span)
-        name = self._uid(given)
+        name = self._uid(arguments)
         names = tuple(k.column or "" for k in keyed)
         node = Process(
             tuple(r.node for r in relations),
             name or "",
             function,
             reads,
-            tuple(self._scalar(function, s, given, span) for s in function.scalars),
+            tuple(self._scalar(function, s, arguments, span) for s in function.scalars),
             names,
-            has_rowtime=given.on_time is not None,
+            has_rowtime=arguments.on_time is not None,
             uid=name,
             span=span,
         )
@@ -97,9 +97,9 @@ class ProcessBinder:
 
     def _function(self, call: ProcessCall) -> ProcessFunction:
         name, span = call.name, self._span(call.this)
-        found = self.catalog.process_function(name)
-        if found is not None:
-            return found
+        function = self.catalog.process_function(name)
+        if function is not None:
+            return function
         if self.catalog.function(name) is not None or self.catalog.aggregate_function(name) is not None:
             hint = "A function that takes tables is a class under @process."
             raise BindError(f'"{name}" is a function of values, not of tables', span, hint=hint)
@@ -109,9 +109,9 @@ class ProcessBinder:
 
     # -- arguments
 
-    def _given(self, function: ProcessFunction, call: ProcessCall) -> _Given:
+    def _arguments(self, function: ProcessFunction, call: ProcessCall) -> _Arguments:
         """Return the arguments by name. Positional ones are tables, then constants, on_time and uid; named ones follow."""
-        given = _Given()
+        arguments = _Arguments()
         parameters = [*(t.name for t in function.tables), *(s.name for s in function.scalars), ON_TIME, UID]
         named = False
         for place, argument in enumerate(call.expressions):
@@ -122,82 +122,84 @@ class ProcessBinder:
             named = written is not None
             if written is None and place >= len(parameters):
                 raise self._error(function, f"it takes {len(parameters)} arguments at most", argument)
-            wanted = parameters[place] if written is None else written.name
-            name = next((p for p in parameters if p.lower() == wanted.lower()), None)
+            parameter = parameters[place] if written is None else written.name
+            name = next((p for p in parameters if p.lower() == parameter.lower()), None)
             if name is None:
                 raise self._error(
-                    function, f'it has no argument "{wanted}"', written, missing("argument", wanted, parameters)
+                    function, f'it has no argument "{parameter}"', written, missing("argument", parameter, parameters)
                 )
-            self._take(function, given, name, argument)
+            self._take(function, arguments, name, argument)
         for table in function.tables:
-            if table.name not in given.tables:
+            if table.name not in arguments.tables:
                 hint = f"Write {table.name} => TABLE t {'BROADCAST' if table.broadcast else 'PARTITION BY k'}."
                 raise self._error(function, f'it needs a table for "{table.name}"', call.this, hint)
-        return given
+        return arguments
 
-    def _take(self, function: ProcessFunction, given: _Given, name: str, argument: ArgumentSQL) -> None:
+    def _take(self, function: ProcessFunction, arguments: _Arguments, name: str, argument: ArgumentSQL) -> None:
         value = argument.args["value"]
-        is_there = {*given.tables, *given.scalars}
-        is_there |= {n for n, v in ((ON_TIME, given.on_time), (UID, given.uid)) if v is not None}
+        is_there = {*arguments.tables, *arguments.scalars}
+        is_there |= {n for n, v in ((ON_TIME, arguments.on_time), (UID, arguments.uid)) if v is not None}
         if name in is_there:
             raise self._error(function, f'"{name}" is given twice', argument)
         if name in (t.name for t in function.tables):
             if not isinstance(value, TableArgumentSQL):
                 raise self._error(function, f'"{name}" is a table', value, f"Write {name} => TABLE t PARTITION BY k.")
-            given.tables[name] = value
+            arguments.tables[name] = value
         elif isinstance(value, TableArgumentSQL):
             raise self._error(function, f'"{name}" is not a table', value)
         elif name == ON_TIME:
             if not isinstance(value, DescriptorSQL):
                 raise self._error(function, "on_time is a time column", value, "Write on_time => DESCRIPTOR(ts).")
-            given.on_time = value
+            arguments.on_time = value
         elif isinstance(value, DescriptorSQL):
             hint = f"{ON_TIME} => DESCRIPTOR(..) says which column has the event time."
             raise self._error(function, f'"{name}" is a constant, not a column', value, hint)
         elif name == UID:
-            given.uid = value
+            arguments.uid = value
         else:
-            given.scalars[name] = value
+            arguments.scalars[name] = value
 
-    def _uid(self, given: _Given) -> str | None:
-        if given.uid is None:
+    def _uid(self, arguments: _Arguments) -> str | None:
+        if arguments.uid is None:
             return None
-        span = self._span(given.uid)
-        if not isinstance(given.uid, exp.Literal) or not given.uid.is_string:
+        span = self._span(arguments.uid)
+        if not isinstance(arguments.uid, exp.Literal) or not arguments.uid.is_string:
             raise BindError("uid is a name in quotes", span, hint="Write uid => 'reconcile'.")
-        check_name("an operator", given.uid.name, span)
-        return str(given.uid.name)
+        check_name("an operator", arguments.uid.name, span)
+        return str(arguments.uid.name)
 
-    def _scalar(self, function: ProcessFunction, wanted: ScalarArgument, given: _Given, call: Span) -> Expression:
+    def _scalar(
+        self, function: ProcessFunction, parameter: ScalarArgument, arguments: _Arguments, call: Span
+    ) -> Expression:
         """Return the value, or the default, of a constant, cast to its type."""
-        node = given.scalars.get(wanted.name)
+        node = arguments.scalars.get(parameter.name)
         if node is None:
-            if wanted.default is None:
-                hint = f"Write {wanted.name} => .., a constant of type {wanted.type}."
-                raise BindError(f'{called(function)}: it needs a value for "{wanted.name}"', call, hint=hint)
-            return Expression.over((), wanted.default, wanted.type)
-        bound = self._constant(function, wanted, node)
+            if parameter.default is None:
+                hint = f"Write {parameter.name} => .., a constant of type {parameter.type}."
+                raise BindError(f'{called(function)}: it needs a value for "{parameter.name}"', call, hint=hint)
+            return Expression.over((), parameter.default, parameter.type)
+        bound = self._constant(function, parameter, node)
         span = bound.span
         if bound.type == NULL_TYPE or self._is_null(bound.sql):
-            if not wanted.nullable:
-                raise BindError(f'{called(function)}: "{wanted.name}" is NULL', span, hint="Its hint has no | None.")
-        elif not self._fits(bound.type, wanted.type):
-            message = f'{called(function)}: "{wanted.name}" is {wanted.type}, not {bound.type}'
-            raise BindError(message, span, hint=f"Write CAST(.. AS {wanted.type}).")
-        return bound.cast(wanted.type)
+            if not parameter.nullable:
+                raise BindError(f'{called(function)}: "{parameter.name}" is NULL', span, hint="Its hint has no | None.")
+        elif not self._fits(bound.type, parameter.type):
+            message = f'{called(function)}: "{parameter.name}" is {parameter.type}, not {bound.type}'
+            raise BindError(message, span, hint=f"Write CAST(.. AS {parameter.type}).")
+        return bound.cast(parameter.type)
 
-    def _constant(self, function: ProcessFunction, wanted: ScalarArgument, node: exp.Expr) -> Expression:
+    def _constant(self, function: ProcessFunction, parameter: ScalarArgument, node: exp.Expr) -> Expression:
         scope = Scope("", (), self.source, "a constant")
         column = node.find(exp.Column)
         if column is not None:
             hint = "A value of each row is in the row that the method gets."
-            raise self._error(function, f'"{wanted.name}" is a constant, not a column', column, hint)
+            raise self._error(function, f'"{parameter.name}" is a constant, not a column', column, hint)
         binder = ExpressionBinder(scope, self.catalog, self.checker)
         binder.refuse_aggregates(node, "in a constant")
         bound = binder.bind(node)
         if bound.volatile or bound.reads.clock:
             hint = "It has one value for the life of the job."
-            raise self._error(function, f'"{wanted.name}" is a constant, and differs between calls', node, hint)
+            raise self._error(function, f'"{parameter.name}" is a constant, and differs between calls', node, hint)
         return bound
 
     def _is_null(self, sql: str) -> bool:
@@ -224,11 +226,11 @@ class ProcessBinder:
             )
 
     def _check_broadcast(self, function: ProcessFunction, argument: TableArgument, node: TableArgumentSQL) -> None:
-        said = bool(node.args.get("broadcast"))
-        if argument.broadcast and not said:
+        is_broadcast = bool(node.args.get("broadcast"))
+        if argument.broadcast and not is_broadcast:
             message = f'"{argument.name}" is a broadcast table: all keys see its rows'
             raise self._error(function, message, node, f"Write {argument.name} => TABLE t BROADCAST.")
-        if said and not argument.broadcast:
+        if is_broadcast and not argument.broadcast:
             message = f'BROADCAST for "{argument.name}", whose rows are those of keys'
             raise self._error(function, message, node, "In Python such a method has @table(broadcast=True).")
         if argument.broadcast and (columns := node.args.get("partition_by")):
@@ -237,23 +239,23 @@ class ProcessBinder:
             )
 
     def _partitioned(
-        self, function: ProcessFunction, given: _Given, relations: Sequence[Relation]
+        self, function: ProcessFunction, arguments: _Arguments, relations: Sequence[Relation]
     ) -> list[KeyedRelation]:
         """Return the tables with their keys, and with the columns that PARTITION BY computes."""
         binder = PartitionBinder(function, self.catalog, self.checker, self.source)
-        items = [given.tables[t.name].args.get("partition_by") or () for t in function.tables]
+        items = [arguments.tables[t.name].args.get("partition_by") or () for t in function.tables]
         return [binder.bind(relation, own) for relation, own in zip(relations, items, strict=True)]
 
     def _keys(
-        self, function: ProcessFunction, given: _Given, relations: Sequence[KeyedRelation]
+        self, function: ProcessFunction, arguments: _Arguments, relations: Sequence[KeyedRelation]
     ) -> list[tuple[Expression, ...]]:
         """Return the keys of each table; all tables but broadcast ones have as many keys, of the same types."""
-        found = [one.keys for one in relations]
+        table_keys = [one.keys for one in relations]
         (first, first_keys), *others = (
-            (table, keys) for table, keys in zip(function.tables, found, strict=True) if not table.broadcast
+            (table, keys) for table, keys in zip(function.tables, table_keys, strict=True) if not table.broadcast
         )
         for table, keys in others:
-            node = given.tables[table.name]
+            node = arguments.tables[table.name]
             if len(keys) != len(first_keys):
                 message = (
                     f'"{table.name}" is partitioned by {len(keys)} columns, but "{first.name}" by {len(first_keys)}'
@@ -267,27 +269,27 @@ class ProcessBinder:
                     )
                     hint = f"Convert it in a subquery: TABLE (SELECT CAST({own.column} AS {other.type}) AS .. FROM ..)."
                     raise BindError(f"{called(function)}: {message}", own.span, hint=hint)
-        return found
+        return table_keys
 
     def _column(self, relation: Relation, column: exp.Expr) -> Expression:
         names = [f.name for f in relation.node.schema]
-        found = next((f for f in relation.node.schema if f.name.lower() == column.name.lower()), None)
+        schema_field = next((f for f in relation.node.schema if f.name.lower() == column.name.lower()), None)
         span = self._span(column)
-        if found is None:
+        if schema_field is None:
             message = f'column "{column.name}" does not exist in {relation.described}'
             raise BindError(message, span, hint=missing("column", column.name, names))
-        return Expression.of_column(found.name, found.type, span)
+        return Expression.of_column(schema_field.name, schema_field.type, span)
 
     def _orders(
-        self, function: ProcessFunction, given: _Given, relations: Sequence[Relation]
+        self, function: ProcessFunction, arguments: _Arguments, relations: Sequence[Relation]
     ) -> list[tuple[Expression, ...]]:
         """Return the order of each table, whose first item is its time attribute; either all tables have one, or none.
 
         A broadcast table may lack one: then the function gets its rows as they arrive.
         """
-        found = []
+        orders = []
         for table, relation in zip(function.tables, relations, strict=True):
-            node = given.tables[table.name]
+            node = arguments.tables[table.name]
             items = node.args.get("order_by") or ()
             if items and not node.args.get("partition_by") and not table.broadcast:
                 hint = "Rows are in the order of time within a key: write TABLE t PARTITION BY k ORDER BY ts."
@@ -302,14 +304,14 @@ class ProcessBinder:
                 hint = "Leave ORDER BY out: changes come in the order in which they happen."
                 message = f"ORDER BY in a call of {called(function)}, which takes or emits changes"
                 raise UnsupportedError(message, self._span(items[0]), hint=hint)
-            found.append(tuple(self._order_item(function, relation, i, place) for place, i in enumerate(items)))
-        pairs = list(zip(function.tables, found, strict=True))
+            orders.append(tuple(self._order_item(function, relation, i, place) for place, i in enumerate(items)))
+        pairs = list(zip(function.tables, orders, strict=True))
         without = [t for t, order in pairs if not order and not t.broadcast]
         if without and any(order for _, order in pairs):
             hint = "All tables of a call come in one order of time, or none of them."
             message = f'"{without[0].name}" has no ORDER BY, but others have'
-            raise self._error(function, message, given.tables[without[0].name], hint)
-        return found
+            raise self._error(function, message, arguments.tables[without[0].name], hint)
+        return orders
 
     def _order_item(self, function: ProcessFunction, relation: Relation, item: exp.Expr, place: int) -> Expression:
         value = item.this if isinstance(item, exp.Ordered) else item
@@ -335,28 +337,28 @@ class ProcessBinder:
     def _times(
         self,
         function: ProcessFunction,
-        given: _Given,
+        arguments: _Arguments,
         relations: Sequence[Relation],
         orders: Sequence[tuple[Expression, ...]],
     ) -> list[str | None]:
         """Return the event-time column of each table, None without one; on_time names one for all, or one for each."""
-        if given.on_time is None:
+        if arguments.on_time is None:
             return [order[0].column if order else None for order in orders]
-        columns = list(given.on_time.expressions)
+        columns = list(arguments.on_time.expressions)
         partitioned = len(function.partitioned)
         if len(columns) not in (1, partitioned, len(relations)):
             message = f"on_time has {len(columns)} columns for {len(relations)} tables"
             hint = "Name one column that all tables have, or one for each table."
-            raise self._error(function, message, given.on_time, hint)
+            raise self._error(function, message, arguments.on_time, hint)
         for_all = len(columns) == len(relations) or partitioned == len(relations)
         if len(columns) == 1:
             columns *= len(relations) if for_all else partitioned
-        found: list[str | None] = []
+        times: list[str | None] = []
         types = []
         for place, (table, relation) in enumerate(zip(function.tables, relations, strict=True)):
             if table.broadcast and not for_all:
                 # Its event time is the first column of its order, if it has one.
-                found.append(orders[place][0].column if orders[place] else None)
+                times.append(orders[place][0].column if orders[place] else None)
                 continue
             column = self._column(relation, columns.pop(0))
             assert column.column is not None
@@ -368,11 +370,11 @@ class ProcessBinder:
                 raise UnsupportedError(
                     "on_time over processing time", column.span, hint="Leave it out: ctx.processing_time is the clock."
                 )
-            found.append(column.column)
+            times.append(column.column)
             types.append(column.type)
         if len(set(types)) > 1:
-            raise self._error(function, f"on_time has columns of types {' and '.join(types)}", given.on_time)
-        return found
+            raise self._error(function, f"on_time has columns of types {' and '.join(types)}", arguments.on_time)
+        return times
 
     def _check_time(self, relation: Relation, column: Expression) -> None:
         if column.column in relation.node.time_attributes:
@@ -390,12 +392,12 @@ class ProcessBinder:
         raise BindError(message, column.span, hint=hint)
 
     def _columns(
-        self, function: ProcessFunction, argument: TableArgument, one: KeyedRelation, given: _Given
+        self, function: ProcessFunction, argument: TableArgument, one: KeyedRelation, arguments: _Arguments
     ) -> tuple[Item, ...]:
         """Return the columns that a method gets: the fields of its row's type hint, or all columns for a Row."""
         relation = one.relation
         fields = {f.name.lower(): f for f in relation.node.schema}
-        span = self._span(given.tables[argument.name].this)
+        span = self._span(arguments.tables[argument.name].this)
         if argument.columns is None:
             items = [Item(f.name, Expression.of_column(f.name, f.type, span)) for f in one.own]
         else:
@@ -410,35 +412,35 @@ class ProcessBinder:
         self,
         function: ProcessFunction,
         argument: TableArgument,
-        wanted: Column,
+        column: Column,
         fields: Mapping[str, Field],
         relation: Relation,
         span: Span,
     ) -> Item:
-        own = fields.get(wanted.name.lower())
+        own = fields.get(column.name.lower())
         at = f" --> {argument.line}"
         if own is None:
-            message = f'{called(function)}: its rows have a column "{wanted.name}", which {relation.described} has not'
-            hint = missing("column", wanted.name, [f.name for f in fields.values()])
+            message = f'{called(function)}: its rows have a column "{column.name}", which {relation.described} has not'
+            hint = missing("column", column.name, [f.name for f in fields.values()])
             raise BindError(message, span, detail=at, hint=hint)
         expression = Expression.of_column(own.name, own.type, span)
-        if alike(own.type, wanted.type):
-            return Item(wanted.name, expression)
-        if not self._fits(own.type, wanted.type):
-            message = f'{called(function)}: column "{wanted.name}" is {wanted.type} in its rows, but {own.type}'
+        if alike(own.type, column.type):
+            return Item(column.name, expression)
+        if not self._fits(own.type, column.type):
+            message = f'{called(function)}: column "{column.name}" is {column.type} in its rows, but {own.type}'
             hint = (
-                f"Convert it in a subquery: TABLE (SELECT CAST({own.name} AS {wanted.type}) AS {own.name}, .. FROM ..)."
+                f"Convert it in a subquery: TABLE (SELECT CAST({own.name} AS {column.type}) AS {own.name}, .. FROM ..)."
             )
             raise BindError(f"{message} in {relation.described}", span, detail=at, hint=hint)
-        return Item(wanted.name, expression.cast(wanted.type))
+        return Item(column.name, expression.cast(column.type))
 
-    def _fits(self, own: str, wanted: str) -> bool:
+    def _fits(self, own: str, target: str) -> bool:
         """Return whether DuckDB casts values of a type to another one implicitly; DECIMAL may also become FLOAT or DOUBLE."""
-        if own == wanted:
+        if own == target:
             return True
-        numbers = own.startswith("DECIMAL") and wanted in ("DOUBLE", "FLOAT")
+        numbers = own.startswith("DECIMAL") and target in ("DOUBLE", "FLOAT")
         try:
-            sql = f"SELECT can_cast_implicitly(CAST(NULL AS {own}), CAST(NULL AS {wanted}))"
+            sql = f"SELECT can_cast_implicitly(CAST(NULL AS {own}), CAST(NULL AS {target}))"
             [(fits,)] = self.checker.con.execute(sql).fetchall()
         except duckdb.Error:
             return False

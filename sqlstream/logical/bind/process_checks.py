@@ -49,15 +49,15 @@ def check_names(node: Process, span: Span) -> None:
     A column that is emitted under the name of a key is allowed if it can be the key itself.
     """
     check_repeated(node, node.function.outputs, f"{called(node.function)}: its result", "a column that it emits", span)
-    taken: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for place, f in enumerate(node.schema):
         what = "a partition column" if place < len(node.key_names) else "a column that it emits"
         if f.name == ROWTIME and place == len(node.schema) - 1 and node.time_type:
             what = "the event time"
-        if (before := taken.get(f.name.lower())) is not None:
+        if (before := descriptions.get(f.name.lower())) is not None:
             message = f'{called(node.function)}: its result has two columns "{f.name}", {before} and {what}'
             raise BindError(message, span, hint=_RENAME)
-        taken[f.name.lower()] = what
+        descriptions[f.name.lower()] = what
     if node.function.vectorized != "bucket":
         return
     keys = {name.lower() for name in node.key_names}

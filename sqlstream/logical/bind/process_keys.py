@@ -57,8 +57,8 @@ class PartitionBinder:
             computed.append(Item(name, bound))
             keys.append(Expression.of_column(name, bound.type, bound.span))
         if computed:
-            kept = (Item(f.name, Expression.of_column(f.name, f.type)) for f in schema)
-            relation = Relation(Projection(relation.node, (*kept, *computed)), relation.alias, relation.described)
+            columns = (Item(f.name, Expression.of_column(f.name, f.type)) for f in schema)
+            relation = Relation(Projection(relation.node, (*columns, *computed)), relation.alias, relation.described)
         return KeyedRelation(relation, tuple(keys), schema)
 
     def _check_lasting(self, bound: Expression) -> None:
@@ -66,8 +66,8 @@ class PartitionBinder:
             message = f"{called(self.function)}: PARTITION BY what differs whenever it is computed"
             raise BindError(message, bound.span, hint="Equal rows have equal keys: use the columns of the row alone.")
 
-    def _check_free(self, name: str, item: exp.Expr, relation: Relation, taken: Sequence[str]) -> None:
-        if name.lower() in map(str.lower, taken):
+    def _check_free(self, name: str, item: exp.Expr, relation: Relation, names: Sequence[str]) -> None:
+        if name.lower() in map(str.lower, names):
             message = f'PARTITION BY computes "{name}", but {relation.described} has a column of this name'
             hint = "Give what is computed another name: PARTITION BY upper(k) AS key."
             raise BindError(f"{called(self.function)}: {message}", span_of(item, self.source), hint=hint)

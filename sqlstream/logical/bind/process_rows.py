@@ -15,27 +15,27 @@ from sqlstream.names import row_fields
 
 
 def with_rows(function: ProcessFunction, schemas: Sequence[Schema], span: Span | None = None) -> ProcessFunction:
-    """Return the function of a call in which the type Row is replaced; `schemas` are the columns of the tables.
+    """Replace the type Row in a process function by the columns of a call's tables, `schemas`.
 
     A state, or an output, of type Row gets the columns of the tables whose methods get a Row. Raises BindError if these tables
     have different columns, or if there is no such table.
     """
 
     def row(what: str, *, broadcast: bool = False) -> tuple[Column, ...]:
-        found = [
+        row_schemas = [
             schema
             for table, schema in zip(function.tables, schemas, strict=True)
             if table.columns is None and table.broadcast == broadcast
         ]
         described, at = f'process function "{function.name}": {what}', f" --> {function.location}"
-        if not found:
+        if not row_schemas:
             kind = "broadcast table" if broadcast else "table"
             hint = "Write the class of the rows in its place."
             raise BindError(f"{described} is a Row, but no method of a {kind} gets one", span, detail=at, hint=hint)
-        if any(other != found[0] for other in found):
+        if any(other != row_schemas[0] for other in row_schemas):
             hint = "Write a dataclass with the columns of all of them in place of Row."
             raise BindError(f"{described} is a Row, but its tables have different columns", span, detail=at, hint=hint)
-        return tuple(Column(f.name, f.type) for f in found[0])
+        return tuple(Column(f.name, f.type) for f in row_schemas[0])
 
     outputs, states, sides = function.outputs, function.states, function.side_outputs
     if _is_row(outputs):

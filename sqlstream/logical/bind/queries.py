@@ -18,7 +18,7 @@ from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeCheck
 from sqlstream.logical.bind.followed_ttls import FollowedTtls
 from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, state_ttls, with_uid
 from sqlstream.logical.bind.joins.joins import JoinBinder, Relation, reads_join
-from sqlstream.logical.bind.joins.lateral import is_made
+from sqlstream.logical.bind.joins.lateral import is_lateral
 from sqlstream.logical.bind.joins.subqueries import Subqueries, split
 from sqlstream.logical.bind.ordered_queries import OrderedQueries
 from sqlstream.logical.bind.ordering import row_count, with_ties
@@ -99,7 +99,7 @@ class Binder:
         env = self._with_ctes(query, env)
         if query.args.get("order") is not None and query.args.get("limit") is not None:
             first, below = self._in_order(env).first_rows(query)
-            return self._ttls.remembering(query, first, (below,), env.source)
+            return self._ttls.apply(query, first, (below,), env.source)
         match query:
             case exp.Select() if (distinct := query.args.get("distinct")) is not None:
                 if distinct.args.get("on") is not None:
@@ -108,7 +108,7 @@ class Binder:
                 span = span_of(query, env.source)
                 span = replace(span, end=span.start + len("SELECT"))
                 below = self._select(without(query, "distinct"), env)
-                return self._ttls.remembering(query, distinct_rows(below, span), (below,), env.source)
+                return self._ttls.apply(query, distinct_rows(below, span), (below,), env.source)
             case exp.Select():
                 return self._select(query, env)
             case exp.Subquery():
@@ -156,7 +156,7 @@ class Binder:
         if not (scope.joined and reads_join(base)):
             # Windows with state and process functions in FROM belong to this block: its STATE_TTL applies to them.
             below = base.children if isinstance(base, CountWindows | Process | SessionWindow) else (base,)
-            bound = self._ttls.remembering(select, bound, below, env.source)
+            bound = self._ttls.apply(select, bound, below, env.source)
         return with_uid(select, bound, env.source)
 
     def _input(self, select: exp.Select, env: Environment) -> tuple[Node, Node, Scope]:
@@ -174,7 +174,7 @@ class Binder:
                 subqueries.add(condition, scope)
             node = joins.tree(conditions)
             if reads_join(node):
-                check_followed(node, self._ttls.left(state_ttls(select, env.source)))
+                check_followed(node, self._ttls.unapplied(state_ttls(select, env.source)))
             return node, node, scope
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])
@@ -193,8 +193,8 @@ class Binder:
         binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.ttl for t in ttls})
         binder.add(self._joined(select.args["from_"].this, ttls, env))
         for join in select.args.get("joins") or ():
-            if is_made(join.this):
-                binder.add_made(join)
+            if is_lateral(join.this):
+                binder.add_lateral(join)
             else:
                 binder.add(self._joined(without(join.this, "version"), ttls, env), join)
         check_names(ttls, [v.alias for v in binder.visible])
@@ -204,7 +204,7 @@ class Binder:
         """Return a relation of a join; the block's STATE_TTL applies to count windows and process functions in FROM."""
         relation = self._relation(node, env)
         if isinstance(node, ProcessCall | WindowTVF):
-            relation = replace(relation, node=self._ttls.taken(relation.node, relation.alias, ttls))
+            relation = replace(relation, node=self._ttls.apply_to_call(relation.node, relation.alias, ttls))
         return relation
 
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
@@ -276,8 +276,8 @@ class Binder:
             case exp.Values():
                 return self._values(node, env)
             case _:
-                made = "LATERAL .." if isinstance(node, exp.Lateral) else "UNNEST(t.list)"
-                hint = f"Write FROM t CROSS JOIN {made} AS x." if is_made(node) else None
+                example = "LATERAL .." if isinstance(node, exp.Lateral) else "UNNEST(t.list)"
+                hint = f"Write FROM t CROSS JOIN {example} AS x." if is_lateral(node) else None
                 raise UnsupportedError(f"{node.key.upper()} at the start of FROM", span_of(node, env.source), hint=hint)
 
     def _table(self, node: exp.Table, env: Environment) -> Relation:
@@ -381,12 +381,14 @@ class Binder:
         span, distinct = operator_span(query, env.source), query.args.get("distinct") is not False
         both = [self.query(side, env) for side in (query.this, query.expression)]
         sides = alike(both, query.key.upper(), span, self.checker)
-        found: Aggregate | SetOperation
+        operation: Aggregate | SetOperation
         if isinstance(query, exp.Union):
-            found = distinct_rows(Union(sides), span)
+            operation = distinct_rows(Union(sides), span)
         else:
-            found = of_both_sides(sides, "intersect" if isinstance(query, exp.Intersect) else "except", distinct, span)
-        return self._ttls.remembering(query, found, found.children, env.source)
+            operation = of_both_sides(
+                sides, "intersect" if isinstance(query, exp.Intersect) else "except", distinct, span
+            )
+        return self._ttls.apply(query, operation, operation.children, env.source)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
         refuse_clauses(without(query, "distinct"), env.source)
@@ -402,9 +404,9 @@ def _rows_of(table: Table, alias: str, span: Span) -> Node:
 
 
 def _called(relation: exp.Expr, node: Node) -> Node:
-    """Return the windows, or the process function, that an item of FROM calls: the node below other names of its columns.
+    """Return the node of the window function or process function that an item of FROM calls, below renamed columns.
 
-    The node itself if the item is no such call.
+    Returns `node` itself if the item is no such call.
     """
     while isinstance(relation, ProcessCall | WindowTVF) and isinstance(node, Projection):
         node = node.input

@@ -51,7 +51,7 @@ class Scope:
 
     @property
     def rows(self) -> Schema:
-        """The columns that bound expressions can read, those of the outer scopes too."""
+        """The columns that bound expressions can read, in this scope and in the outer ones."""
         return (*self.schema, *(self.outer.rows if self.outer is not None else ()))
 
     @property
@@ -59,31 +59,31 @@ class Scope:
         """The relations; columns that were added above a join are in a last one without an alias."""
         if not self.joined:
             return (Visible(self.alias, self.described, {f.name: f.name for f in self.schema}),)
-        known = {own for relation in self.joined for own in relation.columns.values()} | {*self.merged.values()}
-        added = {f.name: f.name for f in self.schema if f.name not in known}
+        names = {own for relation in self.joined for own in relation.columns.values()} | {*self.merged.values()}
+        added = {f.name: f.name for f in self.schema if f.name not in names}
         return (*self.joined, Visible("", self.described, added))
 
     @property
     def columns(self) -> list[tuple[str, str]]:
         """The columns that a bare * stands for: pairs of name and schema's column; a merged column comes once."""
-        found: dict[str, tuple[str, str]] = {}
+        pairs: dict[str, tuple[str, str]] = {}
         for relation in self.relations:
             for name, own in relation.columns.items():
                 if name.lower() in self.merged:
-                    found.setdefault(name.lower(), (name, self.merged[name.lower()]))
+                    pairs.setdefault(name.lower(), (name, self.merged[name.lower()]))
                 else:
-                    found[f"{name} {own}"] = name, own
-        return [*found.values()]
+                    pairs[f"{name} {own}"] = name, own
+        return [*pairs.values()]
 
     def relation(self, alias: str) -> Visible | None:
         """Return the relation with an alias in any case, None if there is none."""
         return next((r for r in self.relations if r.alias.lower() == alias.lower()), None)
 
     def find(self, name: str) -> str | None:
-        """Return the first schema's column for a name in any case, None if there is none."""
-        return next(iter(self._found(name)), None)
+        """Return the schema's column for a name in any case, the first if there are several; None if there is none."""
+        return next(iter(self._matches(name)), None)
 
-    def _found(self, name: str) -> list[str]:
+    def _matches(self, name: str) -> list[str]:
         if name.lower() in self.merged:
             return [self.merged[name.lower()]]
         return [own for relation in self.relations if (own := relation.find(name)) is not None]
@@ -100,30 +100,32 @@ class Scope:
         relation = self.relation(names[0]) if len(names) > 1 else None
         qualified = relation is not None and relation.find(names[1]) is not None
         fields = names[1:] if qualified else names
-        found = relation.find(fields[0]) if relation is not None and qualified else self._only(fields[0], column)
-        if found is None and relation is None and self.outer is not None:
+        schema_column = (
+            relation.find(fields[0]) if relation is not None and qualified else self._only(fields[0], column)
+        )
+        if schema_column is None and relation is None and self.outer is not None:
             return self.outer.resolve(column)
-        if found is None:
+        if schema_column is None:
             if len(names) == 1 and names[0].lower() in self.select_aliases:
                 return None
             raise self.missing(column)
         place = span_of(column, self.source)
-        bound = placed_at(column_reference(found), column, place)
+        bound = placed_at(column_reference(schema_column), column, place)
         for name in fields[1:]:
             field = exp.Anonymous(this="struct_extract", expressions=[bound, exp.Literal.string(name)])
             bound = placed_at(field, column, place)
         return bound
 
     def _only(self, name: str, column: exp.Column) -> str | None:
-        found = self._found(name)
-        if len(found) > 1:
-            known = [f"{r.alias}.{name}" for r in self.relations if r.alias and r.find(name) is not None]
+        matches = self._matches(name)
+        if len(matches) > 1:
+            candidates = [f"{r.alias}.{name}" for r in self.relations if r.alias and r.find(name) is not None]
             raise BindError(
                 f'column "{name}" is in several tables',
                 span_of(column, self.source),
-                hint=f"Write {' or '.join(known)}.",
+                hint=f"Write {' or '.join(candidates)}.",
             )
-        return next(iter(found), None)
+        return next(iter(matches), None)
 
     def reference(self, name: str, own: str, at: exp.Expr) -> exp.Column:
         """Return a reference to the schema's column `own` that errors show as `name`, at the place of a node in the text."""
@@ -164,12 +166,12 @@ def unique(names: list[str]) -> list[str]:
     ['a', 'b', 'a_1']
     """
     seen: set[str] = set()
-    found = []
+    unique_names = []
     for name in names:
         candidate, number = name, 0
         while candidate.lower() in seen:
             number += 1
             candidate = f"{name}_{number}"
         seen.add(candidate.lower())
-        found.append(candidate)
-    return found
+        unique_names.append(candidate)
+    return unique_names

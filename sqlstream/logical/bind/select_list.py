@@ -15,16 +15,16 @@ def expanded(select: exp.Select, scope: Scope) -> list[tuple[str, exp.Expr]]:
 
     Raises BindError for a table or a column that does not exist, UnsupportedError for * RENAME and * ILIKE.
     """
-    found: list[tuple[str, exp.Expr]] = []
+    items: list[tuple[str, exp.Expr]] = []
     for projection in select.expressions:
         star = projection.this if isinstance(projection, exp.Column) else projection
         if isinstance(star, exp.Star):
-            found += _star(projection, star, scope)
+            items += _star(projection, star, scope)
         elif isinstance(projection, exp.Alias):
-            found.append((projection.alias, projection.this))
+            items.append((projection.alias, projection.this))
         else:
-            found.append((name_of(projection), projection))
-    return found
+            items.append((name_of(projection), projection))
+    return items
 
 
 def _star(projection: exp.Expr, star: exp.Star, scope: Scope) -> list[tuple[str, exp.Expr]]:
@@ -43,5 +43,5 @@ def _star(projection: exp.Expr, star: exp.Star, scope: Scope) -> list[tuple[str,
         if not any(own.lower() == name for own, _ in existing):
             hint = missing("column", name, [own for own, _ in existing])
             raise BindError(f'column "{name}" does not exist in {described}', span, hint=hint)
-    kept = [(name, own) for name, own in existing if name.lower() not in excluded]
-    return [(name, replaced.get(name.lower(), scope.reference(name, own, projection))) for name, own in kept]
+    columns = [(name, own) for name, own in existing if name.lower() not in excluded]
+    return [(name, replaced.get(name.lower(), scope.reference(name, own, projection))) for name, own in columns]

@@ -40,7 +40,7 @@ def of_both_sides(
 
 
 def alike(inputs: Sequence[Node], name: str, span: Span, checker: TypeChecker) -> tuple[Node, ...]:
-    """Return inputs whose columns are cast to common types, by position.
+    """Cast the columns of inputs to common types, by position.
 
     `name` is the name of the operation in errors. Raises BindError if the numbers of columns differ, or types have no common one.
     """
@@ -54,16 +54,16 @@ def alike(inputs: Sequence[Node], name: str, span: Span, checker: TypeChecker) -
     if types is None:
         raise BindError(f"the columns of {name} have types that do not fit", span)
     for place, (field, type) in enumerate(zip(first, types, strict=True)):
-        found = list(dict.fromkeys(node.schema[place].type for node in inputs))
-        if not all(assignable(t, type) for t in found):
-            other = next(node for node in inputs if node.schema[place].type != found[0])
+        column_types = list(dict.fromkeys(node.schema[place].type for node in inputs))
+        if not all(assignable(t, type) for t in column_types):
+            other = next(node for node in inputs if node.schema[place].type != column_types[0])
             raise BindError(
-                f'column "{field.name}" of {name} is {" and ".join(found)}',
+                f'column "{field.name}" of {name} is {" and ".join(column_types)}',
                 span_of_column(other, place) or span,
                 hint="Convert it in one of the queries, with CAST.",
             )
-    wanted = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
-    return tuple(_cast_to(node, wanted) for node in inputs)
+    fields = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
+    return tuple(_cast_to(node, fields) for node in inputs)
 
 
 def span_of_column(node: Node, place: int) -> Span | None:
@@ -92,11 +92,11 @@ def _has_modifiers(query: exp.Union) -> bool:
     return any(query.args.get(key) for key in ("order", "limit", "offset", "by_name"))
 
 
-def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
+def _cast_to(node: Node, fields: tuple[Field, ...]) -> Node:
     own = node.schema
-    if all(f.type == w.type for f, w in zip(own, wanted, strict=True)):
+    if all(f.type == w.type for f, w in zip(own, fields, strict=True)):
         return node
     items = []
-    for f, w in zip(own, wanted, strict=True):
+    for f, w in zip(own, fields, strict=True):
         items.append(Item(f.name, Expression.of_column(f.name, f.type).cast(w.type)))
     return Projection(node, tuple(items))

@@ -53,18 +53,18 @@ def bind_side_output(call: ProcessCall, source: SourceText, relation: Callable[[
             detail=f" --> {function.location}",
             hint="Its class declares them: rejected: SideOutput[Rejected] = side_output().",
         )
-    found = next((own for own in declared if own.lower() == name.name.lower()), None)
+    output = next((own for own in declared if own.lower() == name.name.lower()), None)
     at = span_of(name, source)
-    if found is None:
+    if output is None:
         message = f'process function "{function.name}" has no side output "{name.name}"'
         raise BindError(message, at, hint=missing("side output", name.name, declared))
-    node = SideOutputRead(process, found, span_of(call, source))
+    node = SideOutputRead(process, output, span_of(call, source))
     _check_names(node, at)
     return node
 
 
 def process_of(node: Node) -> Process | None:
-    """Return the process function whose result a relation is, below filters and projections only; None if it is none."""
+    """Return the process function that a relation reads through filters and projections only; None if there is none."""
     match node:
         case Process():
             return node
@@ -75,9 +75,9 @@ def process_of(node: Node) -> Process | None:
 
 
 def _arguments(call: ProcessCall, source: SourceText) -> tuple[TableArgumentSQL, exp.Literal]:
-    given = [a.args["value"] for a in call.expressions if a.args.get("name") is None]
-    if len(given) == len(call.expressions) == 2:
-        table, name = given
+    values = [a.args["value"] for a in call.expressions if a.args.get("name") is None]
+    if len(values) == len(call.expressions) == 2:
+        table, name = values
         if _is_plain(table) and isinstance(name, exp.Literal) and name.is_string:
             return table, name
     raise BindError("SIDE_OUTPUT takes a table and a name in quotes", span_of(call, source), hint=USAGE[SIDE_OUTPUT])
@@ -135,11 +135,11 @@ def _with_own_names(late: LateRows) -> Node:
 
 
 def _late_arguments(call: ProcessCall, source: SourceText) -> tuple[TableArgumentSQL, exp.Literal | None]:
-    given = [a.args["value"] for a in call.expressions if a.args.get("name") is None]
-    if len(given) == len(call.expressions) and len(given) in (1, 2) and _is_plain(given[0]):
-        name = given[1] if len(given) == 2 else None
+    values = [a.args["value"] for a in call.expressions if a.args.get("name") is None]
+    if len(values) == len(call.expressions) and len(values) in (1, 2) and _is_plain(values[0]):
+        name = values[1] if len(values) == 2 else None
         if name is None or (isinstance(name, exp.Literal) and name.is_string):
-            return given[0], name
+            return values[0], name
     message = "LATE_ROWS takes a table, and the name of an input in quotes"
     raise BindError(message, span_of(call, source), hint=USAGE[LATE_ROWS])
 
@@ -179,24 +179,24 @@ def _input(
     at = span_of(name, source)
     if not inputs:
         raise BindError(f"{named.described} has one input, and no name for it", at, hint="Write LATE_ROWS(TABLE v).")
-    for own, found in inputs.items():
+    for own, operator_input in inputs.items():
         if own.lower() == name.name.lower():
-            return found
+            return operator_input
     raise BindError(f'{named.described} has no input "{name.name}"', at, hint=missing("input", name.name, inputs))
 
 
 def _inputs(operator: DropsLateRows) -> dict[str, tuple[DropsLateRows, int]]:
     """Return the inputs of an operator by name, each an operator and a place; a join of three relations is two operators."""
-    found: dict[str, tuple[DropsLateRows, int]] = {}
+    inputs: dict[str, tuple[DropsLateRows, int]] = {}
     for place, name in enumerate(operator.input_names):
         below = operator.children[place]
         while isinstance(below, Projection | Filter):
             below = below.input
         if isinstance(below, TimedJoin) and isinstance(operator, TimedJoin) and not operator.aliases[place]:
-            found |= _inputs(below)
+            inputs |= _inputs(below)
         else:
-            found[name] = operator, place
-    return found
+            inputs[name] = operator, place
+    return inputs
 
 
 def _refuse_on_time(named: Relation, span: Span) -> None:
@@ -218,7 +218,7 @@ def _check_late_rows(late: LateRows, node: Node, span: Span) -> None:
 
 
 def _made_below(node: DropsLateRows, place: int) -> Node:
-    """Return the node whose `on_time` tells whether rows of an input can be late, below sessions that the operator makes."""
+    """Return the node whose `on_time` says whether rows of an input can be late, below sessions that the operator makes."""
     below = node.children[place]
     while isinstance(below, Projection | Filter | Expand) or node.drops_for(below):
         [below] = below.children

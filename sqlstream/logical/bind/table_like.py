@@ -77,9 +77,9 @@ def _options(statement: CreateTable, source: Table) -> Mapping[str, str]:
 
 
 def _check_columns(columns: Iterable[Column], own: Mapping[str, object], needed: Iterable[str], span: Span) -> None:
-    kept = {c.name.lower() for c in columns} | set(own)
+    names = {c.name.lower() for c in columns} | set(own)
     for name in needed:
-        if name.lower() not in kept:
+        if name.lower() not in names:
             raise BindError(
                 f'the watermark is for column "{name}", which is left out',
                 span,

@@ -46,7 +46,7 @@ from sqlstream.units import NO_TIME, Duration, duration
 
 @dataclass(frozen=True, slots=True)
 class EarlyByTime:
-    """An open window's result is emitted after every so much processing time ("time") or event time ("event")."""
+    """Early results of open windows, whenever `every` of processing time ("time") or event time ("event") has passed."""
 
     every: Duration
     by: Literal["time", "event"]
@@ -61,7 +61,7 @@ class EarlyByTime:
 
 @dataclass(frozen=True, slots=True)
 class EarlyByRows:
-    """An open window's result is emitted after every so many rows."""
+    """An early result of an open window after every `rows` rows."""
 
     rows: int
 
@@ -73,7 +73,7 @@ class EarlyByRows:
         return self.rows, "rows"
 
 
-# Its `setting` is what records and digests of plans have of it.
+# Records of jobs and digests of plans contain its `setting`.
 EarlyFire = EarlyByTime | EarlyByRows
 
 
@@ -211,7 +211,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 
     @property
     def window_columns(self) -> WindowColumns | None:
-        """None if results are corrected: no watermark tells when a window's last result has left, so bounds are plain columns."""
+        """None if results are corrected: no watermark says that a window's last result has left, so bounds are plain columns."""
         return None if self.corrects else self.window
 
     @cached_property
@@ -235,9 +235,9 @@ class WindowAggregate(Aggregating, AtWindowEnd):
     def _telling_bounds(self) -> Iterator[frozenset[str]]:
         """Yield sets of columns in which no two windows of one key are equal."""
         bounds = [b for b in (self.window.end, self.window.time, self.window.start) if b is not None]
-        made = [n for n in walk(self.input) if isinstance(n, TimeWindows | SessionWindow)]
+        window_nodes = [n for n in walk(self.input) if isinstance(n, TimeWindows | SessionWindow)]
         # Several windows of different sizes may have one of their bounds in common.
-        alone = self.window_size is not None or (len(made) == 1 and isinstance(made[0], SessionWindow))
+        alone = self.window_size is not None or (len(window_nodes) == 1 and isinstance(window_nodes[0], SessionWindow))
         yield from (frozenset({b}) for b in bounds) if alone else (frozenset(bounds),)
 
     @property

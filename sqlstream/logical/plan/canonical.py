@@ -126,10 +126,10 @@ def _form(node: exp.Expr, forms: dict[int, _Chain | str]) -> _Chain | str:
         return f"{node.key}(this={first}, expression={second})"
     if (mirrored := _MIRRORED.get(type(node))) is not None:
         return f"{mirrored}(this={forms[id(node.expression)]}, expression={forms[id(node.this)]})"
-    said = (
+    arguments = (
         (name, value) for name, value in node.args.items() if value is not None and value is not False and value != []
     )
-    parts = [f"{name}={_value(value, forms)}" for name, value in sorted(said, key=_place)]
+    parts = [f"{name}={_value(value, forms)}" for name, value in sorted(arguments, key=_place)]
     return f"{node.key}({', '.join(parts)})"
 
 

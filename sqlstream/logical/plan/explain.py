@@ -43,5 +43,5 @@ def _changing(node: Node) -> str:
     """Return the text that marks a changelog, with its unique key; empty for an append-only result."""
     if not node.is_changelog:
         return ""
-    found = next(iter(node.unique_keys), None)
-    return f" (changing{', key ' + ', '.join(sorted(found)) if found else ''})"
+    key = next(iter(node.unique_keys), None)
+    return f" (changing{', key ' + ', '.join(sorted(key)) if key else ''})"

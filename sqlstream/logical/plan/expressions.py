@@ -43,9 +43,9 @@ class Reads:
     @classmethod
     def of(cls, bound: exp.Expr) -> Reads:
         """Return what a bound expression reads."""
-        asked = clock_calls.variables_in(bound)
+        variables = clock_calls.variables_in(bound)
         columns = frozenset(node.name for node in bound.find_all(exp.Column))
-        return cls(columns, clock.NOW_VARIABLE in asked, clock.WATERMARK_VARIABLE in asked)
+        return cls(columns, clock.NOW_VARIABLE in variables, clock.WATERMARK_VARIABLE in variables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Expression:
 
     @classmethod
     def over(cls, parts: Iterable[Expression], sql: str, type: str) -> Expression:
-        """Return an expression whose SQL is composed of `parts`; its place in the text is that of the first part."""
+        """Return an expression whose SQL is composed of `parts`; its place in the text is the place of the first part."""
         parts = tuple(parts)
         return cls(
             sql,
@@ -179,8 +179,8 @@ class AggregateItem:
         inside += f" ORDER BY {', '.join(map(str, self.order_by))}" if self.order_by else ""
         where = f" FILTER (WHERE {self.filter})" if self.filter else ""
         # Two calls with accumulators of different types must not have the same text.
-        kept = f" [{self.python.accumulator}]" if self.python is not None and self.python.merges else ""
-        return f"{self.function}({inside}){where}{kept}"
+        accumulator = f" [{self.python.accumulator}]" if self.python is not None and self.python.merges else ""
+        return f"{self.function}({inside}){where}{accumulator}"
 
     @property
     def retracting(self) -> str:

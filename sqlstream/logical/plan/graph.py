@@ -31,12 +31,12 @@ def once(derive: F) -> F:
     """Decorate a function of nodes with a cache of its last 10,000 results; arguments are compared by identity."""
 
     @lru_cache(maxsize=10_000)
-    def known(*keys: _Same) -> object:
+    def result_of(*keys: _Same) -> object:
         return derive(*(key.node for key in keys))
 
     @wraps(derive)
     def wrapper(*arguments: object) -> object:
-        return known(*map(_Same, arguments))
+        return result_of(*map(_Same, arguments))
 
     return wrapper  # type: ignore[return-value]
 
@@ -60,25 +60,25 @@ def rebuilt(node: Node, change: Callable[[Node], Node], stop: Callable[[Node], b
 
     `change` gets a node whose children are already replaced. Nodes for which `stop` is true, and all below them, stay.
     """
-    made: dict[int, Node] = {}
+    results: dict[int, Node] = {}
 
     def visit(node: Node) -> Node:
-        if id(node) not in made:
+        if id(node) not in results:
             if stop(node):
-                made[id(node)] = node
+                results[id(node)] = node
             else:
-                made[id(node)] = change(node.with_children(tuple(visit(child) for child in node.children)))
-        return made[id(node)]
+                results[id(node)] = change(node.with_children(tuple(visit(child) for child in node.children)))
+        return results[id(node)]
 
     return visit(node)
 
 
 def shared(plans: Iterable[N]) -> list[N]:
     """Return plans in which equal nodes are the same object."""
-    known: dict[tuple[object, ...], list[Node]] = {}
+    nodes: dict[tuple[object, ...], list[Node]] = {}
 
     def same(node: Node) -> Node:
-        alike = known.setdefault((type(node), *map(id, node.children)), [])
+        alike = nodes.setdefault((type(node), *map(id, node.children)), [])
         for other in alike:
             if other == node:
                 return other

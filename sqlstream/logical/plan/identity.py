@@ -1,7 +1,7 @@
 """The identity of a plan: a digest over the values of its nodes.
 
 It includes no text of EXPLAIN, no name of a class, and no SQL as sqlglot prints it: these may change between versions, and a job
-must still be known as the same.
+must still be recognised as the same.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ _MOST_KEYS = 16
 class Joining(StatefulNode):
     """The base class of joins: rows match if their keys are equal, none of them is NULL, and the condition is true.
 
-    `keys` has the keys of each input, in the same order. Left, right and full joins also emit the rows of that side (of both
-    sides) without a match, with NULLs in the columns of the other; semi joins emit the rows of the first input that have a
-    match, anti joins those that have none. `aliases` are the names of the inputs in the query.
+    `keys` has the keys of each input, in the same order. Left, right and full joins also emit the rows of the left, the right or
+    both inputs that have no match, with NULLs in the columns of the other input. Semi joins emit the rows of the first input
+    that have a match, anti joins its rows that have none. `aliases` are the names of the inputs in the query.
     """
 
     inputs: tuple[Node, ...]
@@ -151,15 +151,15 @@ class Joining(StatefulNode):
         if self.kind == "full":
             # A row of either side whose unique key is NULL may have no match: then both rows have NULL in all keys.
             return ()
-        made: Keys = (frozenset(),)
+        keys: Keys = (frozenset(),)
         for place, (below, equal) in enumerate(zip(self.inputs, self.keys, strict=True)):
             own = {k.column for k in equal}
             alone = any(names <= own for names in below.unique_keys)
             # In a right join, rows without a match need the key of the right input.
             if alone and place and self.kind in ("inner", "left"):
                 continue
-            made = tuple(names | more for names in made for more in below.unique_keys)[:_MOST_KEYS]
-        return made
+            keys = tuple(names | more for names in keys for more in below.unique_keys)[:_MOST_KEYS]
+        return keys
 
 
 @dataclass(frozen=True)

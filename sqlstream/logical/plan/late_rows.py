@@ -83,7 +83,7 @@ class LateRows(SingleInput, Stateless, Unwindowed):
 
 
 def with_late_reads(plans: Sequence[N]) -> Sequence[N]:
-    """Return plans in which `late_reads` is set on every operator whose late rows one of them reads."""
+    """Set `late_reads` on every operator whose late rows one of the plans reads."""
     if not any(isinstance(n, LateRows) for plan in plans for n in walk(plan)):
         return plans
     # A view that two plans name is one node from here on.
@@ -92,34 +92,34 @@ def with_late_reads(plans: Sequence[N]) -> Sequence[N]:
     for node in (n for plan in plans for n in walk(plan) if isinstance(n, LateRows)):
         places.setdefault(id(node.input), set()).add(node.place)
     numbers = {operator: number for number, operator in enumerate(places)}
-    made: dict[int, Node] = {}
+    results: dict[int, Node] = {}
 
     def visit(node: Node) -> Node:
-        if id(node) not in made:
+        if id(node) not in results:
             new = node.with_children(tuple(map(visit, node.children)))
             if id(node) in places:
                 reads = LateReads(numbers[id(node)], tuple(sorted(places[id(node)])))
                 new = replace(cast(Any, new), late_reads=reads)
-            made[id(node)] = new
-        return made[id(node)]
+            results[id(node)] = new
+        return results[id(node)]
 
     return [cast(N, visit(plan)) for plan in plans]
 
 
 def united(plans: Sequence[N]) -> Sequence[N]:
-    """Return plans in which late rows are read from the same operator as its result, after rules have changed one of the two.
+    """Let late rows be read from the operator whose result is read, if rules have made two versions of one operator.
 
-    Else the job would run two operators.
+    Otherwise the job would run both versions.
     """
-    found: dict[LateReads, Node] = {}
+    operators: dict[LateReads, Node] = {}
     for node in (n for plan in plans for n in walk(plan) if not isinstance(n, LateRows)):
         for child in node.children:
             if isinstance(child, DropsLateRows) and child.late_reads is not None:
-                found.setdefault(child.late_reads, child)
+                operators.setdefault(child.late_reads, child)
 
     def moved(node: Node) -> Node:
-        if isinstance(node, LateRows) and (reads := node.operator.late_reads) in found:
-            return replace(node, input=found[reads])
+        if isinstance(node, LateRows) and (reads := node.operator.late_reads) in operators:
+            return replace(node, input=operators[reads])
         return node
 
-    return [cast(N, rebuilt(plan, moved)) for plan in plans] if found else plans
+    return [cast(N, rebuilt(plan, moved)) for plan in plans] if operators else plans

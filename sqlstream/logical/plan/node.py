@@ -125,7 +125,7 @@ class Node(ABC):
 
     @property
     def has_sessions(self) -> bool:
-        """Whether it makes windows of the rows of its input: those of another input begin and end at other times."""
+        """Whether the bounds of its windows depend on the rows of its input, so that two inputs seldom have equal windows."""
         return False
 
     @property
@@ -139,7 +139,10 @@ class Node(ABC):
         return None
 
     def windows_setting(self, inlined: Callable[[Expression], str]) -> Windows | None:
-        """Return the windows that it makes, as in records, or None; `inlined` returns SQL over what is below."""
+        """Return the windows that it makes, as records of jobs store them; None if it makes none.
+
+        `inlined` returns the SQL of an expression over the columns that the tables and operators below emit.
+        """
         return None
 
     @property
@@ -385,7 +388,7 @@ class PassThrough(SingleInput, Stateless):
 
 
 class Unwindowed(Node):
-    """A node whose rows have no window bounds and can be late; a subclass overrides what is otherwise."""
+    """A node whose rows have no window bounds and can be late; a subclass overrides the properties that differ."""
 
     @property
     def batch_times(self) -> tuple[str, ...]:
@@ -442,6 +445,6 @@ def passed_on(items: Iterable[Item], column: str | None) -> str | None:
 
 
 def named_columns(node: Node, expressions: Iterable[Expression]) -> frozenset[str]:
-    """Return the columns of a node that are read by expressions which are nothing but a column."""
+    """Return the columns of a node that are named by the expressions among these that are plain columns."""
     names = {e.column for e in expressions}
     return frozenset(f.name for f in node.schema if f.name in names)

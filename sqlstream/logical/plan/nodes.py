@@ -45,11 +45,11 @@ AnyNode = (
 )
 
 
-def closed(node: Node) -> AnyNode:
-    """Return the same node, with the type of all nodes, for an exhaustive `match`."""
+def as_any_node(node: Node) -> AnyNode:
+    """Return the same node, typed as the union of all nodes, for an exhaustive `match`."""
     return cast(AnyNode, node)
 
 
-def known(node: StatefulNode) -> Stateful:
-    """Return the same node, with the type of all stateful nodes, for an exhaustive `match`."""
+def as_stateful(node: StatefulNode) -> Stateful:
+    """Return the same node, typed as the union of all stateful nodes, for an exhaustive `match`."""
     return cast(Stateful, node)

@@ -94,7 +94,7 @@ class OverItem:
         return function.accumulator
 
     def settings(self, calls: CallForms) -> CallSettings:
-        """Return the values that identify the call among those of its node; `calls` is shared by them."""
+        """Return the values that identify the call within its node; all calls of the node share `calls`."""
         call, frame = calls.call(self.call), self.frame
         return structs.replace(
             call,
@@ -106,8 +106,8 @@ class OverItem:
     @property
     def manner(self) -> str:
         """The text after the call and its name: IGNORE NULLS, the frame, and the accumulator."""
-        kept = f" keeping {self.accumulator}" if self.accumulator is not None else ""
-        return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]{kept}"
+        accumulator = f" keeping {self.accumulator}" if self.accumulator is not None else ""
+        return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]{accumulator}"
 
 
 class InTimeOrder(SingleInput, StatefulNode):
@@ -288,10 +288,10 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
         span = Duration(max((f.preceding or 0 for f in frames), default=0))
         later = Duration(max((f.following for f in frames), default=0))
         waits = f"watermark: a row is emitted when the watermark is {_seconds(later)} beyond it"
-        kept = [f"rows are kept for {_seconds(Duration(span + later))}"] if span else []
+        phrases = [f"rows are kept for {_seconds(Duration(span + later))}"] if span else []
         if rows := self.rows_kept:
-            kept.append(f"{rows} row{'' if rows == 1 else 's'} of each key {'is' if rows == 1 else 'are'} kept")
-        own = ", ".join([waits if later else bound_in_order(self.by_clock), *kept])
+            phrases.append(f"{rows} row{'' if rows == 1 else 's'} of each key {'is' if rows == 1 else 'are'} kept")
+        own = ", ".join([waits if later else bound_in_order(self.by_clock), *phrases])
         return bound_of_keys(self, self.ttl) or own
 
     @cached_property

@@ -12,8 +12,8 @@ from sqlglot import exp
 class Claims:
     """What holds for columns in all rows for which a condition is true, as far as its operands of AND state it directly.
 
-    `at_most` are upper bounds of columns, integers. `constants` are columns that equal a literal; those of them that equal a
-    number are in `numbers`, too: a text equals 7 if it is '7', and if it is '07'. `never_null` are columns with IS NOT NULL.
+    `at_most` are upper bounds of columns, integers. `constants` are columns that equal a literal, `numbers` the columns among
+    them whose literal is a number: a text equals 7 if it is '7', and if it is '07'. `never_null` are columns with IS NOT NULL.
     `parts` is the number of operands of AND.
     """
 
@@ -44,8 +44,8 @@ class Claims:
         >>> from sqlstream.errors import SourceText
         >>> from sqlstream.sql.statements import parse_expression
         >>> def parsed(text): return parse_expression(SourceText("condition", text))
-        >>> said = Claims.of(parsed('"rn" <= 3 AND ("x" = 7) AND 4 > "a" AND NOT "b" IS NULL AND "y" > 1'))
-        >>> said.at_most, sorted(said.constants), sorted(said.numbers), sorted(said.never_null), said.parts
+        >>> claims = Claims.of(parsed('"rn" <= 3 AND ("x" = 7) AND 4 > "a" AND NOT "b" IS NULL AND "y" > 1'))
+        >>> claims.at_most, sorted(claims.constants), sorted(claims.numbers), sorted(claims.never_null), claims.parts
         ({'rn': 3, 'x': 7, 'a': 3}, ['x'], ['x'], ['b'], 5)
         >>> Claims.of(parsed('"a" = 1 OR "b" = 2 AND NOT "c" IS NULL')) == Claims()
         True
@@ -55,7 +55,7 @@ class Claims:
         parts = list(_conjuncts(bound))
         equal = [pair for part in parts if (pair := _constant(part)) is not None]
         return cls(
-            _least(found for part in parts if (found := _upper_bound(part)) is not None),
+            _least(limit for part in parts if (limit := _upper_bound(part)) is not None),
             frozenset(name for name, _ in equal),
             frozenset(name for name, value in equal if not value.is_string),
             frozenset(name for part in parts if (name := _never_null(part)) is not None),

@@ -35,8 +35,8 @@ class ProcessInput:
     """How a function gets the rows of one input: by their keys, with these columns, and with their event time, if any.
 
     With `order`, whose first item is the event time, rows wait for the watermark and arrive in that order. Rows of a `broadcast`
-    input have no keys, and are for all keys: they arrive before the rows of other inputs; with an order, before those of the same
-    time.
+    input have no keys, and are for all keys: they arrive before the rows of other inputs; with an order, before their rows of the
+    same time.
     """
 
     alias: str
@@ -325,7 +325,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
         return self.function.changelog_mode == "upsert"
 
     def ttl_of(self, state: StateDeclaration) -> Duration:
-        """Return the time to live of a state (0: for ever): its own, else that of the node."""
+        """Return the time to live of a state (0: for ever): its own, else the time to live of the node."""
         return state.ttl if state.ttl is not None else self.ttl or NO_TIME
 
     @property
@@ -394,8 +394,8 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
             return None
         if all(k.type in FEW_VALUES for k in self.keys) and not any(s.kind != "value" for s in self._lasting):
             return None
-        kept = [s.name for s in self._lasting] + (["the row of the result"] if self._keeps_result else [])
-        return f"it keeps {', '.join(kept)} for every key"
+        names = [s.name for s in self._lasting] + (["the row of the result"] if self._keeps_result else [])
+        return f"it keeps {', '.join(names)} for every key"
 
 
 @dataclass(frozen=True)

@@ -244,7 +244,7 @@ def whole_ranks(node: Filter) -> Rank | WindowRank | None:
     for projection in reversed(projections):
         name = next((i.name for i in projection.items if i.expression.column == name), None)
     n, rank = below.limit, Expression.of_column(name, "").sql if name is not None else ""
-    # The last one is that of ORDER BY .. LIMIT.
+    # ORDER BY .. LIMIT is bound to the third form.
     same = [
         f"{rank} <= {n}",
         f"{rank} < {n + 1}",

@@ -65,11 +65,11 @@ class Filter(PassThrough):
     @cached_property
     def unique_keys(self) -> Keys:
         """The unique keys of its input, without columns that have one value in all remaining rows."""
-        said = self.predicate.claims
+        claims = self.predicate.claims
         names = frozenset().union(*self.input.unique_keys)
-        first = {n for n in names & self.row_numbers if said.at_most.get(n) == 1}
-        several = said.numbers & {f.name for f in self.schema if f.type == "VARCHAR"}
-        alike = first | (names & said.constants - several)
+        first = {n for n in names & self.row_numbers if claims.at_most.get(n) == 1}
+        several = claims.numbers & {f.name for f in self.schema if f.type == "VARCHAR"}
+        alike = first | (names & claims.constants - several)
         return tuple(key - alike for key in self.input.unique_keys if key - alike)
 
     @cached_property
@@ -125,8 +125,8 @@ class Projection(PassThrough):
         below = self.input.window_columns
         if below is None:
             return None
-        kept = WindowColumns(*(passed_on(self.items, c) for c in (below.start, below.end, below.time)))
-        return kept if kept.end is not None else None
+        columns = WindowColumns(*(passed_on(self.items, c) for c in (below.start, below.end, below.time)))
+        return columns if columns.end is not None else None
 
     @cached_property
     def unique_keys(self) -> Keys:
@@ -204,8 +204,8 @@ class Lateral(PassThrough):
     """Joins each row with the rows that are computed from its own values, the columns `columns`.
 
     `rows` are the elements of a list, or a SELECT over the values of the row. A row without any is left out; with `outer` it is
-    emitted once, with NULLs. Keeps no state. `key` are columns that are unique among the rows of one row: empty if there is at
-    most one, None if nothing is known.
+    emitted once, with NULLs. Keeps no state. `key` are columns that are unique among the rows that one row yields: empty if it
+    yields at most one, None if nothing is known.
     """
 
     node_kind: ClassVar[str] = "lateral"
@@ -310,7 +310,7 @@ class Union(Stateless):
 
     @cached_property
     def window_columns(self) -> WindowColumns | None:
-        """The window columns of the first input, if those of all others are at the same positions."""
+        """The window columns of the first input, if all inputs have theirs at the same positions."""
         places = {_places(node) for node in self.inputs}
         return self.inputs[0].window_columns if len(places) == 1 else None
 
@@ -351,7 +351,7 @@ def _places(node: Node) -> tuple[int | None, ...] | None:
 
 @dataclass(frozen=True)
 class SetOperation(WithTimeToLive, SingleInput, Updating):
-    """Emits the rows that are on both sides (intersect), or on the left side only (except), and updates that with every row.
+    """Emits the rows that are on both sides (intersect), or on the left side only (except), and updates them with every row.
 
     The column `side` of the input is 0 for rows of the left side, and 1 for rows of the right one. With `distinct` a row is in
     the result once, else as often as the counts on both sides demand. Keeps the count of a row on each side until both are 0.

@@ -95,9 +95,9 @@ def push_rank_limit(node: Node) -> Node:
     match node:
         case Filter():
             for column, limit in node.predicate.claims.at_most.items():
-                found = _limited(node.input, column, limit)
-                if found is not node.input:
-                    return replace(node, input=found)
+                new_input = _limited(node.input, column, limit)
+                if new_input is not node.input:
+                    return replace(node, input=new_input)
     return node
 
 
@@ -128,11 +128,11 @@ def _limited(node: Node, column: str | None, limit: int) -> Node:
     match node:
         case Projection():
             below = next((i.expression.column for i in node.items if i.name == column), None)
-            found = _limited(node.input, below, limit)
-            return node if found is node.input else replace(node, input=found)
+            new_input = _limited(node.input, below, limit)
+            return node if new_input is node.input else replace(node, input=new_input)
         case Filter():
-            found = _limited(node.input, column, limit)
-            return node if found is node.input else replace(node, input=found)
+            new_input = _limited(node.input, column, limit)
+            return node if new_input is node.input else replace(node, input=new_input)
         case WindowRank() | Rank() if node.column == column and (node.limit is None or node.limit > limit):
             return replace(node, limit=limit)
         case _:
@@ -159,10 +159,10 @@ def merge_joins(node: Node) -> Node:
         case Join(kind="inner", inputs=(Join(kind="inner") as below, more)) if not node.aliases[0] or all(
             ttl == node.ttls[0] for ttl in below.ttls
         ):
-            wanted = [k.sql for k in node.keys[0]]
-            for known in below.keys:
-                if sorted(k.sql for k in known) == sorted(wanted) and len(set(wanted)) == len(wanted):
-                    own = tuple(node.keys[1][wanted.index(k.sql)] for k in known)
+            keys = [k.sql for k in node.keys[0]]
+            for input_keys in below.keys:
+                if sorted(k.sql for k in input_keys) == sorted(keys) and len(set(keys)) == len(keys):
+                    own = tuple(node.keys[1][keys.index(k.sql)] for k in input_keys)
                     return replace(
                         below,
                         inputs=(*below.inputs, more),
@@ -205,17 +205,17 @@ def _read_by(expressions: Iterable[Expression]) -> frozenset[str]:
     return frozenset[str]().union(*(e.reads.columns for e in expressions))
 
 
-def _narrowed(node: Node, wanted: frozenset[str]) -> Node:
-    """Return a plan with at least the columns `wanted`, in which joins read no columns that nobody needs."""
+def _narrowed(node: Node, columns: frozenset[str]) -> Node:
+    """Return a plan with at least the columns `columns`, in which joins read no column that no node needs."""
     match node:
         case Filter():
-            below = _narrowed(node.input, wanted | node.predicate.reads.columns)
+            below = _narrowed(node.input, columns | node.predicate.reads.columns)
             return node if below is node.input else replace(node, input=below)
         case Lateral():
-            below = _narrowed(node.input, wanted | _read_by(node.expressions))
+            below = _narrowed(node.input, columns | _read_by(node.expressions))
             return node if below is node.input else replace(node, input=below)
         case Join() | IntervalJoin() | TemporalJoin():
-            used = wanted | _read_by(k for keys in node.keys for k in keys)
+            used = columns | _read_by(k for keys in node.keys for k in keys)
             used |= node.condition.reads.columns if node.condition else frozenset()
             used |= frozenset(node.times) if not isinstance(node, Join) else frozenset()
             # Queries of late rows see all columns.
@@ -226,17 +226,17 @@ def _narrowed(node: Node, wanted: frozenset[str]) -> Node:
             return node
 
 
-def _only(node: Node, wanted: frozenset[str]) -> Node:
-    """Return a plan with only the columns `wanted`; with the first column if there are none."""
+def _only(node: Node, columns: frozenset[str]) -> Node:
+    """Return a plan with only the columns `columns` of a node; with the first column if it has none of them."""
     fields = node.schema
-    kept = tuple(f for f in fields if f.name in wanted) or fields[:1]
-    below = _narrowed(node, frozenset(f.name for f in kept))
-    if len(kept) == len(fields):
+    remaining = tuple(f for f in fields if f.name in columns) or fields[:1]
+    below = _narrowed(node, frozenset(f.name for f in remaining))
+    if len(remaining) == len(fields):
         return below
     # An item with UNNEST decides the number of rows, even if nobody reads it.
     if isinstance(below, Projection) and not any(i.expression.makes_rows for i in below.items):
-        return Projection(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
-    return Projection(below, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in kept))
+        return Projection(below.input, tuple(i for i in below.items if any(i.name == f.name for f in remaining)))
+    return Projection(below, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in remaining))
 
 
 def _both(a: Expression | None, b: Expression | None) -> Expression | None:

@@ -1,6 +1,6 @@
 """The settings of an operator that determine its state, as typed plain data in the record of a job.
 
-Upgrades compare the operators of a changed query with those of a job by these values. A new field needs a default that is true of
+Upgrades compare the operators of a changed query and of a job by these values. A new field needs a default that is true of
 all records before it. Expressions are SQL over the columns that the tables and operators below emit, durations are microseconds.
 
 The values of `settings` are other ones: the record has only their digest, and they leave out what may change while a job lives.
@@ -219,7 +219,7 @@ class SortState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, ta
 
 
 class JoinState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, tag="join"):
-    """The rows of the inputs; `ttls` are by the place of the input, only those of inputs that have one."""
+    """The rows of the inputs; `ttls` are pairs of an input's place and its time to live, of the inputs that have one."""
 
     has_inputs: ClassVar[bool] = True
 
@@ -262,9 +262,10 @@ class SetOperationState(StateSettings, frozen=True, omit_defaults=True, kw_only=
 
 
 class ProcessState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, tag="process"):
-    """The states of a process function; `state_ttls` are by the name of the state, `inputs` by their place, without defaults.
+    """The states of a process function; `state_ttls` are pairs of a state's name and its time to live.
 
-    `outputs` are the columns of the result if the function emits upserts.
+    `inputs` are pairs of an input's place and its order, without orders that have only defaults. `outputs` are the columns of
+    the result if the function emits upserts.
     """
 
     clock: ClassVar[Duration] = MICROSECOND

@@ -117,7 +117,7 @@ class StatefulNode(Node):
         return ()
 
     def named(self, name: str) -> Node:
-        """Return the node with a name, unless it has one."""
+        """Return the node under a name, unless it has one already."""
         return replace(self, name=name) if name and not self.name else self  # type: ignore[type-var]
 
     @property
@@ -142,7 +142,7 @@ class StatefulNode(Node):
         """Whether it has keys that a time to live of the whole operator can make it forget."""
 
     def limited(self, ttl: Duration) -> Node:
-        """Return the node with a time to live (0: for ever), where it can have one and the query sets none."""
+        """Return the node with a time to live (0: for ever), if it can have one and none is set yet."""
         return self
 
     @property
@@ -198,7 +198,7 @@ class DropsLateRows(StatefulNode):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names of its inputs, by which LATE_ROWS tells them apart; empty with a single input."""
+        """The names of its inputs, by which LATE_ROWS names one; empty with a single input."""
         return ()
 
     def late_columns(self, place: int) -> Schema:
@@ -215,7 +215,7 @@ class DropsLateRows(StatefulNode):
 
     @property
     def timed_part(self) -> str:
-        """The start of a sentence about the time that it goes by, such as "Its windows are"."""
+        """The start of a sentence about the time that it depends on, such as "Its windows are"."""
         return "It is"
 
 

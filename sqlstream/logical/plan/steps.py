@@ -19,15 +19,15 @@ def paths(node: Node, leaves: Leaves) -> list[Path]:
 
     A CTE that is named several times is on several paths. If there are too many, each leaf is listed once, "in several ways".
     """
-    known: dict[int, list[Path]] = {}
+    results: dict[int, list[Path]] = {}
 
     def visit(node: Node) -> list[Path]:
-        if id(node) not in known:
-            found = list(dict.fromkeys(below(node)))
-            if len(found) > _MOST_PATHS:
-                found = [(leaf, ("in several ways",)) for leaf in dict.fromkeys(leaf for leaf, _ in found)]
-            known[id(node)] = found
-        return known[id(node)]
+        if id(node) not in results:
+            node_paths = list(dict.fromkeys(below(node)))
+            if len(node_paths) > _MOST_PATHS:
+                node_paths = [(leaf, ("in several ways",)) for leaf in dict.fromkeys(leaf for leaf, _ in node_paths)]
+            results[id(node)] = node_paths
+        return results[id(node)]
 
     def below(node: Node) -> Iterator[Path]:
         leaf = next((number for leaf, number in leaves if leaf == node), None)

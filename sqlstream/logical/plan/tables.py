@@ -27,7 +27,7 @@ class Scan(Stateless):
     """Reads the columns of a table, the computed ones too.
 
     Emits every row once, in the order of the source. Rows whose time attribute is NULL, or infinite, are dropped and counted.
-    If the table is one of changes, rows have weights. Keeps no state. With `by_clock` the watermark is processing time, not the
+    If it is a table of changes, rows have weights. Keeps no state. With `by_clock` the watermark is processing time, not the
     table's watermark.
     """
 

@@ -95,8 +95,8 @@ class TimeWindows(PassThrough):
 class RegularWindows(TimeWindows):
     """Assigns rows to windows of one length at regular distances.
 
-    TUMBLE windows follow each other; HOP windows begin every `slide`; CUMULATE windows end every `slide` after the start that
-    all of one `size` share. They are aligned to the epoch plus the offset.
+    TUMBLE windows follow each other. HOP windows begin every `slide`. CUMULATE windows within one `size` share their start, and
+    end every `slide` after it. Windows are aligned to the epoch plus the offset.
     """
 
     node_kind: ClassVar[str] = "time_windows"
@@ -459,9 +459,9 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
 
     @property
     def state_bound(self) -> str:
-        kept = f"{self.size} rows" + (" for every key" if self.keys else "")
+        rows = f"{self.size} rows" + (" for every key" if self.keys else "")
         ttl = f", which is forgotten when no row has come for it for {duration(self.ttl)}" if self.ttl else ""
-        return f"its size, {kept}{ttl}, and the watermark: rows wait until it has passed them"
+        return f"its size, {rows}{ttl}, and the watermark: rows wait until it has passed them"
 
     @cached_property
     def state_growth(self) -> str | None:

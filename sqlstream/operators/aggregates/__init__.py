@@ -1,1 +1,1 @@
-"""Aggregates, incrementally: per call, and per group."""
+"""Incremental aggregates: the state of each group, and the results that are computed from it."""

@@ -42,7 +42,7 @@ class Always:
 
 def grouped(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> Grouped:
     """Return aggregates per key as a `Grouped` over one endless window. Without keys, all rows form one group."""
-    return Grouped(Groups(keys.made or (_ALL,), Always()), (None, None, None), calls)
+    return Grouped(Groups(keys.computed or (_ALL,), Always()), (None, None, None), calls)
 
 
 def result_columns(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> tuple[Column, ...]:
@@ -60,8 +60,8 @@ def opening_rows(keys: Keys, part: str, columns: tuple[Column, ...], values: Map
         return {}
     rows = []
     for key in keys.lasting:
-        known = {**dict(zip(keys.names, key, strict=True)), **values}
-        items = (f"CAST({known.get(c.name, 'NULL')} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+        sql_by_name = {**dict(zip(keys.names, key, strict=True)), **values}
+        items = (f"CAST({sql_by_name.get(c.name, 'NULL')} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
         rows.append(f"SELECT {', '.join(items)}")
     return {part: encoded(columns, f"({' UNION ALL '.join(rows)})")}
 
@@ -79,7 +79,7 @@ class MergedAggregates(ChangingResult, KeptState):
     calls: tuple[tuple[str, AggregateCall], ...]
 
     @property
-    def kept(self) -> KeptState:
+    def state(self) -> KeptState:
         return self
 
     @cached_property

@@ -36,48 +36,48 @@ class Grouped:
     @cached_property
     def partial_calls(self) -> tuple[tuple[str, Partial], ...]:
         """The mergeable calls, as (output name, partial). COUNT(*) is not among them: each partial row counts its rows anyway."""
-        found = [(n, c) for n, c in self.calls if strategy(c) is not Strategy.VALUES and not self._counts_rows(c)]
-        return tuple(zip([n for n, _ in found], partials([c for _, c in found], "p"), strict=True))
+        calls = [(n, c) for n, c in self.calls if strategy(c) is not Strategy.VALUES and not self._counts_rows(c)]
+        return tuple(zip([n for n, _ in calls], partials([c for _, c in calls], "p"), strict=True))
 
     @cached_property
     def partial_columns(self) -> dict[str, tuple[str, str, str]]:
         """The stored columns of partials, by name: (type, SQL over input rows, SQL that merges). Calls may share a column."""
         columns = {}
         for _, p in self.partial_calls:
-            for (name, type), made, merge in zip(p.columns, p.partial, p.merge, strict=True):
-                columns[name] = (type, made, merge)
+            for (name, type), sql, merge in zip(p.columns, p.partial, p.merge, strict=True):
+                columns[name] = (type, sql, merge)
         return columns
 
     @cached_property
     def value_calls(self) -> tuple[tuple[str, CollectedValues, str], ...]:
         """The calls that cannot be merged: (output name, collected values, table). Calls with equal values share a table."""
         tables: dict[object, str] = {}
-        found = []
+        calls = []
         for name, call in self.calls:
             if strategy(call) is Strategy.VALUES:
-                kept = values(call)
-                same = (kept.columns, kept.collect, kept.filter, kept.distinct)
+                collection = values(call)
+                same = (collection.columns, collection.collect, collection.filter, collection.distinct)
                 table = tables.setdefault(same, f"values_{len(tables)}")
                 number = list(tables.values()).index(table) + 1
-                found.append((name, values(call, f"{table}_", f"_part = {number}"), table))
-        return tuple(found)
+                calls.append((name, values(call, f"{table}_", f"_part = {number}"), table))
+        return tuple(calls)
 
     @cached_property
     def value_tables(self) -> dict[str, CollectedValues]:
         """The tables of collected values, by name."""
-        return {table: kept for _, kept, table in self.value_calls}
+        return {table: collection for _, collection, table in self.value_calls}
 
     @cached_property
     def holds(self) -> Holds:
         """The state columns that store each call, by output name and then by table."""
-        found = {name: {PARTIALS: tuple(n for n, _ in p.columns)} for name, p in self.partial_calls}
-        found |= {name: {PARTIALS: (ROWS,)} for name, call in self.calls if self._counts_rows(call)}
-        kept = self.value_tables
-        return found | {name: {t: tuple(n for n, _ in kept[t].columns)} for name, _, t in self.value_calls}
+        columns = {name: {PARTIALS: tuple(n for n, _ in p.columns)} for name, p in self.partial_calls}
+        columns |= {name: {PARTIALS: (ROWS,)} for name, call in self.calls if self._counts_rows(call)}
+        tables = self.value_tables
+        return columns | {name: {t: tuple(n for n, _ in tables[t].columns)} for name, _, t in self.value_calls}
 
     @staticmethod
     def _counts_rows(call: AggregateCall) -> bool:
-        """COUNT(*) is what `_rows` holds anyway."""
+        """Tell whether a call is COUNT(*): the column ROWS has its value anyway."""
         return call.function in ("count", "count_star") and not call.arguments and call.filter is None
 
     @cached_property
@@ -88,10 +88,10 @@ class Grouped:
         by = ", ".join(c.name for c in group)
         merge = f"SELECT {by}, {', '.join(self.merged())} FROM {MERGED} GROUP BY {by}"
         declared = [TableDeclaration(PARTIALS, columns, END, merge if self.groups.windows.mergeable else None)]
-        for table, kept in self.value_tables.items():
-            stored = (*group, *(Column(n, t) for n, t in kept.columns))
+        for table, collection in self.value_tables.items():
+            stored = (*group, *(Column(n, t) for n, t in collection.columns))
             names = ", ".join(quote_name(c.name) for c in stored)
-            unique = f"SELECT DISTINCT {names} FROM {MERGED}" if kept.distinct else None
+            unique = f"SELECT DISTINCT {names} FROM {MERGED}" if collection.distinct else None
             declared.append(TableDeclaration(table, stored, END, unique if self.groups.windows.mergeable else None))
         return tuple(declared)
 
@@ -103,20 +103,20 @@ class Grouped:
     @cached_property
     def computed(self) -> dict[str, str]:
         """The pre-aggregation, by table: the SELECT over `_rows` that the upstream fragment runs, with the declared types."""
-        windows, source, keys = self.groups.windows, self.groups.source, self.groups.made_keys
+        windows, source, keys = self.groups.windows, self.groups.source, self.groups.key_items
         items = [*keys, *(f"{sql} AS {c.name}" for c, sql in windows.columns), f"count(*) AS {ROWS}"]
-        items += [f"{made} AS {quote_name(n)}" for n, (_, made, _) in self.partial_columns.items()]
+        items += [f"{sql} AS {quote_name(n)}" for n, (_, sql, _) in self.partial_columns.items()]
         # Keys by their place in the select list, the rest by its SQL: an alias could be the name of an input column.
         by = ", ".join([*(str(i + 1) for i in range(len(keys))), *windows.group_by])
-        found = {PARTIALS: f"SELECT {', '.join(items)} FROM {source} GROUP BY {by}"}
-        for table, kept in self.value_tables.items():
-            made = zip(kept.collect, kept.columns, strict=True)
-            collected = [f"{sql} AS {quote_name(n)}" for sql, (n, _) in made]
+        selects = {PARTIALS: f"SELECT {', '.join(items)} FROM {source} GROUP BY {by}"}
+        for table, collection in self.value_tables.items():
+            pairs = zip(collection.collect, collection.columns, strict=True)
+            collected = [f"{sql} AS {quote_name(n)}" for sql, (n, _) in pairs]
             stored = ", ".join([*keys, *(f"{sql} AS {c.name}" for c, sql in windows.value_columns), *collected])
-            distinct = "DISTINCT " if kept.distinct else ""
-            where = f" WHERE {kept.filter}" if kept.filter else ""
-            found[table] = f"SELECT {distinct}{stored} FROM {source}{where}"
-        return found
+            distinct = "DISTINCT " if collection.distinct else ""
+            where = f" WHERE {collection.filter}" if collection.filter else ""
+            selects[table] = f"SELECT {distinct}{stored} FROM {source}{where}"
+        return selects
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -129,11 +129,11 @@ class Grouped:
     def accumulators(self) -> tuple[tuple[Column, str], ...]:
         """The accumulators of mergeable user-defined aggregates, as (column to show, name of the stored column)."""
         calls = dict(self.calls)
-        found = ((name, *p.columns) for name, p in self.partial_calls if calls[name].python is not None)
-        return tuple((Column(f"{name}_accumulator", type), stored) for name, (stored, type) in found)
+        columns = ((name, *p.columns) for name, p in self.partial_calls if calls[name].python is not None)
+        return tuple((Column(f"{name}_accumulator", type), stored) for name, (stored, type) in columns)
 
     def result(self, relations: Mapping[str, str], *, accumulators: bool = False) -> str:
-        """Return the SELECT of the result over rows that are assigned to windows, followed by `accumulators` if asked for.
+        """Return the SELECT of the result over rows that are assigned to windows; `accumulators` adds the columns of that name.
 
         `relations` are FROM items of the state tables, by name.
         """
@@ -142,12 +142,12 @@ class Grouped:
         merged = self.merged()
         rows = [f"SELECT {'0 AS _part, ' if self.value_calls else ''}* FROM {relations[PARTIALS]}"]
         for number, table in enumerate(self.value_tables, 1):
-            kept = self.value_tables[table]
-            distinct = "DISTINCT " if kept.distinct else ""
-            stored = ", ".join([self.groups.names, *(quote_name(n) for n, _ in kept.columns)])
+            collection = self.value_tables[table]
+            distinct = "DISTINCT " if collection.distinct else ""
+            stored = ", ".join([self.groups.names, *(quote_name(n) for n, _ in collection.columns)])
             rows.append(f"SELECT {number} AS _part, * FROM (SELECT {distinct}{stored} FROM {relations[table]})")
-        for name, kept, _ in self.value_calls:
-            merged.append(f"{kept.final} AS r{len(finals)}")
+        for name, collection, _ in self.value_calls:
+            merged.append(f"{collection.final} AS r{len(finals)}")
             finals[name] = f"r{len(finals)}"
         inner = " UNION ALL BY NAME ".join(rows)
         combined = f"SELECT {self.groups.names}, {', '.join(merged)} FROM ({inner}) GROUP BY {self.groups.names}"

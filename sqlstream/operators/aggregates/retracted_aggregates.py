@@ -59,7 +59,7 @@ class RetractedAggregates(ChangingResult, KeptState):
     calls: tuple[tuple[str, AggregateCall], ...]
 
     @property
-    def kept(self) -> KeptState:
+    def state(self) -> KeptState:
         return self
 
     @property
@@ -77,8 +77,8 @@ class RetractedAggregates(ChangingResult, KeptState):
     @cached_property
     def _sums(self) -> dict[_Sum, Column]:
         """The stored columns that the linear calls need; they may share one."""
-        found = dict.fromkeys(one for _, call in self.calls if is_linear(call) for one in _sums_of(call))
-        return {(type, made): Column(f"s{i}", type) for i, (type, made) in enumerate(found)}
+        sums = dict.fromkeys(one for _, call in self.calls if is_linear(call) for one in _sums_of(call))
+        return {(type, sql): Column(f"s{i}", type) for i, (type, sql) in enumerate(sums)}
 
     @cached_property
     def _accumulators(self) -> dict[str, KeptAccumulator]:
@@ -89,8 +89,13 @@ class RetractedAggregates(ChangingResult, KeptState):
     @property
     def holds(self) -> Holds:
         linear = {name: call for name, call in self.calls if is_linear(call)}
-        found = {name: {SUMS: tuple(self._sums[s].name for s in _sums_of(call))} for name, call in linear.items()}
-        return {**found, **{name: {one.part: ("number", "accumulator")} for name, one in self._accumulators.items()}}
+        state_columns = {
+            name: {SUMS: tuple(self._sums[s].name for s in _sums_of(call))} for name, call in linear.items()
+        }
+        return {
+            **state_columns,
+            **{name: {one.part: ("number", "accumulator")} for name, one in self._accumulators.items()},
+        }
 
     @cached_property
     def _by_part(self) -> dict[str, KeptAccumulator]:
@@ -115,11 +120,11 @@ class RetractedAggregates(ChangingResult, KeptState):
     def parts(self) -> dict[str, str]:
         keys = self.keys.items
         sums = [f"CAST(sum({WEIGHT}) AS BIGINT) AS {_ROWS.name}"]
-        sums += [f"CAST({made} AS {type}) AS {c.name}" for (type, made), c in self._sums.items()]
+        sums += [f"CAST({sql} AS {type}) AS {c.name}" for (type, sql), c in self._sums.items()]
         by = ", ".join(str(i + 1) for i in range(len(keys) + 1))
         items = ", ".join([*keys, f"{WEIGHT} > 0 AS {_ADDED.name}", *sums])
-        found = {SUMS: encoded(self.deltas[SUMS], f"(SELECT {items} FROM _rows GROUP BY {by})")}
-        return {**found, **{part: one.arriving for part, one in self._by_part.items()}}
+        selects = {SUMS: encoded(self.deltas[SUMS], f"(SELECT {items} FROM _rows GROUP BY {by})")}
+        return {**selects, **{part: one.arriving for part, one in self._by_part.items()}}
 
     def advance(self, part: str, old: str, delta: str) -> str:
         return self._by_part[part].advance(old, delta) if part in self._by_part else self._summed(old, delta)
@@ -145,8 +150,8 @@ class RetractedAggregates(ChangingResult, KeptState):
 
     @cached_property
     def accumulators(self) -> tuple[Column, ...]:
-        found = ((name, one.call.python) for name, one in self._accumulators.items())
-        return tuple(Column(f"{name}_accumulator", function.accumulator) for name, function in found if function)
+        functions = ((name, one.call.python) for name, one in self._accumulators.items())
+        return tuple(Column(f"{name}_accumulator", function.accumulator) for name, function in functions if function)
 
     def shown(self, relations: Mapping[str, str]) -> str:
         named = zip(self._by_part, self.accumulators, strict=True)
@@ -179,7 +184,7 @@ def _total_type(type: str) -> str | None:
 
 def linear_parts(call: AggregateCall) -> list[str]:
     """Return the SQL of each stored sum of a linear call, over input rows with weights; none for another call."""
-    return [made for _, made in _sums_of(call)] if is_linear(call) else []
+    return [sql for _, sql in _sums_of(call)] if is_linear(call) else []
 
 
 def _sums_of(call: AggregateCall) -> list[_Sum]:

@@ -40,7 +40,7 @@ class ChangelogOperator(Operator):
 
     @property
     def parts(self) -> Mapping[str, str]:
-        return self.of.kept.parts
+        return self.of.state.parts
 
     @property
     def opening(self) -> Mapping[str, str]:
@@ -52,7 +52,7 @@ class ChangelogOperator(Operator):
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
-        return tuple(zset(name, columns) for name, columns in self.of.kept.stored.items())
+        return tuple(zset(name, columns) for name, columns in self.of.state.stored.items())
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -60,13 +60,13 @@ class ChangelogOperator(Operator):
 
     @cached_property
     def _state(self) -> KeyedState:
-        keys, stored = self.keys, self.of.kept.stored
+        keys, stored = self.keys, self.of.state.stored
         return KeyedState(keys.names, stored, self._clocked, keys.ttl, self.of.ordered, lasts=keys.lasts)
 
     @cached_property
     def _clocked(self) -> str:
         """The part that has a row for each key, with the time of its last row."""
-        return next(part for part, columns in self.of.kept.stored.items() if columns[-1] == AT)
+        return next(part for part, columns in self.of.state.stored.items() if columns[-1] == AT)
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the current result, then `accumulators` and `key_times`, over FROM items of the state tables."""
@@ -88,7 +88,7 @@ class ChangelogOperator(Operator):
 
     @property
     def holds(self) -> Holds:
-        return self.of.kept.holds
+        return self.of.state.holds
 
     @property
     def remembered(self) -> tuple[Remembered, ...]:
@@ -105,8 +105,8 @@ class ChangelogOperator(Operator):
         if not self._arrive(con, state, inputs):
             return
         self._state.load(con, state, clock)
-        parts = tuple(self.of.kept.stored)
-        for counter, sql in self.of.kept.counters(
+        parts = tuple(self.of.state.stored)
+        for counter, sql in self.of.state.counters(
             *({p: f"_{age}_{p}" for p in parts} for age in ("old", "delta"))
         ).items():
             [(number,)] = con.execute(sql).fetchall()
@@ -121,7 +121,7 @@ class ChangelogOperator(Operator):
 
     def _arrive(self, con: duckdb.DuckDBPyConnection, state: Bucket, inputs: Inputs) -> bool:
         """Create `_delta_<part>` from the rows that arrived, and a table of their keys; return whether anything arrived."""
-        deltas = self.of.kept.deltas
+        deltas = self.of.state.deltas
         arrived: dict[str, list[pa.Table]] = {part: [] for part in deltas}
         for port, rows in inputs:
             arrived[port.part].append(state.read(rows) if isinstance(rows, Segment) else rows)
@@ -135,20 +135,20 @@ class ChangelogOperator(Operator):
 
     def _advanced(self, part: str, clock: Clock) -> str:
         """Return the SELECT of a part's new state."""
-        kept = self.of.kept
-        if part in kept.deltas:
-            new = kept.advance(part, f"_old_{part}", f"_delta_{part}")
+        state = self.of.state
+        if part in state.deltas:
+            new = state.advance(part, f"_old_{part}", f"_delta_{part}")
         else:
             keys = ", ".join(self.keys.names) or "true"
-            others = " UNION ".join(f"SELECT {keys} FROM _new_{p}" for p in kept.deltas)
+            others = " UNION ".join(f"SELECT {keys} FROM _new_{p}" for p in state.deltas)
             if self.keys.lasting:
-                # Those that are always there: since the first batch, or from now on.
-                there = [f"_old_{part}", *(f"_delta_{p}" for p in kept.deltas)]
+                # Keys that never expire: they have a row since the first batch, or from this one on.
+                there = [f"_old_{part}", *(f"_delta_{p}" for p in state.deltas)]
                 others += "".join(f" UNION SELECT {keys} FROM {rows} WHERE {self.keys.lasts}" for rows in there)
             new = f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({others})"
         if part != self._clocked:
             return new
-        listed = ", ".join([*(quote_name(c.name) for c in kept.stored[part][:-1]), WEIGHT])
+        listed = ", ".join([*(quote_name(c.name) for c in state.stored[part][:-1]), WEIGHT])
         return f"SELECT {listed}, CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM ({new})"
 
 

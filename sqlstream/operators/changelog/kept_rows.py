@@ -10,7 +10,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.changelog.results import KeptState
-from sqlstream.operators.groups import Made, stored_columns
+from sqlstream.operators.groups import ComputedColumns, stored_columns
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
 from sqlstream.operators.operator import Holds
@@ -29,7 +29,7 @@ class KeptRows(KeptState):
     changing: bool
 
     @cached_property
-    def own(self) -> Made:
+    def own(self) -> ComputedColumns:
         """The stored columns of the rows, under internal names, each with the SQL that computes it from input rows."""
         return stored_columns(self.columns)
 
@@ -45,8 +45,8 @@ class KeptRows(KeptState):
     def parts(self) -> Mapping[str, str]:
         weight = WEIGHT if self.changing else f"1 AS {WEIGHT}"
         items = ", ".join([*self.keys.items, *(f"{sql} AS {c.name}" for c, sql in self.own), weight])
-        made = f"({summed(self.stored[ROWS], f'(SELECT {items} FROM _rows)')})"
-        return {ROWS: encoded(self.deltas[ROWS], made)}
+        net_rows = f"({summed(self.stored[ROWS], f'(SELECT {items} FROM _rows)')})"
+        return {ROWS: encoded(self.deltas[ROWS], net_rows)}
 
     @property
     def holds(self) -> Holds:
@@ -100,8 +100,8 @@ class BestRows(KeptState):
         return self.rows.parts
 
     def advance(self, part: str, old: str, delta: str) -> str:
-        kept, stored = self.rows, self.stored[part]
-        rows = repeated(stored, f"({kept.advance(part, old, delta)})")
-        ranked = kept.ranked(self.ranking, f"({kept.named(rows)})")
-        items = [*kept.keys.names, *(f"{sql} AS {c.name}" for c, sql in kept.own)]
+        state, stored = self.rows, self.stored[part]
+        rows = repeated(stored, f"({state.advance(part, old, delta)})")
+        ranked = state.ranked(self.ranking, f"({state.named(rows)})")
+        items = [*state.keys.names, *(f"{sql} AS {c.name}" for c, sql in state.own)]
         return summed(stored, f"(SELECT {', '.join(items)}, 1 AS {WEIGHT} FROM ({ranked}))")

@@ -32,7 +32,7 @@ class LastRows(ChangingResult, KeptState):
     time_column: str | None
 
     @property
-    def kept(self) -> KeptState:
+    def state(self) -> KeptState:
         return self
 
     @property
@@ -79,8 +79,10 @@ class LastRows(ChangingResult, KeptState):
         order = f"PARTITION BY {keys} ORDER BY {names(PLACE)}"
         before = f"SELECT {keys}, {CHANGE.name}, lag({ADDS}) OVER ({order}) AS _there FROM {delta[ROWS]}"
         same = " AND ".join(f"_old.{k} IS NOT DISTINCT FROM _change.{k}" for k in self.keys.names)
-        known = f"EXISTS (FROM {old[ROWS]} _old WHERE {same})"
-        deletes = f"SELECT count(*) FROM ({before}) _change WHERE {CHANGE.name} = 'D' AND NOT coalesce(_there, {known})"
+        exists = f"EXISTS (FROM {old[ROWS]} _old WHERE {same})"
+        deletes = (
+            f"SELECT count(*) FROM ({before}) _change WHERE {CHANGE.name} = 'D' AND NOT coalesce(_there, {exists})"
+        )
         return {ABSENT_DELETES: deletes}
 
     def result(self, relations: Mapping[str, str]) -> str:

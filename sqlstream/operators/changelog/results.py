@@ -56,7 +56,7 @@ class ChangingResult(ABC):
 
     @property
     @abstractmethod
-    def kept(self) -> KeptState:
+    def state(self) -> KeptState:
         """The state that the result is computed from."""
 
     @property

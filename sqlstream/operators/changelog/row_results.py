@@ -27,7 +27,7 @@ class RecomputedAggregates(ChangingResult):
     calls: tuple[tuple[str, AggregateCall], ...]
 
     @property
-    def kept(self) -> KeptState:
+    def state(self) -> KeptState:
         return self.rows
 
     @cached_property
@@ -84,7 +84,7 @@ class RankedRows(ChangingResult):
     ranking: Ranking
 
     @cached_property
-    def kept(self) -> KeptState:
+    def state(self) -> KeptState:
         """All rows; of append-only input, only rows up to the limit."""
         if self.rows.changing or self.ranking.limit is None:
             return self.rows
@@ -96,7 +96,7 @@ class RankedRows(ChangingResult):
 
     @property
     def keys_of_rows(self) -> tuple[str, ...]:
-        return tuple(sql for _, sql in self.rows.keys.made)
+        return tuple(sql for _, sql in self.rows.keys.computed)
 
     def result(self, relations: Mapping[str, str]) -> str:
         ranked = self.rows.ranked(self.ranking, self.rows.named_rows(relations))
@@ -124,7 +124,7 @@ class SetRows(ChangingResult):
     distinct: bool
 
     @property
-    def kept(self) -> KeptState:
+    def state(self) -> KeptState:
         return self.rows
 
     @property
@@ -136,13 +136,13 @@ class SetRows(ChangingResult):
         return self.rows.keys.quoted
 
     def result(self, relations: Mapping[str, str]) -> str:
-        left, right = (f"count(*) FILTER ({names(self.rows.columns)} = {n})" for n in (0, 1))
+        left_count, right_count = (f"count(*) FILTER ({names(self.rows.columns)} = {n})" for n in (0, 1))
         if self.function == "intersect":
-            times = f"least({left}, {right})"
+            times = f"least({left_count}, {right_count})"
         elif self.distinct:
-            times = f"CASE WHEN {right} = 0 THEN {left} ELSE 0 END"
+            times = f"CASE WHEN {right_count} = 0 THEN {left_count} ELSE 0 END"
         else:
-            times = f"{left} - {right}"
+            times = f"{left_count} - {right_count}"
         if self.distinct:
             times = f"least({times}, 1)"
         by = ", ".join(self.rows.keys.names)

@@ -64,7 +64,7 @@ class IntervalJoinOperator(Operator):
         return {"left": (0,), "right": (1,), "full": (0, 1), "anti": (0,)}.get(self.join, ())
 
     def _wait(self, place: int) -> Duration:
-        """Return by how much the event time of a match can exceed that of an input's row, at least 0."""
+        """Return by how much a match can be later than a row of this input, at least 0."""
         return max(NO_TIME, self.after if place == 0 else self.before)
 
     def _stored(self, place: int) -> tuple[Column, ...]:
@@ -84,15 +84,15 @@ class IntervalJoinOperator(Operator):
 
         Rows with a NULL key are left out, unless the rows of the input are emitted without a match.
         """
-        found = {}
+        selects = {}
         for place, (side, time) in enumerate(zip(SIDES, self.times, strict=True)):
             stay = max(self.before + self.after, self._wait(place))
             micros = f"epoch_us({time})"
-            made = self.matching.made(place, f"{micros} AS {AT.name}", f"{micros} + {stay} AS {UNTIL.name}")
+            select = self.matching.select(place, f"{micros} AS {AT.name}", f"{micros} + {stay} AS {UNTIL.name}")
             # A row that cannot match is of use only if rows without a match are emitted.
-            where = "" if place in self._preserved else f" WHERE {self.matching.known()}"
-            found[side] = encoded(self._stored(place), f"(SELECT * FROM ({made}){where})")
-        return found
+            where = "" if place in self._preserved else f" WHERE {self.matching.has_keys()}"
+            selects[side] = encoded(self._stored(place), f"(SELECT * FROM ({select}){where})")
+        return selects
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -129,11 +129,11 @@ class IntervalJoinOperator(Operator):
             for place, output in self._late.items():
                 yield from output.rows(con, late[place], clock.watermark)
         ranges = [self._register(con, place, rows) for place, rows in enumerate(arrived)]
-        found = self._pairs(state, ranges)
-        if found:
-            yield from leaving(con, self.outputs, " UNION ALL ".join(found))
-        for side, given in zip(SIDES, stored, strict=True):
-            for rows in given:
+        pairs = self._pairs(state, ranges)
+        if pairs:
+            yield from leaving(con, self.outputs, " UNION ALL ".join(pairs))
+        for side, pieces in zip(SIDES, stored, strict=True):
+            for rows in pieces:
                 if isinstance(rows, Segment):
                     state.adopt(side, [rows])
                 else:
@@ -149,12 +149,12 @@ class IntervalJoinOperator(Operator):
     def _arrive(
         self, state: Bucket, inputs: Inputs, watermark: EventTime | None, late: tuple[list[pa.Table], ...]
     ) -> tuple[list[list[pa.Table | Segment]], list[list[pa.Table]]]:
-        """Return the rows of both sides that are not late, as they are to be stored and as tables; add others to `late`."""
+        """Return the rows of both sides that are not late, twice: as pieces to store, and as tables. Add late rows to `late`."""
         stored: list[list[pa.Table | Segment]] = [[], []]
         arrived: list[list[pa.Table]] = [[], []]
-        for port, given in inputs:
+        for port, piece in inputs:
             place = SIDES.index(port.part)
-            rows = state.read(given) if isinstance(given, Segment) else given
+            rows = state.read(piece) if isinstance(piece, Segment) else piece
             if not rows.num_rows:
                 continue
             if not port.on_time and watermark is not None:
@@ -163,8 +163,8 @@ class IntervalJoinOperator(Operator):
                     state.count("late_rows", count)
                     if place in self.late_inputs:
                         late[place].append(rows.filter(behind))
-                    given = rows = rows.filter(pc.invert(behind))
-            stored[place].append(given)
+                    piece = rows = rows.filter(pc.invert(behind))
+            stored[place].append(piece)
             arrived[place].append(rows)
         return stored, arrived
 
@@ -188,32 +188,34 @@ class IntervalJoinOperator(Operator):
         """Return SELECTs of the result's new rows: new left rows with all right rows, and old left rows with new right rows."""
         if self.join == "anti":
             return []
-        left, right = ranges
-        old_left = self._old(state, 0, right[0] - self.after, right[1] + self.before) if right else None
+        left_range, right_range = ranges
+        old_left = (
+            self._old(state, 0, right_range[0] - self.after, right_range[1] + self.before) if right_range else None
+        )
         span = None
-        if left:
-            span = left[0] - self.before, left[1] + self.after
-        if self.join == "semi" and right:
+        if left_range:
+            span = left_range[0] - self.before, left_range[1] + self.after
+        if self.join == "semi" and right_range:
             # A left row that a new right row matches may have been emitted for an older match.
-            reach = right[0] - self.after - self.before, right[1] + self.before + self.after
+            reach = right_range[0] - self.after - self.before, right_range[1] + self.before + self.after
             span = (min(span[0], reach[0]), max(span[1], reach[1])) if span else reach
         old_right = self._old(state, 1, *span) if span else None
         all_right = f"(FROM _new_1 UNION ALL FROM {old_right})" if old_right else "_new_1"
-        found = []
-        if left:
-            found.append(self._joined("_new_0", all_right))
-        if right and old_left:
-            found.append(self._joined(old_left, "_new_1", before=old_right))
-        return found
+        selects = []
+        if left_range:
+            selects.append(self._joined("_new_0", all_right))
+        if right_range and old_left:
+            selects.append(self._joined(old_left, "_new_1", before=old_right))
+        return selects
 
-    def _joined(self, left: str, right: str, before: str | None = None) -> str:
+    def _joined(self, left_rows: str, right_rows: str, before: str | None = None) -> str:
         """Return the SELECT of two relations joined; a semi join leaves out left rows that match a row of `before`."""
-        a, b = self._named(0, left), self._named(1, right)
+        a, b = self._named(0, left_rows), self._named(1, right_rows)
         if self.join != "semi":
             return f"SELECT {self.matching.shown((0, 1))} FROM {a} _0 JOIN {b} _1 ON {self._on}"
-        found = f"(SELECT _0.* FROM {a} _0 SEMI JOIN {b} _1 ON {self._on})"
-        known = f" ANTI JOIN {self._named(1, before)} _1 ON {self._on}" if before else ""
-        return f"SELECT {self.matching.shown((0,))} FROM {found} _0{known}"
+        matches = f"(SELECT _0.* FROM {a} _0 SEMI JOIN {b} _1 ON {self._on})"
+        anti_join = f" ANTI JOIN {self._named(1, before)} _1 ON {self._on}" if before else ""
+        return f"SELECT {self.matching.shown((0,))} FROM {matches} _0{anti_join}"
 
     def _named(self, place: int, rows: str) -> str:
         return self.matching.named(place, rows, AT.name)
@@ -230,7 +232,7 @@ class IntervalJoinOperator(Operator):
     # -- rows without a match
 
     def _unmatched(self, state: Bucket, place: int, watermark: EventTime) -> str | None:
-        """Return the SELECT of an input's rows without a match, of which this watermark is the first to rule one out."""
+        """Return the SELECT of an input's rows without a match, for which only this watermark has ruled out a later match."""
         wait = self._wait(place)
         due = [f"{AT.name} <= {watermark - wait}"]
         if state.closed is not None:
@@ -239,22 +241,22 @@ class IntervalJoinOperator(Operator):
         if rows is None:
             return None
         own = self._named(place, f"(SELECT * FROM {rows} WHERE {' AND '.join(due)})")
-        known = self._named(1 - place, others) if others else ""
-        alone = f" ANTI JOIN {known} _{1 - place} ON {self._on}" if known else ""
+        candidates = self._named(1 - place, others) if others else ""
+        alone = f" ANTI JOIN {candidates} _{1 - place} ON {self._on}" if candidates else ""
         shown = (0,) if self.join == "anti" else (0, 1)
         return f"SELECT {self.matching.shown(shown, (1 - place,))} FROM {own} _{place}{alone}"
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
         """Return the next time at which a row may turn out to have no match, or at which all rows expire; None without rows."""
         last = [s.high for side in SIDES for s in state.segments(side) if s.live_low is not None and s.high is not None]
-        found = [max(last)] if last else []
+        times = [max(last)] if last else []
         for place in self._preserved:
             rows, wait = state.relation(SIDES[place]), self._wait(place)
             if rows is not None:
                 ahead = f" WHERE {AT.name} > {watermark - wait}" if watermark is not None else ""
                 [(first,)] = con.execute(f"SELECT min({AT.name}) FROM {rows}{ahead}").fetchall()
-                found += [] if first is None else [EventTime(first + wait)]
-        return min(found, default=None)
+                times += [] if first is None else [EventTime(first + wait)]
+        return min(times, default=None)
 
     # -- the view
 
@@ -273,7 +275,7 @@ class IntervalJoinOperator(Operator):
         return f"SELECT {', '.join([own, *times])}, {matched} AS _matched FROM {rows} _{place}"
 
     def view_columns(self, place: int) -> tuple[Column, ...]:
-        """Return the columns of `view`: those of the input, two TIMESTAMPs, and `_matched`, a BOOLEAN."""
+        """Return the columns of `view`: the input's columns, two TIMESTAMPs, and `_matched`, a BOOLEAN."""
         times = (Column("_event_time", "TIMESTAMP"), Column("_leaves_at", "TIMESTAMP"))
         return (*self.matching.columns[place], *times, Column("_matched", "BOOLEAN"))
 

@@ -18,9 +18,9 @@ from sqlstream.units import Duration
 class Matching:
     """The join condition: rows of the inputs match if their keys are equal, none is NULL, and `condition` is true.
 
-    Inputs are known by their places, from 0. Each of the `keys` is a type, and for every input the SQL that computes the key from
-    its rows. `columns` are the columns of every input; no two columns of the join have the same name. `condition` is SQL over
-    these names (None: there are only keys).
+    An input is identified by its place, from 0. Each of the `keys` is a type, and for every input the SQL that computes the key
+    from its rows. `columns` are the columns of every input; no two columns of the join have the same name. `condition` is SQL
+    over these names (None: there are only keys).
     """
 
     keys: tuple[tuple[str, tuple[str, ...]], ...]
@@ -50,18 +50,18 @@ class Matching:
 
     def holds(self, tables: Iterable[tuple[int, str]]) -> Holds:
         """Map each column of the inputs to the state column that stores it, in each of `tables`: pairs of input and table."""
-        found: dict[str, dict[str, tuple[str, ...]]] = {}
+        state_columns: dict[str, dict[str, tuple[str, ...]]] = {}
         for place, table in tables:
             for column, (own, _) in zip(self.columns[place], self._own(place), strict=True):
-                found.setdefault(column.name, {})[table] = (own.name,)
-        return found
+                state_columns.setdefault(column.name, {})[table] = (own.name,)
+        return state_columns
 
     def late(self, place: int, time: str, kept_back: Duration) -> LateOutput:
         """Return the side output of an input's late rows; `time` is the SQL of their event time (see LateOutput)."""
         columns = tuple((c, own.name) for c, (own, _) in zip(self.columns[place], self._own(place), strict=True))
         return LateOutput(place, columns, time, kept_back)
 
-    def made(self, place: int, *more: str) -> str:
+    def select(self, place: int, *more: str) -> str:
         """Return the SELECT over an input's `_rows` of its state columns, then of `more` select items."""
         keys = [f"{sqls[place]} AS {c.name}" for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)]
         rows = [f"{sql} AS {c.name}" for c, sql in self._own(place) if c not in self.key_columns]
@@ -72,7 +72,7 @@ class Matching:
         own = [f"{c.name} AS {sql}" for c, sql in self._own(place)]
         return f"(SELECT {', '.join([*self.key_names, *own, *more])} FROM {rows})"
 
-    def known(self, alias: str = "") -> str:
+    def has_keys(self, alias: str = "") -> str:
         """Return the SQL condition that no key of a row is NULL; `alias`, with its dot, goes before the names."""
         return " AND ".join(f"{alias}{name} IS NOT NULL" for name in self.key_names) or "true"
 
@@ -81,13 +81,13 @@ class Matching:
 
         `more` conditions are added; with `condition=False` only the keys are compared.
         """
-        found = [f"{a}.{name} = {b}.{name}" for name in self.key_names] + list(more)
+        conditions = [f"{a}.{name} = {b}.{name}" for name in self.key_names] + list(more)
         if condition and self.condition is not None:
-            found.append(f"({self.condition})")
-        return " AND ".join(found) or "true"
+            conditions.append(f"({self.condition})")
+        return " AND ".join(conditions) or "true"
 
     def shown(self, places: Sequence[int], padded: Sequence[int] = ()) -> str:
-        """Return the select items of the columns of the inputs at `places`; those of `padded` inputs are NULL."""
+        """Return the select items of the columns of the inputs at `places`; columns of `padded` inputs are NULL."""
         items = [
             f"CAST(NULL AS {c.type}) AS {sql}" if place in padded else sql
             for place in places

@@ -39,8 +39,8 @@ class RegularJoin(Operator):
 
     `join` is inner, left, right, full, semi or anti; only an inner join can have more than two inputs. State tables are Z-sets:
     `rows_<place>` has the rows of an input; with a time to live `keys_<place>` has its keys with the time of their last row. If
-    rows of the other side expire, `alone_<place>` has the rows of a preserved input that have no match: what was emitted for
-    them does not follow from the rows that are left.
+    rows of the other side expire, `alone_<place>` has the rows of a preserved input that have no match: the remaining rows
+    do not show which rows were emitted as unmatched.
     """
 
     matching: Matching
@@ -76,7 +76,7 @@ class RegularJoin(Operator):
 
     @cached_property
     def _states(self) -> tuple[KeyedState, ...]:
-        found = []
+        states = []
         for place in self._places:
             stored, ttl = self.matching.stored(place), self.ttls[place]
             tables = {f"rows_{place}": stored}
@@ -84,22 +84,22 @@ class RegularJoin(Operator):
                 tables[f"alone_{place}"] = stored
             if ttl:
                 tables[f"keys_{place}"] = (*self.matching.key_columns, AT)
-            found.append(
+            states.append(
                 KeyedState(self.matching.key_names, tables, f"keys_{place}", ttl, touched_by=f"_touched_{place}")
             )
-        return tuple(found)
+        return tuple(states)
 
     @cached_property
     def remembered(self) -> tuple[Remembered, ...]:
         """The rows of each input, named by its place; without a time to live the batches of the rows tell when a key changed."""
-        found = []
+        by_input = []
         for place, state in enumerate(self._states):
             asks = tuple(f"rows_{other}" for other in self._places if other != place)
             # Rows without a match are in `rows_<place>`, too.
             tables = tuple(name for name in state.tables if name != f"alone_{place}")
-            kept = replace(state.remembered, tables=tables, name=str(place), asks=asks)
-            found.append(kept if state.ttl else replace(kept, clocked=f"rows_{place}", at="", bare=False))
-        return tuple(found)
+            ttl_state = replace(state.remembered, tables=tables, name=str(place), asks=asks)
+            by_input.append(ttl_state if state.ttl else replace(ttl_state, clocked=f"rows_{place}", at="", bare=False))
+        return tuple(by_input)
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
@@ -117,16 +117,16 @@ class RegularJoin(Operator):
 
         Rows with a NULL key are left out, unless rows of the input without a match count.
         """
-        found = {}
+        selects = {}
         for place in self._places:
             stored = self.matching.stored(place)
-            made = self.matching.made(place, WEIGHT if self.changing[place] else f"CAST(1 AS BIGINT) AS {WEIGHT}")
+            select = self.matching.select(place, WEIGHT if self.changing[place] else f"CAST(1 AS BIGINT) AS {WEIGHT}")
             # A row that cannot match is of use only if rows without a match are computed.
-            where = "" if place in self._preserved else f" WHERE {self.matching.known()}"
-            rows = f"(SELECT * FROM ({made}){where})"
+            where = "" if place in self._preserved else f" WHERE {self.matching.has_keys()}"
+            rows = f"(SELECT * FROM ({select}){where})"
             rows = f"({summed(stored, rows)})" if self.changing[place] else rows
-            found[f"rows_{place}"] = encoded((*stored, WEIGHT_COLUMN), rows)
-        return found
+            selects[f"rows_{place}"] = encoded((*stored, WEIGHT_COLUMN), rows)
+        return selects
 
     @cached_property
     def columns_out(self) -> tuple[Column, ...]:
@@ -147,7 +147,7 @@ class RegularJoin(Operator):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
-        """Emit the changes of the result; store those of the inputs, and sweep expired keys.
+        """Emit the changes of the result, store the changes of the inputs, and sweep expired keys.
 
         In a join without weights all emitted rows are inserts.
         """
@@ -176,13 +176,13 @@ class RegularJoin(Operator):
     def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> None:
         """Make the view `_delta_<place>` of the changes of an input in this batch, with weights."""
         columns = (*self.matching.stored(place), WEIGHT_COLUMN)
-        made = no_rows(columns)
+        select = no_rows(columns)
         if rows:
             con.register(f"_arrived_{place}", pa.concat_tables(rows, promote_options="permissive"))
-            made = f"SELECT {typed(columns)} FROM _arrived_{place}"
+            select = f"SELECT {typed(columns)} FROM _arrived_{place}"
             if self.changing[place]:
-                made = summed(self.matching.stored(place), f"({made})")
-        con.execute(f"CREATE OR REPLACE TEMP VIEW _delta_{place} AS {made}")
+                select = summed(self.matching.stored(place), f"({select})")
+        con.execute(f"CREATE OR REPLACE TEMP VIEW _delta_{place} AS {select}")
 
     def _load(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, came: list[bool], clock: Clock) -> None:
         """Make relations of an input's rows of the keys of the batch: `_old_rows_<place>` before it, `_new_<place>` after it."""
@@ -190,15 +190,15 @@ class RegularJoin(Operator):
         touching = [p for p in self._places if came[p] and (p != place or self._looks_at_own(place))]
         by = ", ".join(self.matching.key_names) or "true AS _all"
         # A NULL key matches nothing, but with a time to live its rows must be loaded, to retract or expire them.
-        known = "" if keyed.ttl else f" WHERE {self.matching.known()}"
-        keys = " UNION ".join(f"SELECT {by} FROM _delta_{p}{known}" for p in touching)
+        where = "" if keyed.ttl else f" WHERE {self.matching.has_keys()}"
+        keys = " UNION ".join(f"SELECT {by} FROM _delta_{p}{where}" for p in touching)
         keep(con, keyed.touched_by, keys or f"SELECT {by} FROM _delta_{place} WHERE false")
         if touching:
             keyed.load(con, state, clock)
         else:
             for table, stored in keyed.tables.items():
-                made = no_rows((*stored, WEIGHT_COLUMN))
-                con.execute(f"CREATE OR REPLACE TEMP VIEW _old_{table} AS {made}")
+                empty = no_rows((*stored, WEIGHT_COLUMN))
+                con.execute(f"CREATE OR REPLACE TEMP VIEW _old_{table} AS {empty}")
         listed = f"{names(columns)}, {WEIGHT}"
         before = f"SELECT {listed} FROM _old_rows_{place}"
         if self.join == "inner" and not self.weighted:
@@ -239,14 +239,14 @@ class RegularJoin(Operator):
                     yield f"SELECT {shown}{weight} FROM {self.matching.named(place, f'_alone_{place}', WEIGHT)}"
 
     def _pairs(self, changed: int) -> str:
-        """Return the SELECT of an input's changes, joined with new rows of the inputs before it, and old ones of those behind."""
+        """Return the SELECT of an input's changes, joined with new rows of inputs before it, and old rows of inputs behind it."""
         sources = [
             f"_new_{p}" if p < changed else f"_delta_{p}" if p == changed else f"_before_{p}" for p in self._places
         ]
         return self._joined([self.matching.named(p, rows, WEIGHT) for p, rows in enumerate(sources)])
 
     def _joined(self, relations: list[str]) -> str:
-        """Return the SELECT of the matching rows of all inputs; a weight is the product of theirs."""
+        """Return the SELECT of the matching rows of all inputs; its weight is the product of their weights."""
         weight = " * ".join(f"_{p}.{WEIGHT}" for p in range(len(relations)))
         added = f", {weight} AS {WEIGHT}" if self.weighted else ""
         return f"SELECT {self.matching.shown(range(len(relations)))}{added} FROM {self._tables(relations, 'inner')}"
@@ -285,8 +285,8 @@ class RegularJoin(Operator):
         own = self.matching.named(place, rows, *named, WEIGHT)
         items = ", ".join(f"{INTERNAL}own_{c.name} AS {c.name}" for c in self.matching.stored(place))
         on = self.matching.on(f"_{place}", f"_{other}")
-        found = f"{own} _{place} {how} JOIN {self.matching.named(other, others)} _{other} ON {on}"
-        return f"(SELECT {items}, {WEIGHT} FROM {found})"
+        join = f"{own} _{place} {how} JOIN {self.matching.named(other, others)} _{other} ON {on}"
+        return f"(SELECT {items}, {WEIGHT} FROM {join})"
 
     def _store(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, clock: Clock, *, came: bool) -> None:
         """Store the changes of an input, and delete the loaded rows of expired keys."""
@@ -315,9 +315,9 @@ class RegularJoin(Operator):
 
     def _append(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, rows: str, clock: Clock) -> None:
         columns = next(t.columns for t in self.tables if t.name == table)
-        found = con.sql(encoded(columns, rows)).to_arrow_table()
-        state.append(table, found, clock.batch)
-        state.count(WEIGHTS, pc.sum(found.column(WEIGHT)).as_py() or 0)
+        changes = con.sql(encoded(columns, rows)).to_arrow_table()
+        state.append(table, changes, clock.batch)
+        state.count(WEIGHTS, pc.sum(changes.column(WEIGHT)).as_py() or 0)
 
     # -- the views
 
@@ -365,7 +365,7 @@ class RegularJoin(Operator):
         return f"SELECT {items}, {instants} FROM {own} _{place} JOIN {times} _times ON {same}"
 
     def view_columns(self, place: int) -> tuple[Column, ...]:
-        """Return the columns of `view`: those of the input, `_matched`; with a time to live `_updated_at` and `_expires_at`."""
+        """Return the columns of `view`: the input's columns, `_matched`; with a time to live `_updated_at` and `_expires_at`."""
         times = (UPDATED_AT, EXPIRES_AT) if self.ttls[place] else ()
         more = (Column(name, "TIMESTAMP WITH TIME ZONE") for name in times)
         return (*self.matching.columns[place], Column("_matched", "BOOLEAN"), *more)

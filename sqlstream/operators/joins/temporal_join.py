@@ -70,23 +70,23 @@ class TemporalJoinOperator(Operator):
         return (*self.matching.stored(0), AT)
 
     @cached_property
-    def _kept(self) -> tuple[Column, ...]:
+    def _passed_version(self) -> tuple[Column, ...]:
         """The state columns of a version that the watermark has passed."""
         return (*self.matching.stored(1), AT)
 
     @cached_property
     def _version(self) -> tuple[Column, ...]:
         """The state columns of a waiting version."""
-        return (*self._kept, THERE, *(PLACE if self.changing else ()))
+        return (*self._passed_version, THERE, *(PLACE if self.changing else ()))
 
     @cached_property
-    def _known(self) -> KeyedState:
-        return KeyedState(self.matching.key_names, {CURRENT: self._kept}, CURRENT, NO_TIME)
+    def _current_state(self) -> KeyedState:
+        return KeyedState(self.matching.key_names, {CURRENT: self._passed_version}, CURRENT, NO_TIME)
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
         waiting = (TableDeclaration(ROWS, self._row, AT.name), TableDeclaration(VERSIONS, self._version, AT.name))
-        return (*waiting, zset(CURRENT, self._kept))
+        return (*waiting, zset(CURRENT, self._passed_version))
 
     @property
     def holds(self) -> Holds:
@@ -100,15 +100,18 @@ class TemporalJoinOperator(Operator):
         rows without a finite time are left out.
         """
         times = [f"epoch_us({time}) AS {AT.name}" for time in self.times]
-        rows = self.matching.made(0, times[0])
-        wanted = "" if self.join == "left" else f" WHERE {self.matching.known()}"
+        rows = self.matching.select(0, times[0])
+        where = "" if self.join == "left" else f" WHERE {self.matching.has_keys()}"
         there = f"{ADDS} AS {THERE.name}" if self.changing else f"true AS {THERE.name}"
         # The row after an update says all that the row before it does. A change without a finite time is no version.
         news = f" WHERE {CHANGE.name} <> 'B' AND isfinite({self.times[1]})" if self.changing else ""
-        items = self.matching.made(1, times[1], there, *(c.name for c in self._version[len(self._kept) + 1 :])) + news
+        items = (
+            self.matching.select(1, times[1], there, *(c.name for c in self._version[len(self._passed_version) + 1 :]))
+            + news
+        )
         return {
-            ROWS: encoded(self._row, f"(SELECT * FROM ({rows}){wanted})"),
-            VERSIONS: encoded(self._version, f"(SELECT * FROM ({items}) WHERE {self.matching.known()})"),
+            ROWS: encoded(self._row, f"(SELECT * FROM ({rows}){where})"),
+            VERSIONS: encoded(self._version, f"(SELECT * FROM ({items}) WHERE {self.matching.has_keys()})"),
         }
 
     @cached_property
@@ -152,31 +155,31 @@ class TemporalJoinOperator(Operator):
             if rows:
                 yield from leaving(con, self.outputs, self._joined)
             if news:
-                self._known.store(con, state, CURRENT, f"({self._newest})", clock)
+                self._current_state.store(con, state, CURRENT, f"({self._newest})", clock)
         times = (state.forget(con, t, NEVER if clock.watermark is None else clock.watermark) for t in (ROWS, VERSIONS))
         state.event_timer = min((t for t in times if t is not None), default=None)
 
     def _arrive(
         self, state: Bucket, inputs: Inputs, clock: Clock, late: dict[str, list[pa.Table]]
     ) -> dict[str, list[pa.Table]]:
-        """Store what the watermark has not passed; return what it has passed, by table; add late rows to `late` instead."""
-        found: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
-        for port, given in inputs:
-            if isinstance(given, Segment):
-                if clock.watermark is None or (given.low is not None and given.low > clock.watermark):
-                    state.adopt(port.part, [given])
+        """Store rows that the watermark has not passed. Return on-time rows that it has, by table; add late ones to `late`."""
+        passed_rows: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
+        for port, rows in inputs:
+            if isinstance(rows, Segment):
+                if clock.watermark is None or (rows.low is not None and rows.low > clock.watermark):
+                    state.adopt(port.part, [rows])
                     continue
-                given = state.read(given)
-            if clock.watermark is not None and given.num_rows:
-                passed = pc.less_equal(given.column(AT.name), clock.watermark)
-                behind, given = given.filter(passed), given.filter(pc.invert(passed))
+                rows = state.read(rows)
+            if clock.watermark is not None and rows.num_rows:
+                passed = pc.less_equal(rows.column(AT.name), clock.watermark)
+                behind, rows = rows.filter(passed), rows.filter(pc.invert(passed))
                 if port.on_time:
-                    found[port.part].append(behind)
+                    passed_rows[port.part].append(behind)
                 else:
                     state.count("late_rows", behind.num_rows)
                     late[port.part].append(behind)
-            state.append(port.part, given, clock.batch)
-        return found
+            state.append(port.part, rows, clock.batch)
+        return passed_rows
 
     def _passed(
         self,
@@ -192,21 +195,21 @@ class TemporalJoinOperator(Operator):
 
         These are rows of the state table `table` and `behind`, rows that came after the watermark had passed them, but on time.
         """
-        found = [f"SELECT * FROM {waited}"] if (waited := state.relation(table, up_to=watermark)) else []
+        selects = [f"SELECT * FROM {waited}"] if (waited := state.relation(table, up_to=watermark)) else []
         if any(rows.num_rows for rows in behind):
             con.register(f"_behind_{table}", pa.concat_tables(behind, promote_options="permissive"))
-            found.append(f"SELECT {typed(columns)} FROM _behind_{table}")
-        return keep(con, name, " UNION ALL ".join(found) or no_rows(columns))
+            selects.append(f"SELECT {typed(columns)} FROM _behind_{table}")
+        return keep(con, name, " UNION ALL ".join(selects) or no_rows(columns))
 
     def _find_versions(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Make the temporary table `_versions` for the keys of `_due` and `_news`: one version for each key and time."""
         keys = ", ".join(self.matching.key_names)
-        keep(con, self._known.touched_by, f"SELECT {keys} FROM _due UNION SELECT {keys} FROM _news")
-        self._known.load(con, state, clock)
-        stored = names((*self._kept, THERE))
+        keep(con, self._current_state.touched_by, f"SELECT {keys} FROM _due UNION SELECT {keys} FROM _news")
+        self._current_state.load(con, state, clock)
+        stored = names((*self._passed_version, THERE))
         one = f"row_number() OVER (PARTITION BY {keys}, {AT.name} ORDER BY {', '.join(self._order)}) = 1"
         news = f"SELECT {stored} FROM _news QUALIFY {one}"
-        old = f"SELECT {names(self._kept)}, true AS {THERE.name} FROM _old_{CURRENT}"
+        old = f"SELECT {names(self._passed_version)}, true AS {THERE.name} FROM _old_{CURRENT}"
         keep(con, "_versions", f"({news}) UNION ALL {old}")
 
     @property
@@ -220,16 +223,16 @@ class TemporalJoinOperator(Operator):
     def _joined(self) -> str:
         """The SELECT of the rows of `_due`, each joined with its version."""
         rows = self.matching.named(0, "_due", AT.name)
-        found = self.matching.named(1, "_versions", AT.name, THERE.name)
+        versions = self.matching.named(1, "_versions", AT.name, THERE.name)
         on = self.matching.on("_0", "_1", f"_0.{AT.name} >= _1.{AT.name}", condition=False)
         holds = f"_1.{THERE.name}" + (f" AND ({self.matching.condition})" if self.matching.condition else "")
         if self.join == "inner":
-            return f"SELECT {self.matching.shown((0, 1))} FROM {rows} _0 ASOF JOIN {found} _1 ON {on} WHERE {holds}"
+            return f"SELECT {self.matching.shown((0, 1))} FROM {rows} _0 ASOF JOIN {versions} _1 ON {on} WHERE {holds}"
         own = self.matching.shown((0,))
         others = [sql for _, sql in stored_columns(self.matching.columns[1])]
         matched = f"SELECT {self.matching.shown((0, 1))}, coalesce({holds}, false) AS {INTERNAL}matched"
         padded = ", ".join(f"CASE WHEN {INTERNAL}matched THEN {c} END AS {c}" for c in others)
-        return f"SELECT {own}, {padded} FROM ({matched} FROM {rows} _0 ASOF LEFT JOIN {found} _1 ON {on})"
+        return f"SELECT {own}, {padded} FROM ({matched} FROM {rows} _0 ASOF LEFT JOIN {versions} _1 ON {on})"
 
     @property
     def _newest(self) -> str:
@@ -237,7 +240,7 @@ class TemporalJoinOperator(Operator):
         keys = ", ".join(self.matching.key_names)
         last = f"row_number() OVER (PARTITION BY {keys} ORDER BY {AT.name} DESC) = 1"
         newest = f"SELECT * FROM _versions QUALIFY {last}"
-        return f"SELECT {names(self._kept)}, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({newest}) WHERE {THERE.name}"
+        return f"SELECT {names(self._passed_version)}, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({newest}) WHERE {THERE.name}"
 
     # -- the views
 
@@ -250,15 +253,15 @@ class TemporalJoinOperator(Operator):
         if place == 0:
             rows = self.matching.named(0, relations[ROWS], AT.name)
             return f"SELECT {own}, {at} AS _event_time FROM {rows}"
-        waiting = f"SELECT {names((*self._kept, THERE))}, 'waiting' AS _state FROM {relations[VERSIONS]}"
-        newest = summed(self._kept, relations[CURRENT])
-        kept = f"SELECT {names(self._kept)}, true AS {THERE.name}, 'kept' AS _state FROM ({newest})"
-        rows = self.matching.named(1, f"({waiting} UNION ALL {kept})", AT.name, THERE.name, "_state")
+        waiting = f"SELECT {names((*self._passed_version, THERE))}, 'waiting' AS _state FROM {relations[VERSIONS]}"
+        newest = summed(self._passed_version, relations[CURRENT])
+        current = f"SELECT {names(self._passed_version)}, true AS {THERE.name}, 'kept' AS _state FROM ({newest})"
+        rows = self.matching.named(1, f"({waiting} UNION ALL {current})", AT.name, THERE.name, "_state")
         deleted = f", NOT {THERE.name} AS _deleted" if self.changing else ""
         return f"SELECT {own}, {at} AS _event_time, _state{deleted} FROM {rows}"
 
     def view_columns(self, place: int) -> tuple[Column, ...]:
-        """Return the columns of `view`: those of the input and `_event_time`.
+        """Return the columns of `view`: the input's columns and `_event_time`.
 
         Versions have `_state`, too, `waiting` or `kept`, and in a changelog `_deleted`, a BOOLEAN.
         """

@@ -67,11 +67,11 @@ class OverCall:
     def over_rows(self, partition: str) -> str:
         """Return the SQL of the call over the rows of the context; `partition` is the SQL behind PARTITION BY."""
         call, shape = self.call, self._shape
-        given = (row_of(call.arguments),) if call.python is not None else call.arguments
-        arguments = ("DISTINCT " if call.distinct else "") + (", ".join(given) or self._nothing())
+        operands = (row_of(call.arguments),) if call.python is not None else call.arguments
+        arguments = ("DISTINCT " if call.distinct else "") + (", ".join(operands) or self._nothing())
         order = call.order_by
         if call.distinct and not order and shape is not None and shape.ordered:
-            order = given[:1]
+            order = operands[:1]
         arguments += f" ORDER BY {', '.join(order)}" if order else ""
         arguments += " IGNORE NULLS" if self.ignore_nulls else ""
         where = f" FILTER (WHERE {call.filter})" if call.filter else ""

@@ -24,8 +24,8 @@ NEW, COUNT, OLD = internal("new"), internal("count"), internal("old")
 class OverContext:
     """Builds the SQL of a context: the keys of the partitions, the columns of rows, the order behind the time, and the calls.
 
-    Rows in state have columns k0, c0, .., those of the context the names of the query, which the SQL of calls and `order` uses.
-    With `by_clock` rows are ordered by the processing time and the number of their batch.
+    Rows in state have columns k0, c0, ..; rows of the context have the names of the query, which the SQL of calls and `order`
+    uses. With `by_clock` rows are ordered by the processing time and the number of their batch.
     """
 
     keys: tuple[Column, ...]
@@ -78,7 +78,7 @@ class OverContext:
         """Return the SELECT of the context; `rows` is a SELECT of the columns of `stored` and NEW.
 
         Its columns are the keys, the rows' columns, the times, NEW, ID, PLACE, BEFORE, AFTER and, if a call needs them, COUNT,
-        OLD and those of `reach` and `later`.
+        OLD and the columns of `reach` and `later`.
         """
         keys = [f"{k.name} AS {name}" for k, name in zip(self.keys, self.partition_columns, strict=True)]
         times = [internal("at"), *([internal("turn")] if self.by_clock else [])]

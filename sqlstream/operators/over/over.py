@@ -45,8 +45,8 @@ UNTIL = "_until"
 class OverOperator(Operator):
     """Emits the rows of each partition in the order of time, with the results of calls over the rows around them.
 
-    `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` of what follows it in
-    ORDER BY. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With `sorts` the rows
+    `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` of items behind it
+    in ORDER BY. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With `sorts` the rows
     of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has become final
     for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
     """
@@ -95,20 +95,20 @@ class OverOperator(Operator):
         return Duration(self._span + self._context.later)
 
     @cached_property
-    def _kept(self) -> int | None:
-        """How many of a partition's last rows stay in the table LAST, None: all."""
-        found = [c.rows_before for c in self._framed]
-        known = [n for n in found if n is not None]
-        return max(known, default=0) + self._context.following if len(known) == len(found) else None
+    def _last_rows(self) -> int | None:
+        """How many of a partition's last rows the table LAST stores, None: all."""
+        counts = [c.rows_before for c in self._framed]
+        finite = [n for n in counts if n is not None]
+        return max(finite, default=0) + self._context.following if len(finite) == len(counts) else None
 
     @cached_property
     def _totals(self) -> tuple[Column, ...]:
         return (*self._context.keys, *self._running.columns)
 
     @cached_property
-    def _known(self) -> KeyedState:
+    def _partition_state(self) -> KeyedState:
         """The state that does not expire by event time: last rows, partial results, and when a key was last touched."""
-        tables = {LAST: self._context.stored} if self._kept != 0 else {}
+        tables = {LAST: self._context.stored} if self._last_rows != 0 else {}
         if self._running.calls:
             tables[TOTALS] = self._totals
         return KeyedState(self.hash_columns, {**tables, KEYS: (*self._context.keys, TOUCHED_AT)}, KEYS, self.ttl)
@@ -116,23 +116,23 @@ class OverOperator(Operator):
     @property
     def reach(self) -> FrameReach:
         """How far the frames of all calls reach."""
-        return FrameReach(self._span, self._context.later, self._context.following, self._kept)
+        return FrameReach(self._span, self._context.later, self._context.following, self._last_rows)
 
     @property
-    def _knows(self) -> bool:
-        return self._kept != 0 or bool(self._running.calls)
+    def _has_partition_state(self) -> bool:
+        return self._last_rows != 0 or bool(self._running.calls)
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
         waiting = TableDeclaration(ROWS, (*self._context.stored, Column(UNTIL, "BIGINT")), UNTIL)
-        known = self._known.tables if self._knows else {}
-        return (waiting, *(zset(name, columns) for name, columns in known.items()))
+        zsets = self._partition_state.tables if self._has_partition_state else {}
+        return (waiting, *(zset(name, columns) for name, columns in zsets.items()))
 
     @property
     def holds(self) -> Holds:
         tables = [t for t in (ROWS, LAST) if t in {declared.name for declared in self.tables}]
-        found = {c.name: dict.fromkeys(tables, (f"c{i}",)) for i, c in enumerate(self.columns)}
-        return {**found, **{name: {TOTALS: columns} for name, columns in self._running.held.items()}}
+        state_columns = {c.name: dict.fromkeys(tables, (f"c{i}",)) for i, c in enumerate(self.columns)}
+        return {**state_columns, **{name: {TOTALS: columns} for name, columns in self._running.held.items()}}
 
     @cached_property
     def parts(self) -> dict[str, str]:
@@ -158,7 +158,7 @@ class OverOperator(Operator):
 
     @property
     def remembered(self) -> tuple[Remembered, ...]:
-        return (self._known.remembered,) if self._knows else ()
+        return (self._partition_state.remembered,) if self._has_partition_state else ()
 
     # -- a batch
 
@@ -176,22 +176,22 @@ class OverOperator(Operator):
         The event timer is the watermark at which the next row becomes final.
         """
         if self.by_clock:
-            known = state.relation(ROWS)
+            older_rows = state.relation(ROWS)
             arrived = [state.read(rows) if isinstance(rows, Segment) else rows for _, rows in inputs]
             keep(con, "_new", self._of_clock(con, arrived, clock.batch))
         else:
             late = self._arrive(state, inputs, clock)
             if self.emits_late and clock.watermark is not None:
                 yield from self._late.rows(con, late, clock.watermark)
-            known = self._pass(con, state, clock.watermark)
+            older_rows = self._pass(con, state, clock.watermark)
         ends = clock.watermark == END_OF_INPUT and self._context.following > 0
         [(due,)] = con.execute("SELECT count(*) FROM _new").fetchall()
         if due or (ends and state.relation(LAST) is not None):
-            self._gather(con, state, known, clock, ends=ends)
+            self._gather(con, state, older_rows, clock, ends=ends)
             self._remember(con, state, clock)
             yield from con.sql(self._emitted(ends=ends)).to_arrow_reader(BATCH_ROWS)
-        if self._knows:
-            self._known.sweep(con, state, clock)
+        if self._has_partition_state:
+            self._partition_state.sweep(con, state, clock)
         state.event_timer = self._wake_at(con, state, clock.watermark)
 
     def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> list[pa.Table]:
@@ -242,24 +242,24 @@ class OverOperator(Operator):
         return f"(SELECT * FROM {reached} WHERE NOT ({' AND '.join(final)}))" if self._stay else None
 
     def _gather(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, known: str | None, clock: Clock, *, ends: bool
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, older_rows: str | None, clock: Clock, *, ends: bool
     ) -> None:
         """Make the temporary tables that calls are computed over, of the new rows and of their partitions' rows in state.
 
         `_context` has the rows, `_running` and `_totals` the partial results and scans of `Running`.
         """
         context, stored = self._context, names(self._context.stored)
-        last = state.relation(LAST) if self._kept != 0 else None
+        last = state.relation(LAST) if self._last_rows != 0 else None
         if self.keys:
             by = ", ".join(self.hash_columns)
             more = f" UNION SELECT {by} FROM {last}" if ends and last is not None else ""
             keep(con, TOUCHED, f"SELECT DISTINCT {by} FROM _new{more}")
-        if self._knows:
-            self._known.load(con, state, clock)
+        if self._has_partition_state:
+            self._partition_state.load(con, state, clock)
         rows = [f"SELECT {stored}, true AS {NEW} FROM _new"]
-        if known is not None:
-            rows.append(f"SELECT {stored}, false FROM ({self._known.touched(known)})")
-        if self._kept != 0:
+        if older_rows is not None:
+            rows.append(f"SELECT {stored}, false FROM ({self._partition_state.touched(older_rows)})")
+        if self._last_rows != 0:
             # Rows that are still in the table ROWS come from there.
             held = "true" if state.closed is None else f"{AT} >= {state.closed - self._span}"
             older = f" WHERE NOT ({held})" if self._span else ""
@@ -267,11 +267,11 @@ class OverOperator(Operator):
         keep(con, "_context", context.of(" UNION ALL ".join(rows)))
         if self._running.calls:
             by = ", ".join([ID, PLACE, BEFORE, AFTER, *context.partition_columns])
-            made = f"SELECT {by}, {self._running.made} FROM _context WHERE {NEW} GROUP BY {by}"
+            partials = f"SELECT {by}, {self._running.row_items} FROM _context WHERE {NEW} GROUP BY {by}"
             keys = "".join(f"{k} AS {INTERNAL}{k}, " for k in self.hash_columns)
             none = f"0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER}"
             before = f"SELECT {keys}{names(self._running.columns)}, {none} FROM _old_{TOTALS}"
-            keep(con, "_running", f"{made} UNION ALL BY NAME {before}")
+            keep(con, "_running", f"{partials} UNION ALL BY NAME {before}")
             if self._running.scans:
                 # In a table of its own, so that users' functions run once, although it is read twice.
                 keep(con, "_totals", self._running.totals(context.partition_columns, "_running"))
@@ -290,29 +290,31 @@ class OverOperator(Operator):
     # -- what stays
 
     def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
-        """Store what calls over later rows need of the context."""
+        """Store the rows and partial results of the context that calls over later rows need."""
         context = self._context
         if self.by_clock and self._span:
             state.append(ROWS, con.sql(encoded(self.tables[0].columns, "_new")).to_arrow_table(), clock.batch)
-        if not self._knows:
+        if not self._has_partition_state:
             return
-        if self._kept is None:
+        if self._last_rows is None:
             listed = names(context.stored)
             added = f"SELECT {listed}, 1 AS {WEIGHT} FROM _new"
             both = f"(SELECT {listed}, {WEIGHT} FROM _old_{LAST} UNION ALL {added})"
-            self._known.store(con, state, LAST, both, clock)
-        elif self._kept:
-            newest = f"_context WHERE {PLACE} > {COUNT} - {self._kept}"
-            self._known.store(con, state, LAST, f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})", clock)
+            self._partition_state.store(con, state, LAST, both, clock)
+        elif self._last_rows:
+            newest = f"_context WHERE {PLACE} > {COUNT} - {self._last_rows}"
+            self._partition_state.store(
+                con, state, LAST, f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})", clock
+            )
         if self._running.calls:
             keys = "".join(f"{INTERNAL}{k} AS {k}, " for k in self.hash_columns)
-            made = self._running.totals(context.partition_columns, "_running")
-            totals = "_totals" if self._running.scans else f"({made})"
+            select = self._running.totals(context.partition_columns, "_running")
+            totals = "_totals" if self._running.scans else f"({select})"
             new = f"(SELECT {keys}{self._running.stored}, 1 AS {WEIGHT} FROM {totals})"
-            self._known.store(con, state, TOTALS, new, clock)
+            self._partition_state.store(con, state, TOTALS, new, clock)
         by = ", ".join([*self.hash_columns, ""])
         touched = f"SELECT DISTINCT {by}{to_millis(clock.time)} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
-        self._known.store(con, state, KEYS, f"({touched}{TOUCHED if self.keys else '_context'})", clock)
+        self._partition_state.store(con, state, KEYS, f"({touched}{TOUCHED if self.keys else '_context'})", clock)
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
         """Return the watermark at which the place of the next row becomes final; None if no row waits."""
@@ -337,31 +339,31 @@ class OverOperator(Operator):
     @cached_property
     def viewed(self) -> tuple[Column, ...]:
         """The columns of `current`: rows, computed keys, running results, `state`, `_updated_at`, with a `ttl` `_expires_at`."""
-        return (*self._shown, *(self._known.times(self._shown) if self._knows else ()))
+        return (*self._shown, *(self._partition_state.times(self._shown) if self._has_partition_state else ()))
 
     @cached_property
     def _shown(self) -> tuple[Column, ...]:
         """The columns of `current` without the times of keys."""
-        taken = {c.name.lower() for c in self.outputs}
-        running = (column for column, _ in self._running.shown(taken))
-        state = next(n for n in ("state", "_state", "__state") if n not in taken)
+        output_names = {c.name.lower() for c in self.outputs}
+        running = (column for column, _ in self._running.shown(output_names))
+        state = next(n for n in ("state", "_state", "__state") if n not in output_names)
         return (*self.columns, *(c for c, _ in self._computed_keys), *running, Column(state, "VARCHAR"))
 
     @property
     def _computed_keys(self) -> list[tuple[Column, str]]:
         """The keys that are no columns of the rows, each with its state column."""
-        taken = {c.name.lower() for c in self.outputs}
+        output_names = {c.name.lower() for c in self.outputs}
         pairs = zip(self.keys, self.hash_columns, strict=True)
-        return [(c, name) for (c, _), name in pairs if c.name.lower() not in taken]
+        return [(c, name) for (c, _), name in pairs if c.name.lower() not in output_names]
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the rows in state, and of the running results of each partition.
 
-        The column `state` says which a row is: `waiting` (for its place to be final), `kept` (for frames of later rows) or
+        The column `state` tells the rows apart: `waiting` (for its place to be final), `kept` (for frames of later rows) or
         `total`, with the running results.
         """
         context = self._context
-        known = self._known.current(relations) if self._knows else {}
+        live_rows = self._partition_state.current(relations) if self._has_partition_state else {}
         computed = [f"{name} AS {quote_name(c.name)}" for c, name in self._computed_keys]
         named = ", ".join([*context.named, *computed])
         state = quote_name(self._shown[-1].name)
@@ -373,25 +375,25 @@ class OverOperator(Operator):
             if self.by_clock
             else f"CASE WHEN {AT} >= {watermark} - {context.later} THEN 'waiting' ELSE 'kept' END"
         )
-        found = [f"SELECT {', '.join([named, *of])}, {waits} AS {state} FROM {relations[ROWS]}"]
-        if self._kept != 0:
-            last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, known[LAST])})"
+        selects = [f"SELECT {', '.join([named, *of])}, {waits} AS {state} FROM {relations[ROWS]}"]
+        if self._last_rows != 0:
+            last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, live_rows[LAST])})"
             older = f" WHERE {AT} < {watermark} - {self._span}" if self._span else ""
             # At the end of the input nothing waits.
             waits = f"{PLACE} > {COUNT} - {context.following} AND {watermark} < {-NEVER}"
             columns = ", ".join(
                 [*(quote_name(c.name) for c in self.columns), *(f"{INTERNAL}{item}" for item in [*computed, *of])]
             )
-            kept = f"CASE WHEN {waits} THEN 'waiting' ELSE 'kept' END"
-            found.append(f"SELECT {columns}, {kept} AS {state} FROM ({context.of(last + older)})")
+            row_state = f"CASE WHEN {waits} THEN 'waiting' ELSE 'kept' END"
+            selects.append(f"SELECT {columns}, {row_state} AS {state} FROM ({context.of(last + older)})")
         if self._running.calls:
             stored = {sql: name for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)}
             keys = [f"{stored[n]} AS {n}" for c in self.columns if (n := quote_name(c.name)) in stored]
-            taken = {c.name.lower() for c in self.outputs}
-            totals = [f"{sql} AS {quote_name(c.name)}" for c, sql in self._running.shown(taken)]
+            output_names = {c.name.lower() for c in self.outputs}
+            totals = [f"{sql} AS {quote_name(c.name)}" for c, sql in self._running.shown(output_names)]
             items = ", ".join([*keys, *computed, *of, *totals, f"'total' AS {state}"])
-            found.append(f"SELECT {items} FROM (SELECT *, 0 AS {BEFORE} FROM {known[TOTALS]})")
-        rows = " UNION ALL BY NAME ".join(found)
-        if not self._knows:
+            selects.append(f"SELECT {items} FROM (SELECT *, 0 AS {BEFORE} FROM {live_rows[TOTALS]})")
+        rows = " UNION ALL BY NAME ".join(selects)
+        if not self._has_partition_state:
             return f"SELECT {names(self._shown)} FROM ({rows})"
-        return self._known.timed(rows, keys_of, self._shown, known, all=True)
+        return self._partition_state.timed(rows, keys_of, self._shown, live_rows, all=True)

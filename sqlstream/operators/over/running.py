@@ -23,12 +23,12 @@ from sqlstream.operators.over.scans import Scans
 class RunningColumn:
     """A state column of partial results: its type, and three SQL expressions.
 
-    `made`, an aggregate, computes it from rows; `merge`, an aggregate, from rows of partial results; `running` is the merge of
-    all partial results up to a row, over the window FRAME.
+    `partial`, an aggregate, computes it from rows; `merge`, an aggregate, from rows of partial results; `running` merges all
+    partial results up to a row, over the window FRAME.
     """
 
     type: str
-    made: str
+    partial: str
     merge: str
     running: str
 
@@ -55,19 +55,22 @@ class Running:
     @cached_property
     def _partials(self) -> dict[str, tuple[dict[str, RunningColumn], str]]:
         """The state columns of each call, by their names, and the SQL of its result over them, by the call's name."""
-        found: dict[str, tuple[dict[str, RunningColumn], str]] = {}
+        by_call: dict[str, tuple[dict[str, RunningColumn], str]] = {}
         merging = [c for c in self._merging if c.call.function not in (*FIRST, *LAST)]
-        for call, made in zip(merging, partials([_counted(c.call) for c in merging], internal("p")), strict=True):
-            texts = zip(made.columns, made.partial, made.merge, made.running, strict=True)
+        for call, partial in zip(merging, partials([_counted(c.call) for c in merging], internal("p")), strict=True):
+            texts = zip(partial.columns, partial.partial, partial.merge, partial.running, strict=True)
             columns = {name: RunningColumn(type, *rest) for (name, type), *rest in texts}
-            found[call.name] = (columns, f"{made.final} - {BEFORE}" if call.call.function == "rank" else made.final)
+            by_call[call.name] = (
+                columns,
+                f"{partial.final} - {BEFORE}" if call.call.function == "rank" else partial.final,
+            )
         edges: dict[tuple[str, str], str] = {}
         for call in (c for c in self._merging if c not in merging):
             column = _edge(call)
-            name = edges.setdefault((column.made, column.running), f"{INTERNAL}e_{len(edges)}")
+            name = edges.setdefault((column.partial, column.running), f"{INTERNAL}e_{len(edges)}")
             named = replace(column, merge=column.merge.format(name), running=column.running.format(name))
-            found[call.name] = ({name: named}, f"struct_extract({name}, 'v')")
-        return found
+            by_call[call.name] = ({name: named}, f"struct_extract({name}, 'v')")
+        return by_call
 
     @cached_property
     def _columns(self) -> dict[str, RunningColumn]:
@@ -87,8 +90,8 @@ class Running:
     def totals(self, partition: Sequence[str], rows: str) -> str:
         """Return the SELECT of one row per partition: its columns, the merged partial results, and what scans need.
 
-        `partition` are the columns of the partition; `rows` is a relation of the batch's rows with the items of `made`, of the
-        partitions' rows in state, and of ID, PLACE, BEFORE and AFTER.
+        `partition` are the columns of the partition. `rows` is a relation of the batch's rows with their `row_items`, and of the
+        partial results in state, both with ID (NULL for state), PLACE, BEFORE and AFTER.
         """
         merged = [f"{column.merge} AS {name}" for name, column in self._columns.items()]
         if self.scans:
@@ -102,22 +105,22 @@ class Running:
         return ", ".join([*self._columns, *self._scans.totals])
 
     @property
-    def made(self) -> str:
+    def row_items(self) -> str:
         """The select items that compute, from one row of the context, partial results and the arguments of scans.
 
         They are aggregates, for a SELECT that groups by ID.
         """
-        own = [f"{column.made} AS {name}" for name, column in self._columns.items()]
-        return ", ".join([*own, *self._scans.made])
+        own = [f"{column.partial} AS {name}" for name, column in self._columns.items()]
+        return ", ".join([*own, *self._scans.row_items])
 
-    def shown(self, taken: Collection[str]) -> Iterator[tuple[Column, str]]:
+    def shown(self, used_names: Collection[str]) -> Iterator[tuple[Column, str]]:
         """Yield the columns of a view with their SQL over the state columns: the results so far, then users' accumulators.
 
-        An accumulator whose name is in `taken`, in lower case, is left out.
+        An accumulator whose name is in `used_names`, in lower case, is left out.
         """
         for c in self._merging:
             yield Column(c.name, c.call.result_type), self._partials[c.name][1]
-        yield from self._scans.shown(taken)
+        yield from self._scans.shown(used_names)
 
     def results(self, partition: str, rows: str, totals: str) -> Sequence[str]:
         """Return SELECTs to join by ID: each has ID and the result columns of some of the calls, together of all of them.
@@ -155,12 +158,12 @@ def _edge(call: OverCall) -> RunningColumn:
     conditions = [f"({call.call.filter})"] if call.call.filter else []
     if call.ignore_nulls or call.call.function == "any_value":
         conditions.append(f"({value}) IS NOT NULL")
-    made = f"struct_pack(v := {value})"
-    made = f"CASE WHEN {' AND '.join(conditions)} THEN {made} END" if conditions else made
+    struct = f"struct_pack(v := {value})"
+    struct = f"CASE WHEN {' AND '.join(conditions)} THEN {struct} END" if conditions else struct
     way = "last" if call.call.function in LAST else "first"
     return RunningColumn(
         f"STRUCT(v {type})",
-        f"any_value({made})",
+        f"any_value({struct})",
         f"{way}({{0}} ORDER BY {PLACE}) FILTER (WHERE {{0}} IS NOT NULL)",
         f"{way}_value({{0}} IGNORE NULLS) OVER {FRAME}",
     )

@@ -29,8 +29,8 @@ class Scans:
     @cached_property
     def _numbers(self) -> Mapping[str, int]:
         """The number of each call's accumulator, by the call's name."""
-        found: dict[object, int] = {}
-        return {c.name: found.setdefault(c.call, len(found)) for c in self.calls}
+        numbers: dict[object, int] = {}
+        return {c.name: numbers.setdefault(c.call, len(numbers)) for c in self.calls}
 
     @cached_property
     def _distinct(self) -> dict[int, OverCall]:
@@ -48,7 +48,7 @@ class Scans:
         return {name: (_accumulator(number),) for name, number in self._numbers.items()}
 
     @property
-    def made(self) -> list[str]:
+    def row_items(self) -> list[str]:
         """The select items, aggregates for a SELECT that groups by ID, that wrap a row's arguments in a struct.
 
         A row that the call's FILTER excludes gives NULL.
@@ -66,17 +66,17 @@ class Scans:
         `rows` is the relation that `Running.totals` reads: a row with an ID is new, one without has the accumulators in state.
         """
         by = f" GROUP BY {', '.join(partition)}" if partition else ""
-        known = f"count({ID}) OVER (PARTITION BY {', '.join(partition) or 'true'} ORDER BY {PLACE} ROWS UNBOUNDED PRECEDING)"
+        count = f"count({ID}) OVER (PARTITION BY {', '.join(partition) or 'true'} ORDER BY {PLACE} ROWS UNBOUNDED PRECEDING)"
         own = f"FILTER (WHERE {ID} IS NOT NULL)"
         items = [
             f"list({ID} ORDER BY {PLACE}) {own} AS {_IDS}",
             f"list(_known + {AFTER} ORDER BY {PLACE}) {own} AS {_ENDS}",
         ]
         for number, c in self._distinct.items():
-            taken = f"coalesce(list({_row(number)} ORDER BY {PLACE}) {own}, [])"
-            items.append(f"{c.call.step('scan', f'any_value({_accumulator(number)}), {taken}')} AS {_scan(number)}")
+            row_list = f"coalesce(list({_row(number)} ORDER BY {PLACE}) {own}, [])"
+            items.append(f"{c.call.step('scan', f'any_value({_accumulator(number)}), {row_list}')} AS {_scan(number)}")
         listed = ", ".join([*partition, *merged, *items])
-        return f"SELECT {listed} FROM (SELECT *, {known} AS _known FROM {rows}){by}"
+        return f"SELECT {listed} FROM (SELECT *, {count} AS _known FROM {rows}){by}"
 
     @property
     def totals(self) -> list[str]:
@@ -87,15 +87,15 @@ class Scans:
         """Return the SELECT of ID and the results of all calls, a row for each new row; `scanned` is a relation of its rows."""
         items = []
         for c in self.calls:
-            found = f"struct_extract({_scan(self._numbers[c.name])}, 'results')"
-            found = f"list_select({found}, {_ENDS})" if c.frame.mode == "range" else found
-            items.append(f"CAST(unnest({found}) AS {c.call.result_type}) AS {quote_name(c.name)}")
+            values = f"struct_extract({_scan(self._numbers[c.name])}, 'results')"
+            values = f"list_select({values}, {_ENDS})" if c.frame.mode == "range" else values
+            items.append(f"CAST(unnest({values}) AS {c.call.result_type}) AS {quote_name(c.name)}")
         return f"SELECT unnest({_IDS}) AS {ID}, {', '.join(items)} FROM {scanned}"
 
-    def shown(self, taken: Collection[str]) -> Iterator[tuple[Column, str]]:
+    def shown(self, used_names: Collection[str]) -> Iterator[tuple[Column, str]]:
         """Yield the columns of a view with their SQL over the state columns: the results so far, then the accumulators.
 
-        An accumulator whose name is in `taken`, in lower case, is left out.
+        An accumulator whose name is in `used_names`, in lower case, is left out.
         """
         for c in self.calls:
             yield (
@@ -104,7 +104,7 @@ class Scans:
             )
         for c in self.calls:
             column = Column(f"{c.name}_accumulator", _type(c))
-            if column.name.lower() not in taken:
+            if column.name.lower() not in used_names:
                 yield column, _accumulator(self._numbers[c.name])
 
 

@@ -39,8 +39,8 @@ _MORE_OF_PLACE = tuple(f"o{i}" for i in range(1, len(PLACE)))
 class Arrivals:
     """The input rows of a bucket in a batch. Call `take`, then `touch`, then `rows`.
 
-    Inputs are known by their places among all `inputs`. `keys` are the key columns in state, none for a call without keys. With
-    `gives_times` emitted rows have event times; without `ordered` the order of rows does not matter.
+    `inputs` are all inputs: each is identified by its place among them. `keys` are the key columns in state, none for a call
+    without keys. With `gives_times` emitted rows have event times; without `ordered` the order of rows does not matter.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Arrivals:
         self.timed, self.gives_times = self.keyed[0][1].time is not None, gives_times
 
     def take(self, state: Bucket, inputs: Inputs, watermark: EventTime | None) -> None:
-        """Make the views `_arrived_<place>` of each input's rows, with the columns of `columns`.
+        """Create the view `_arrived_<place>` of each input's rows, with the columns that `columns` returns for the input.
 
         For an input that waits, the view shows the temporary table of its due rows, which WaitingRows has made.
         """
@@ -76,13 +76,13 @@ class Arrivals:
             if table.num_columns:
                 arrived[port.part].append((table, port.on_time))
         for number, one in enumerate(self.inputs):
-            found = self._with_lateness(one, arrived[one.name], watermark)
+            tables = self._with_lateness(one, arrived[one.name], watermark)
             columns = self.columns(one)
             rows = f"FROM {due_name(one)}" if one.waits else no_rows(columns)
-            if found:
+            if tables:
                 if path := self._repeated(one.name):
-                    found = [_as_dictionary(rows, *path) for rows in found]
-                stored = pa.concat_tables(found, promote_options="permissive")
+                    tables = [_as_dictionary(rows, *path) for rows in tables]
+                stored = pa.concat_tables(tables, promote_options="permissive")
                 self._stored[number] = _with_numbers(stored) if self._has_files(one) else stored
                 self.con.register(f"_stored_{number}", self._stored[number])
                 rows = f"SELECT {typed(columns)} FROM _stored_{number}"
@@ -95,11 +95,11 @@ class Arrivals:
         if not one.time or one.waits or watermark is None or not any(on_time for _, on_time in arrived):
             return [rows for rows, _ in arrived]
         self.marked.add(one.name)
-        found = []
+        tables = []
         for rows, on_time in arrived:
             late = pa.repeat(False, rows.num_rows) if on_time else pc.less(rows.column("_time"), watermark)
-            found.append(rows.append_column(LATE.name, late))
-        return found
+            tables.append(rows.append_column(LATE.name, late))
+        return tables
 
     def first_on_time(self, number: int, watermark: EventTime | None) -> EventTime | None:
         """Return the least time of an input's rows that are on time although the watermark has reached them, None if none is."""
@@ -110,7 +110,7 @@ class Arrivals:
         return None if first is None else EventTime(first)
 
     def touch(self, due: Sequence[str]) -> int:
-        """Make the table TOUCHED of the keys that have rows, or are selected by `due`, and return how many there are.
+        """Create the temporary table TOUCHED of the keys that have rows, or are selected by `due`; return the number of keys.
 
         `due` are SELECTs of the key columns. A call without keys has one key, if there are rows, with the number 0.
         """
@@ -123,9 +123,9 @@ class Arrivals:
         return keep(self.con, TOUCHED, f"SELECT row_number() OVER () - 1 AS {NUMBER}, * FROM ({distinct})")
 
     def by_key(self, number: int) -> tuple[pa.Table, pa.Table] | None:
-        """Return an input's rows, encoded as stored, by key and arrival, and the distinct keys in order, as tables.
+        """Return two tables: an input's rows, encoded as stored, by key and order of arrival, and the distinct keys, sorted.
 
-        Return None if only SQL can do that: unless there is one key column, of whole numbers, and the source is ordered by files.
+        None: only SQL can sort them. NumPy needs one key column, of integers (see `sorted_by`), and an order by files.
         """
         rows = self._stored.get(number)
         if rows is None or len(self.keys) != 1 or not self._has_files(self.inputs[number]):
@@ -193,7 +193,7 @@ def _as_dictionary(rows: pa.Table, name: str) -> pa.Table:
 
 
 def _with_numbers(rows: pa.Table) -> pa.Table:
-    """Return rows with one number that sorts as the columns of PLACE do, in their stead: sorting by text is slow."""
+    """Replace the columns of PLACE by one number that sorts as they do: sorting by text is slow."""
     modified, path, row = (rows.column(f"o{PLACE.index(column)}") for column in (MODIFIED, PATH, ROW))
     paths = path.dictionary_encode().unify_dictionaries().combine_chunks()
     places, times = paths.indices.to_numpy(), modified.to_numpy()

@@ -1,4 +1,4 @@
-"""A batch of a process function in a bucket: what all that runs in it works on."""
+"""A batch of a process function in one bucket: the connection, the state and the clock that all code for it shares."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class BucketBatch:
         return NEVER if self.clock.watermark is None else self.clock.watermark
 
     def selected(self, columns: Iterable[Column], sql: str) -> pa.Table:
-        """Return the rows of a SELECT, with these columns as they are stored."""
+        """Run a SELECT, and return these columns of it, encoded as they are stored."""
         return self.con.sql(encoded(columns, f"({sql})")).to_arrow_table()
 
     def append(self, table: str, rows: pa.Table) -> None:
-        """Append rows, which are as they are stored, to a state table."""
+        """Append rows, encoded as they are stored, to a state table."""
         self.state.append(table, rows, self.clock.batch)
 
     def change(self, table: str, changes: pa.Table) -> None:
-        """Append changes, which are rows with weights, to a state table, and count their weights."""
+        """Append changes, which are rows with weights, to a state table; add the weights to the counter WEIGHTS."""
         self.append(table, changes)
         self.state.count(WEIGHTS, pc.sum(changes.column(WEIGHT)).as_py() or 0)
 
@@ -57,15 +57,15 @@ class BucketBatch:
         self.state.count(f"{COUNTED}{name}", number)
 
     def set_times(self, context: Context, watermark: EventTime | None) -> None:
-        """Let a context show the time of the batch and this watermark."""
+        """Set the times of a context: its watermark, the processing time of the batch, and whether the input has ended."""
         context.watermark = None if watermark is None else event_datetime(watermark)
         context.processing_time = instant(self.clock.time)
         context.input_ended = self.clock.watermark == END_OF_INPUT
 
     def is_sweep_due(self, tables: StateTables, name: str = "") -> bool:
-        """Tell whether expired state in these tables must be deleted now; if so, note the time as that of the last sweep.
+        """Tell whether it is time to delete expired state from these tables; if so, record this batch as the last sweep.
 
-        Sweeps are at least a quarter of the shortest time to live apart. Tables with another `name` have their own sweeps.
+        At least a quarter of the shortest time to live is between two sweeps. Tables with another `name` have their own sweeps.
         """
         counter = f"{SWEPT_AT}_{name}" if name else SWEPT_AT
         ttls = [one.ttl for one in tables.states if one.ttl]

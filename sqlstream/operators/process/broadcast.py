@@ -49,9 +49,9 @@ _Row = tuple[EventTime, Callable[..., Any], Any, bool, bool | None]
 class BroadcastRun:
     """Runs the methods of broadcast tables over one batch in one bucket.
 
-    `tables` are the state tables of the broadcast states, `keys` the key columns of the result. After `rows`, `visits` are the
-    calls of `ctx.for_each_key`, for the run over the keys to make, and `times` the event times (microseconds) of the rows in
-    order, if the call orders rows by time.
+    `tables` are the state tables of the broadcast states, `keys` the key columns of the result. After `rows`, `visits` has the
+    calls that methods asked for with `ctx.for_each_key`; the run over the keys makes them. `times` then has the event times of
+    the rows (microseconds), sorted, if the call orders rows by time.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class BroadcastRun:
         self.handles = list(instance.shared.values())
         # The event times of the rows in their order, if the call orders rows by time.
         self.times: list[EventTime] = []
-        # What methods emit (in the first bucket), and the calls for each key that they have asked for (in all buckets).
+        # What methods emit (in the first bucket), and the calls for each key that they request (in all buckets).
         self.outputs = Outputs(instance, arrivals.gives_times, is_keyless=True)
         self.visits: list[Visit] = []
         self.side_classes = classes_of(instance.implementation.sides)
@@ -125,7 +125,7 @@ class BroadcastRun:
 
     def _rows(self) -> list[_Row]:
         """Return the rows of all broadcast tables: in the order of time if the call has one, else table by table."""
-        found: list[_Row] = []
+        rows: list[_Row] = []
         for number, one in self.arrivals.broadcast:
             table = self.arrivals.rows(number)
             if not table.num_rows:
@@ -134,10 +134,10 @@ class BroadcastRun:
             times = table.column(EVENT_TIME.name).to_pylist() if one.time else repeat(NEVER)
             signs = pc.less(table.column(WEIGHT), 0).to_pylist() if one.changing else repeat(False)
             late = table.column(LATE.name).to_pylist() if LATE.name in table.column_names else repeat(None)
-            found += zip(times, repeat(self.instance.methods[number]), values, signs, late, strict=False)
+            rows += zip(times, repeat(self.instance.methods[number]), values, signs, late, strict=False)
         if any(one.waits for _, one in self.arrivals.broadcast):
-            found.sort(key=itemgetter(0))
-        return found
+            rows.sort(key=itemgetter(0))
+        return rows
 
     def _call_with_tables(self) -> None:
         """Call the method of each table with its rows as one Arrow table."""
@@ -206,7 +206,7 @@ class BroadcastRun:
         none = self.batch.con.sql(no_rows(self.arrivals.keys)).to_arrow_table() if self.keys else pa.table({})
         keys = {c.name: pa.chunked_array([pa.nulls(1, f.type)]) for c, f in zip(self.keys, none.schema, strict=True)}
         try:
-            return self.outputs.taken(keys)
+            return self.outputs.drain(keys)
         except Misfit as error:
             raise self.instance.failed(error.what) from error
 

@@ -82,8 +82,8 @@ class BucketRun:
         ]
         if not self.instance.function.ordered:
             return self._selected(items, f"_arrived_{self.number}")
-        if (found := self.arrivals.by_key(self.number)) is not None:
-            rows, self.touched = found
+        if (by_key := self.arrivals.by_key(self.number)) is not None:
+            rows, self.touched = by_key
             self.con.register("_sorted", rows)
             return self._selected(items, "_sorted")
         order = [*(c.name for c in self.tables.keys), *self.arrivals.order(one)]
@@ -114,9 +114,9 @@ class BucketRun:
             items.append(f"{seen} AS {quote_name(value.name)}")
         joined = f"{TOUCHED} t LEFT JOIN {STORED} s ON {self.tables.same('t', 's')}"
         by = f" ORDER BY {listed(self.tables.keys, 't')}" if self.instance.function.ordered else ""
-        found = self._selected(items, f"{joined}{by}")
-        self.given = found.select(range(len(self.keys)))
-        return found
+        states = self._selected(items, f"{joined}{by}")
+        self.state_keys = states.select(range(len(self.keys)))
+        return states
 
     def _called(self, rows: pa.Table) -> tuple[Any, Any]:
         """Return the rows and the state that the function returns; the state is None for a class without states."""
@@ -169,10 +169,10 @@ class BucketRun:
         columns = [c for c in self.tables.row if c.name != AT.name and not c.name.startswith("w")]
         self.con.register("_given", state.rename_columns([c.name for c in columns]))
         keep(self.con, RETURNED, f"SELECT {typed(columns)} FROM _given")
-        if not state.select(range(len(self.keys))).equals(self.given):
+        if not state.select(range(len(self.keys))).equals(self.state_keys):
             self._check_keys()
-        taken = f"{listed(self.tables.row)}, -{WEIGHT} AS {WEIGHT}"
-        old = f"SELECT {taken} FROM {STORED} s SEMI JOIN {RETURNED} r ON {self.tables.same('s', 'r')}"
+        retractions = f"{listed(self.tables.row)}, -{WEIGHT} AS {WEIGHT}"
+        old = f"SELECT {retractions} FROM {STORED} s SEMI JOIN {RETURNED} r ON {self.tables.same('s', 'r')}"
         now = f"{self.batch.clock.time}::BIGINT"
         times = [
             f"CASE WHEN {one.column.name} IS NOT NULL THEN {now} END AS {one.written.name}"

@@ -1,4 +1,4 @@
-"""The changes that a function emits: rows are added and taken away."""
+"""The changelog that a function emits: rows that it adds, and rows that it retracts."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _CHANGED = "_changed_results"
 
 
 class EmittedChanges(Outputs):
-    """The rows that a function adds and takes away; they leave with the column WEIGHT, and have no event times.
+    """The added and retracted rows of a function, with the column WEIGHT; they have no event times.
 
-    A function of mode `upsert` emits whole rows: the result has at most one row per key, which the state table RESULT keeps, and
-    the changes are the difference to it.
+    A function of mode `upsert` emits whole rows. Its result has at most one row per key, which the state table RESULT stores; a
+    batch emits the difference between the new rows and the stored ones.
     """
 
     def __init__(self, batch: BucketBatch, tables: StateTables, instance: Instance):
@@ -38,7 +38,10 @@ class EmittedChanges(Outputs):
         self.deleted: dict[int, int] = {}
 
     def retract(self, row: Any) -> None:
-        """Take a row away or, in the mode `upsert`, the row of the current key. Raises TypeError without a row, or with one."""
+        """Retract `row` or, in the mode `upsert`, the row of the current key.
+
+        Raises TypeError if `row` is None or, in the mode `upsert`, not None.
+        """
         if self.function.changelog_mode == "upsert":
             if row is not None:
                 raise TypeError(
@@ -51,13 +54,13 @@ class EmittedChanges(Outputs):
         self.retracted.rows.append(row)
         self.retracted.mark(self.number, None, late=False)
 
-    def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> list[pa.RecordBatch | SideRows]:
+    def drain(self, keys: Mapping[str, pa.ChunkedArray]) -> list[pa.RecordBatch | SideRows]:
         if not (self.rows or self.retracted.rows or self.deleted):
             return []
         upserts = self.function.changelog_mode == "upsert"
         places, numbers = self._last_rows() if upserts else ([], [])
         columns = [*keys, *(c.name for c in self.function.outputs)]
-        added, retracted = (one.taken(keys).select(columns) for one in (self.result, self.retracted))
+        added, retracted = (one.drain(keys).select(columns) for one in (self.result, self.retracted))
         if upserts:
             changes = self._upserted(added.take(pa.array(places, pa.int64())), numbers)
         else:
@@ -65,9 +68,9 @@ class EmittedChanges(Outputs):
         return list(changes.to_batches())
 
     def _last_rows(self) -> tuple[list[int], list[int]]:
-        """Return the places, among the emitted rows, of the rows that keys have now, and the numbers of the changed keys."""
+        """Return the places among the emitted rows of each key's last row, if it has one, and the numbers of changed keys."""
         last = {number: end - 1 for number, end in zip(self.result.numbers, self.result.ends, strict=True)}
-        # A row that was deleted before the last one was emitted has been replaced by that.
+        # If a key's row was deleted before its last row was emitted, the last row replaces it.
         places = [place for number, place in last.items() if self.deleted.get(number, 0) <= place]
         numbers = list(last.keys() | self.deleted.keys())
         self.deleted.clear()

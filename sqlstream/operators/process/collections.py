@@ -29,7 +29,7 @@ STRETCH = 50_000
 
 
 class Collection(Items):
-    """The items of a state: those of the keys of a batch are loaded when they are read, changes are stored together."""
+    """The items of a list or map state: loaded when a key of the batch reads them, and stored together if they change."""
 
     def __init__(
         self, batch: BucketBatch, tables: StateTables, one: StateTable, hints: tuple[Any, ...], touched: str = TOUCHED
@@ -94,19 +94,19 @@ class Collection(Items):
     def _fetch(self, number: int) -> None:
         """Convert the items of a range of keys, from `number` on, to Python objects."""
         self._from, self._until = number, number + self._keys
-        found = self.con.sql(
+        rows = self.con.sql(
             f"SELECT {NUMBER}, {self.one.place.name}, {ITEM} FROM {self._loaded} WHERE {NUMBER} >= {number} "
             f"AND {NUMBER} < {self._until} AND {self.is_live()} ORDER BY {NUMBER}, {self.one.place.name}"
         ).to_arrow_table()
-        self._stored_places = decoded(self.place_codec, found.column(1))
-        self._stored_items = decoded(self.item_codec, found.column(2))
+        self._stored_places = decoded(self.place_codec, rows.column(1))
+        self._stored_items = decoded(self.item_codec, rows.column(2))
         every = np.arange(number, self._until + 1)
-        self._bounds = np.searchsorted(found.column(0).to_numpy(), every).tolist()
+        self._bounds = np.searchsorted(rows.column(0).to_numpy(), every).tolist()
 
     # -- changing
 
     def put(self, number: int, places: abc.Collection[Any], items: abc.Iterable[Any]) -> None:
-        """Note that the key with this number has these items at these places from now on; REMOVED deletes an item."""
+        """Set items of the key with this number, at these places, to be stored by `store`; REMOVED deletes an item."""
         self.numbers += [number] * len(places)
         self.places += places
         self.items += items
@@ -254,9 +254,9 @@ class KeyCollection:
             handle.added = []
 
     def leave(self, length: int) -> int | None:
-        """Pass the handle's changes on to the collection; `length` is the length of a list before them, else 0.
+        """Add the handle's changes to the collection; `length` is the stored length of a list, 0 for a map.
 
-        Return the new length of a list, None if it has not changed, and for maps.
+        Return the new length of a list; None for a map, and for a list that has not changed.
         """
         handle, number = self.handle, self.number
         if self.refreshes:

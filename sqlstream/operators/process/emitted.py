@@ -1,4 +1,4 @@
-"""The rows that a function emits in a batch, by output, with the keys and event times that they belong to."""
+"""The rows that a function emits in a batch, by output, each with the key and the event time that it belongs to."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _SHOWN = 200
 
 
 class EmittedRows:
-    """The emitted rows of an output, in stretches: of each its end, its key's number, its event time, and whether it is late.
+    """The emitted rows of an output, in stretches, whose rows share a key's number, an event time, and whether they are late.
 
     Without `timed` rows have no event times. `where` names the output in errors. Rows that are `is_keyless` belong to no key:
     they can have key columns of their own, which are NULL otherwise.
     """
 
-    # How many rows leave together.
+    # From so many rows on the output is drained.
     most = 8_000
     # The event time before which rows are late that have event times of their own.
     late_before: EventTime = NEVER
@@ -51,7 +51,7 @@ class EmittedRows:
         self.late: list[bool] = []
 
     def mark(self, number: int, time: Any, *, late: bool) -> int:
-        """End a stretch: note the key's number and the event time of the rows since the last mark; return how many rows wait."""
+        """End a stretch: set the key's number and the event time of the rows since the last one; return the number of rows."""
         size = len(self.rows)
         self.ends.append(size)
         self.numbers.append(number)
@@ -60,12 +60,12 @@ class EmittedRows:
             self.late.append(late)
         return size
 
-    def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
-        """Return the waiting rows, and clear the output.
+    def drain(self, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
+        """Return the rows that were emitted since the last call, and clear the output.
 
-        `keys` are the values of the key columns, by name, at the places of the keys' numbers. The columns are the keys, the other
-        columns of the output and, with `timed`, ROWTIME, a TIMESTAMP, and LATE_RESULT. Raises Misfit, with the key's number, for
-        a row that does not fit the declared columns, or whose key column differs from its key.
+        `keys` maps the names of the key columns to their values, which stand at the numbers of the keys. The result has the key
+        columns, the other columns of the output and, with `timed`, ROWTIME, a TIMESTAMP, and LATE_RESULT. Raises Misfit, with the
+        key's number, for a row that does not fit the declared columns, or whose key column differs from its key.
         """
         try:
             columns = self._columns()
@@ -73,17 +73,17 @@ class EmittedRows:
             raise Misfit(self.numbers[bisect_right(self.ends, error.number)], error.what) from error
         lengths = self._lengths()
         of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
-        found: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
-        found |= self._beside(found, columns, of_keys)
+        all_columns: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
+        all_columns |= self._beside(all_columns, columns, of_keys)
         if self.timed:
             places = pa.array(np.repeat(np.arange(len(self.times)), lengths))
             times, late = pa.array(self.times, pa.timestamp("us")), pa.array(self.late, pa.bool_())
-            found |= self._timed(times.take(places), late.take(places), places)
+            all_columns |= self._timed(times.take(places), late.take(places), places)
         self._clear()
-        return pa.table(found)
+        return pa.table(all_columns)
 
     def _columns(self) -> Mapping[str, Any]:
-        """Return the columns of the waiting rows. Raises Misfit, with the place among the emitted rows."""
+        """Return the columns of the emitted rows. Raises Misfit, with the place among these rows."""
         return self.write(self.rows)
 
     def _lengths(self) -> npt.NDArray[Any]:
@@ -92,22 +92,22 @@ class EmittedRows:
         return ends[1:] - ends[:-1]
 
     def _beside(self, keys: Mapping[str, Any], columns: Mapping[str, Any], of_keys: pa.Array) -> dict[str, Any]:
-        """Return the columns beside those of the keys. A row that has a key column, too, must have the key in it."""
+        """Return the columns that are not keys. A row that has a key column, too, must have the value of its key in it."""
         own = {name.lower(): name for name in keys}
-        found: dict[str, Any] = {}
+        others: dict[str, Any] = {}
         for name, values in columns.items():
             if (key := own.get(name.lower())) is None:
-                found[name] = values
+                others[name] = values
             elif self.is_keyless:
-                found[key] = _as_key(name, values, keys[key].type)
+                others[key] = _as_key(name, values, keys[key].type)
             elif (row := _astray(values, keys[key])) is not None:
                 value, at = (shown(one[row].as_py(), _SHOWN) for one in (values, keys[key]))
                 what = f'put {value} into "{name}", the column of the key, which is {at}'
                 raise Misfit(of_keys[row].as_py(), what)
-        return found
+        return others
 
     def _timed(self, times: pa.Array, late: pa.Array, places: pa.Array) -> dict[str, Any]:
-        """Return ROWTIME and LATE_RESULT, given those of each row's stretch, and the places of the stretches."""
+        """Return ROWTIME and LATE_RESULT. Each argument has one value per row: time, lateness and place of its stretch."""
         return {ROWTIME: times, LATE_RESULT.name: late}
 
     def _clear(self) -> None:
@@ -116,7 +116,7 @@ class EmittedRows:
 
 
 class EmittedTables(EmittedRows):
-    """The tables that a vectorized function emits: what is a row in EmittedRows is a table here."""
+    """The tables that a vectorized function emits: `rows` has a table where EmittedRows has a row."""
 
     most = 1_000
 
@@ -141,7 +141,7 @@ class EmittedTables(EmittedRows):
         return np.diff(sizes[[0, *self.ends]])
 
     def _timed(self, times: pa.Array, late: pa.Array, places: pa.Array) -> dict[str, Any]:
-        """Return ROWTIME and LATE_RESULT: a row without an event time of its own has that of its stretch."""
+        """Return ROWTIME and LATE_RESULT: a row has its own event time or, if that is NULL, the time of its stretch."""
         own = pc.coalesce(self.own_times, times)
         # A row for the time of a timer is on time, although the watermark has passed it.
         is_behind = pc.less(own.cast(pa.int64()), pa.array(self.limits, pa.int64()).take(places))
@@ -176,14 +176,14 @@ def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
 
 
 class Outputs:
-    """What a function emits in a batch: the rows of its result, and those of side outputs.
+    """All that a function emits in a batch: the rows of its result and of its side outputs.
 
-    For `timed` and `is_keyless` see EmittedRows. `result` is there for tables in the place of rows.
+    For `timed` and `is_keyless` see EmittedRows. A `result` that is not None takes the rows of the result.
     """
 
     def __init__(self, instance: Instance, timed: bool, *, is_keyless: bool = False, result: EmittedRows | None = None):
         self.result = result or EmittedRows(instance.implementation.result, timed, is_keyless=is_keyless)
-        # The rows of the result that wait.
+        # The rows of the result since the last `drain`.
         self.rows = self.result.rows
         # The number of the current key.
         self.number = 0
@@ -191,7 +191,7 @@ class Outputs:
             name: EmittedRows(shape, timed, f' of side output "{name}"', is_keyless=is_keyless)
             for name, shape in instance.implementation.sides.items()
         }
-        # How many rows of side outputs wait.
+        # How many rows of side outputs there are since the last `drain`.
         self.side_rows = 0
 
     def add(self, name: str, row: Any, time: Any, *, late: bool) -> None:
@@ -205,21 +205,21 @@ class Outputs:
                 f"there are: {', '.join(self.sides)}" if self.sides else "declare it: x: SideOutput[T] = side_output()"
             )
             raise ValueError(f'"{name}" is no side output; {there}')
-        made = output.shape.made
-        if made is not None and not isinstance(row, made):
+        row_class = output.shape.row_class
+        if row_class is not None and not isinstance(row, row_class):
             kind = type(row).__qualname__
-            raise TypeError(f'side output "{name}" takes {made.__name__}, not {shown(row, _SHOWN)} ({kind})')
+            raise TypeError(f'side output "{name}" takes {row_class.__name__}, not {shown(row, _SHOWN)} ({kind})')
         output.rows.append(row)
         output.mark(self.number, time, late=late)
         self.side_rows += 1
 
-    def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> list[pa.RecordBatch | SideRows]:
-        """Return the waiting rows of the result, then of all side outputs, and clear these; see EmittedRows.taken."""
-        found: list[pa.RecordBatch | SideRows] = []
+    def drain(self, keys: Mapping[str, pa.ChunkedArray]) -> list[pa.RecordBatch | SideRows]:
+        """Return the emitted rows of the result, then of all side outputs, and clear them; see EmittedRows.drain."""
+        batches: list[pa.RecordBatch | SideRows] = []
         if self.rows:
-            found += self.result.taken(keys).combine_chunks().to_batches()
+            batches += self.result.drain(keys).combine_chunks().to_batches()
         for name, output in self.sides.items():
             if output.rows:
-                found += (SideRows(name, rows) for rows in output.taken(keys).combine_chunks().to_batches())
+                batches += (SideRows(name, rows) for rows in output.drain(keys).combine_chunks().to_batches())
         self.side_rows = 0
-        return found
+        return batches

@@ -11,7 +11,7 @@ from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
 # The event time of an arriving row in microseconds.
 EVENT_TIME = Column("_time", "BIGINT")
-# Of a row that waits: the watermark, in microseconds, that has passed it, which is its event time and a microsecond.
+# The watermark, in microseconds, that has passed a waiting row: its event time plus a microsecond.
 UNTIL = Column("_until", "BIGINT")
 
 
@@ -56,8 +56,11 @@ class InputPlan:
         weight = (WEIGHT_COLUMN,) if self.changing else ()
         return (*(() if self.broadcast else keys), *own, *((time,) if self.time else ()), *sorted_by, *order, *weight)
 
-    def made(self, keys: tuple[Column, ...]) -> str:
-        """Return the SELECT over `_rows` of the columns of `arriving`; of a changelog with sums of weights."""
+    def select(self, keys: tuple[Column, ...]) -> str:
+        """Return the SELECT over `_rows` that computes the columns of `arriving`.
+
+        Equal rows of a changelog become one row, with the sum of their weights.
+        """
         time = [f"epoch_us({self.time}){' + 1' if self.waits else ''}"] if self.time else []
         sqls = [*self.keys, *(sql for _, sql in self.columns), *time, *(sql for _, sql, _ in self.sort or ())]
         sqls += [c.name for c in self.order]

@@ -14,8 +14,8 @@ from sqlstream.operators.process.tables import AT, StateTable, StateTables, is_l
 class Items:
     """The items of a list or map state, or of a broadcast value, for the keys of a batch in the temporary table `touched`.
 
-    An item has a place in its key's collection: its position in a list, its key in a map. `hints` are the Python type of the
-    values, and for a map, before it, the type of its keys.
+    An item has a place in its key's collection: its position in a list, its key in a map. `hints` are Python types: the one of
+    the values or, for a map, those of its keys and its values.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from sqlstream.operators.process.tables import StateTables
 
 
 class KeyStates:
-    """The states in these tables: `rows` with the values of keys, and `collections` by the names of the states.
+    """The states of `tables`: `rows` has the values and the list lengths of each key, `collections` the items by state name.
 
     The keys of the batch are in the temporary table `touched`, with their numbers.
     """
@@ -34,7 +34,7 @@ class KeyStates:
         return (self.rows, *self.collections.values())
 
     def in_turn(self, count: int) -> Iterator[int]:
-        """Yield the numbers of the keys: handles show the state of a key until the next one, when its changes are noted."""
+        """Yield the number of each key in turn. The handles show its state until the next one, when its changes are recorded."""
         handles, now = self._handles(), self.batch.clock.time
         by_handle = {
             id(handle): KeyCollection(self.collections[name], handle)
@@ -95,7 +95,7 @@ class KeyStates:
                 raise Misfit(part.number_of(error.number), error.what) from error
 
     def sweep(self, name: str = "") -> None:
-        """Delete what has expired in the whole bucket, if it is time to; for the `name` see `BucketBatch.is_sweep_due`."""
+        """Delete expired state in the whole bucket, if a sweep is due; for the `name` see `BucketBatch.is_sweep_due`."""
         if self.batch.is_sweep_due(self.tables, name):
             for part in self._parts:
                 part.sweep()

@@ -1,7 +1,7 @@
 """A batch of a process function: calls the user's code for the keys of a bucket, one after the other.
 
-The rows of a key come as they arrive; in the OrderedRun of a call with ORDER BY, they come in the order of time. Which rows there
-are says `rows`, what the keys have in state KeyStates, and what leaves Outputs: neither knows of the others.
+The rows of a key come as they arrive; in the OrderedRun of a call with ORDER BY, in the order of time. The module `rows`
+converts the rows, KeyStates holds the state of the keys, and Outputs collects what methods emit: none depends on the others.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class KeyedRun:
     def _flushed(self) -> Iterator[pa.RecordBatch | SideRows]:
         """Yield the rows of the result that were emitted since the last call, then the rows of side outputs."""
         with self._placed():
-            leaving = self.outputs.taken({c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)})
+            leaving = self.outputs.drain({c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)})
         yield from leaving
 
     @contextmanager
@@ -162,7 +162,7 @@ class KeyedRun:
         """Make the calls for a key: visits for broadcast rows, due timers, rows, and timers that these have set for the past."""
         for visit in self.visits:
             self._call_visit(number, visit)
-        if self.timers.known and self.timers.is_any_due():
+        if self.timers.stored and self.timers.is_any_due():
             self._fire(number)
         for method, rows in calls:
             if size := rows.sizes[number]:

@@ -75,10 +75,10 @@ class KeyRows:
         own_columns = ", ".join(f"s.{quote_name(c.name)}" for c in columns)
         joined = f"{TOUCHED} t LEFT JOIN (SELECT * FROM {own}) s ON {self.tables.same('t', 's')}"
         sql = f"SELECT {encoded_items(columns)}, {seen} FROM (SELECT t.{NUMBER}, {own_columns} FROM {joined}) ORDER BY {NUMBER}"
-        found = self.batch.con.sql(sql).to_arrow_table()
-        places = range(found.num_columns)
-        self.stored = found.select(places[: len(columns)])
-        return self._tuples(found.select(places[len(columns) :]))
+        rows = self.batch.con.sql(sql).to_arrow_table()
+        places = range(rows.num_columns)
+        self.stored = rows.select(places[: len(columns)])
+        return self._tuples(rows.select(places[len(columns) :]))
 
     def _seen(self, one: StateTable) -> str:
         """Return the select items of a state's value, NULL if it has expired, and of the time at which it was written."""
@@ -94,7 +94,7 @@ class KeyRows:
             yield from zip(*columns, strict=True)
 
     def change(self, number: int, row: Sequence[Any]) -> None:
-        """Note the new row of the key with this number, once per key."""
+        """Set the new row of the key with this number, to be stored by `store`; call it at most once per key."""
         self.numbers.append(number)
         self.changed.append(row)
 
@@ -136,17 +136,17 @@ class KeyRows:
             return
         expiring = [one for one in self.tables.in_row if one.written]
         past = {one.number: f"w{one.number} <= {self.batch.clock.time - one.ttl}" for one in expiring}
-        known = f"SELECT * FROM ({summed(self.tables.row, rows)}) WHERE {' OR '.join(past.values())}"
+        expired_rows = f"SELECT * FROM ({summed(self.tables.row, rows)}) WHERE {' OR '.join(past.values())}"
         # Values that never expire stay as they are.
-        left = [
+        remaining = [
             f"CASE WHEN NOT coalesce({past[one.number]}, false) THEN {one.column.name} END AS {one.column.name}"
             for one in expiring
             if one.column
         ]
         names = listed(self.tables.row)
         sql = (
-            f"WITH _past AS MATERIALIZED ({known}) SELECT {names}, -{WEIGHT} AS {WEIGHT} FROM _past UNION ALL "
-            f"SELECT {names}, {WEIGHT} FROM (SELECT * REPLACE ({', '.join(left)}) FROM _past) WHERE {self.tables.has_values}"
+            f"WITH _past AS MATERIALIZED ({expired_rows}) SELECT {names}, -{WEIGHT} AS {WEIGHT} FROM _past UNION ALL "
+            f"SELECT {names}, {WEIGHT} FROM (SELECT * REPLACE ({', '.join(remaining)}) FROM _past) WHERE {self.tables.has_values}"
         )
         changes = self.batch.selected((*self.tables.row, WEIGHT_COLUMN), sql)
         gone = pc.sum(pc.less(changes.column(WEIGHT), 0)).as_py() or 0

@@ -46,7 +46,7 @@ class LargeKeys:
         self._read = 0
         # The key whose entries were read alone last; the places that were read, and the entries that exist.
         self._number = -1
-        self._asked: set[Any] = set()
+        self._read_places: set[Any] = set()
         self._entries: dict[Any, Any] = {}
 
     @cached_property
@@ -78,15 +78,15 @@ class LargeKeys:
         return self._loaded.pop(number)
 
     def _together(self, number: int) -> list[int]:
-        """Return the numbers of the keys to load with one: with as many rows as before, since keys seem to be read whole."""
-        found, room = [number], min(self._read, MOST_TOGETHER)
+        """Return `number` and keys to load with it: as many rows as were loaded before, since keys seem to be read whole."""
+        numbers, room = [number], min(self._read, MOST_TOGETHER)
         for other in islice(self._order, bisect_right(self._order, number), None):
             if room <= LARGE:
                 break
             if self.rows[other] <= room:
-                found.append(other)
+                numbers.append(other)
                 room -= self.rows[other]
-        return found
+        return numbers
 
     @cached_property
     def _order(self) -> list[int]:
@@ -98,12 +98,12 @@ class LargeKeys:
         keep(of.con, name, f"SELECT * FROM {self._name} WHERE {NUMBER} IN ({', '.join(map(str, numbers))})")
         rows = of.rows_of(name)
         live, own = of.is_live("s"), listed(of.item_columns, "s")
-        found = of.con.sql(
+        table = of.con.sql(
             f"SELECT t.{NUMBER}, s.{place}, s.{ITEM} FROM {rows} s JOIN {name} t ON {of.tables.same('s', 't')} WHERE {live} "
             f"GROUP BY t.{NUMBER}, {own} HAVING sum(s.{WEIGHT}) <> 0 ORDER BY t.{NUMBER}, s.{place}"
         ).to_arrow_table()
-        places, items = decoded(of.place_codec, found.column(1)), decoded(of.item_codec, found.column(2))
-        begins = np.searchsorted(found.column(0).to_numpy(), numbers, "left").tolist()
+        places, items = decoded(of.place_codec, table.column(1)), decoded(of.item_codec, table.column(2))
+        begins = np.searchsorted(table.column(0).to_numpy(), numbers, "left").tolist()
         ends = [*begins[1:], len(places)]
         self._loaded = {n: (places[b:e], items[b:e]) for n, b, e in zip(numbers, begins, ends, strict=True)}
 
@@ -112,18 +112,18 @@ class LargeKeys:
     def entry(self, number: int, place: Any) -> dict[Any, Any] | None:
         """Return entries of a large map, among them the one at `place` if it exists; None if reading all of them costs less."""
         if number != self._number:
-            self._number, self._asked, self._entries = number, set(), {}
-        if place in self._asked:
+            self._number, self._read_places, self._entries = number, set(), {}
+        if place in self._read_places:
             return self._entries
-        if number in self._loaded or not self._has_points or len(self._asked) * self._cost > self.rows[number]:
+        if number in self._loaded or not self._has_points or len(self._read_places) * self._cost > self.rows[number]:
             return None
         if (places := self._places(place)) is None:
             return None
-        self._asked.add(place)
-        found = self._reads.find(hashed_rows([places], 1, self._key_hashes[number]))
-        if found or self._reads.scanned:
-            one = None if self._reads.scanned else self._only(number, place, places, found)
-            self._entries |= self._by_sql(number, places, found) if one is None else one
+        self._read_places.add(place)
+        tables = self._reads.find(hashed_rows([places], 1, self._key_hashes[number]))
+        if tables or self._reads.scanned:
+            one = None if self._reads.scanned else self._only(number, place, places, tables)
+            self._entries |= self._by_sql(number, places, tables) if one is None else one
         return self._entries
 
     @property
@@ -167,16 +167,16 @@ class LargeKeys:
         [same] = decoded(of.place_codec, pa.chunked_array([places]))
         return places if type(same) is type(place) and same == place else None
 
-    def _only(self, number: int, place: Any, places: pa.Array, found: list[pa.Table]) -> dict[Any, Any] | None:
-        """Return the entry that stored rows add up to, empty if it does not exist; None if only SQL can tell."""
+    def _only(self, number: int, place: Any, places: pa.Array, tables: list[pa.Table]) -> dict[Any, Any] | None:
+        """Return the entry that the rows of `tables` add up to, empty if it does not exist; None if only SQL can tell."""
         of = self._of
-        rows = found[0] if len(found) == 1 else pa.concat_tables(found, promote_options="permissive")
+        rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
         items, own = rows.column(ITEM), [*of.tables.key_names, of.one.place.name]
         if items.type != of.item_codec.arrow or rows.num_rows > MOST_ROWS:
             return None
         try:
-            asked = [*self._key_values[number], *places.to_pylist()]
-            if any(list(row.values()) != asked for row in rows.select(own).to_pylist()):
+            identity = [*self._key_values[number], *places.to_pylist()]
+            if any(list(row.values()) != identity for row in rows.select(own).to_pylist()):
                 # Another entry has the same hash.
                 return None
             weights: dict[str, int] = {}
@@ -195,29 +195,29 @@ class LargeKeys:
             return {}
         return {place: decoded(of.item_codec, items.slice(at, 1))[0]}
 
-    def _by_sql(self, number: int, places: pa.Array, found: list[pa.Table]) -> dict[Any, Any]:
-        """Return the entry that these rows add up to, together with rows of segments without an index."""
+    def _by_sql(self, number: int, places: pa.Array, tables: list[pa.Table]) -> dict[Any, Any]:
+        """Return the entry that the rows of `tables` add up to, together with rows of segments without an index."""
         of, column = self._of, self._of.one.place
         of.con.register("_place", pa.table({"place": places}))
         one = f"SELECT l.*, CAST(place AS {column.type}) AS {column.name} FROM {self._name} l, _place"
         same = f"{of.tables.same('s', 't')} AND s.{column.name} IS NOT DISTINCT FROM t.{column.name}"
         live, own = of.is_live("s"), listed(of.item_columns, "s")
         entries = of.con.sql(
-            f"SELECT s.{column.name}, s.{ITEM} FROM {self._reads.relation(found)} s "
+            f"SELECT s.{column.name}, s.{ITEM} FROM {self._reads.relation(tables)} s "
             f"SEMI JOIN ({one} WHERE {NUMBER} = {number}) t ON {same} WHERE {live} GROUP BY {own} HAVING sum(s.{WEIGHT}) <> 0"
         ).to_arrow_table()
         return dict(
             zip(decoded(of.place_codec, entries.column(0)), decoded(of.item_codec, entries.column(1)), strict=True)
         )
 
-    def rows_at(self, asked: str, count: int) -> str | None:
-        """Return the relation of stored rows with those at the places in the temporary table `asked`, which has `count` rows.
+    def rows_at(self, places: str, count: int) -> str | None:
+        """Return a relation of stored rows, among them those of the keys and places in the temporary table `places`.
 
-        It can have other rows, too. None: there are no such rows.
+        The table has `count` rows. None: nothing is stored for it.
         """
         of, names = self._of, [c.name for c in self._columns]
         if "_reads" in vars(self) or has_large(of.state.segments(of.table), count):
-            table = of.con.sql(f"SELECT {listed(self._columns)} FROM {asked}").to_arrow_table()
+            table = of.con.sql(f"SELECT {listed(self._columns)} FROM {places}").to_arrow_table()
             if self._is_hashed(table.schema.types) and self._reads.takes(table.schema.types):
                 return self._reads.relation(self._reads.find(hashed_rows(table.columns, table.num_rows)))
-        return of.state.candidates(of.con, of.table, names, asked)
+        return of.state.candidates(of.con, of.table, names, places)

@@ -102,7 +102,7 @@ class ProcessOperator(Operator):
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        return {one.name: one.made(self.stored_keys) for one in self.inputs}
+        return {one.name: one.select(self.stored_keys) for one in self.inputs}
 
     @cached_property
     def hash_columns(self) -> tuple[str, ...]:
@@ -134,11 +134,11 @@ class ProcessOperator(Operator):
     @property
     def holds(self) -> Holds:
         """Map each state, by its name, and each column of waiting rows, as `argument.column`, to its state columns by table."""
-        found = {one.state.name: one.holds for one in self.keeps}
+        state_columns = {one.state.name: one.holds for one in self.keeps}
         for one in self.waiting_tables.inputs:
             own = {f"{one.argument}.{c.name}": {one.name: (f"c{i}",)} for i, (c, _) in enumerate(one.columns)}
-            found |= own
-        return found
+            state_columns |= own
+        return state_columns
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:

@@ -60,17 +60,17 @@ class OrderedRun(KeyedRun):
 
     def _rows(self, number: int, calls: Calls) -> Iterator[_Row]:
         """Return the visits and rows of a key in the order of time; at one time visits come first, then inputs in their order."""
-        found: list[Iterator[_Row]] = []
+        streams: list[Iterator[_Row]] = []
         if self.visits:
-            found.append(iter([(one.micros, one.time, None, one) for one in self.visits]))
-        found += [
+            streams.append(iter([(one.micros, one.time, None, one) for one in self.visits]))
+        streams += [
             zip(islice(one.micros, size), one.times or (), repeat(method), one.rows, strict=False)
             for method, one in calls
             if (size := one.sizes[number])
         ]
-        if len(found) == 1:
-            return found[0]
-        return iter(sorted((row for rows in found for row in rows), key=itemgetter(0)))
+        if len(streams) == 1:
+            return streams[0]
+        return iter(sorted((row for rows in streams for row in rows), key=itemgetter(0)))
 
     def _fire_before(self, number: int, micros: EventTime) -> None:
         """Call `on_timer` for the timers of event time that are due before a time, exclusive."""

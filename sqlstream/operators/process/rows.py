@@ -23,7 +23,7 @@ from sqlstream.units import EventTime
 class KeyedRows:
     """The rows of an input, sorted by key, as iterators, with the number of rows of each key, `sizes`.
 
-    `table` has the columns that Arrivals.rows returns; `reader` makes rows of those that the function gets.
+    `table` has the columns that Arrivals.rows returns; `reader` converts the columns that the function gets to rows.
     """
 
     # If some rows are on time behind the watermark: the event time of each row that is on time, None for a late one.
@@ -108,7 +108,7 @@ def row_reader(instance: Instance, number: int, one: InputPlan) -> Any:
 
 
 def values_of(rows: pa.Table) -> pa.Table:
-    """Return the columns that the function gets, of rows that Arrivals.rows has returned."""
+    """Select the columns that the function gets, from rows that Arrivals.rows returned."""
     return rows.select([name for name in rows.column_names if name.startswith("c")])
 
 

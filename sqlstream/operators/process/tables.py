@@ -68,8 +68,8 @@ class StateTable:
     def holds(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the columns that store the state, by table."""
         in_row = tuple(c.name for c in (self.column, self.written) if c is not None)
-        found = {KEYS: in_row} if in_row else {}
-        return {**found, **({self.table: tuple(c.name for c in self.item_columns)} if self.table else {})}
+        columns = {KEYS: in_row} if in_row else {}
+        return {**columns, **({self.table: tuple(c.name for c in self.item_columns)} if self.table else {})}
 
     @property
     def place(self) -> Column:
@@ -138,18 +138,18 @@ class StateTables:
     @cached_property
     def declarations(self) -> tuple[TableDeclaration, ...]:
         """The declarations of the tables that the function needs, all Z-sets; event-time timers expire with the watermark."""
-        found = [zset(KEYS, self.row)] if self.in_row else []
+        tables = [zset(KEYS, self.row)] if self.in_row else []
         for one in self.collections:
             assert one.table is not None
-            found.append(dataclasses.replace(zset(one.table, self.items(one)), replicated=one.state.broadcast))
+            tables.append(dataclasses.replace(zset(one.table, self.items(one)), replicated=one.state.broadcast))
         if self.result:
-            found.append(zset(RESULT, (*self.keys, *self.result)))
+            tables.append(zset(RESULT, (*self.keys, *self.result)))
         if self.has_timers:
             # A timer of event time expires when the watermark reaches the time at which it is stored.
             merge = summed(self.timer_columns, MERGED)
-            found.append(TableDeclaration(EVENT_TIMERS, (*self.timer_columns, WEIGHT_COLUMN), DUE.name, merge))
-            found.append(zset(PROCESSING_TIMERS, self.timer_columns))
-        return tuple(found)
+            tables.append(TableDeclaration(EVENT_TIMERS, (*self.timer_columns, WEIGHT_COLUMN), DUE.name, merge))
+            tables.append(zset(PROCESSING_TIMERS, self.timer_columns))
+        return tuple(tables)
 
     @property
     def remembered(self) -> Iterator[Remembered]:
@@ -157,14 +157,16 @@ class StateTables:
         for one in self.states:
             if one.table is not None:
                 keys = (*self.key_names, one.place.name)
-                kept = Remembered((one.table,), one.table, keys, ttl=one.ttl, name=one.state.name)
+                ttl_state = Remembered((one.table,), one.table, keys, ttl=one.ttl, name=one.state.name)
                 # To put the value that an entry has already changes nothing in the table.
-                kept = replace(kept, misses_writes=one.state.kind == "map")
-                yield replace(kept, at=AT.name, unit=MICROSECOND, misses_writes=False) if one.ttl else kept
+                ttl_state = replace(ttl_state, misses_writes=one.state.kind == "map")
+                yield replace(ttl_state, at=AT.name, unit=MICROSECOND, misses_writes=False) if one.ttl else ttl_state
             elif one.column is not None:
-                kept = Remembered((KEYS,), KEYS, self.key_names, AT.name, MICROSECOND, one.ttl, one.state.name)
-                kept = replace(kept, holds=f"{one.column.name} IS NOT NULL", misses_writes=len(self.in_row) > 1)
-                yield replace(kept, at=one.written.name, misses_writes=False) if one.written else kept
+                ttl_state = Remembered((KEYS,), KEYS, self.key_names, AT.name, MICROSECOND, one.ttl, one.state.name)
+                ttl_state = replace(
+                    ttl_state, holds=f"{one.column.name} IS NOT NULL", misses_writes=len(self.in_row) > 1
+                )
+                yield replace(ttl_state, at=one.written.name, misses_writes=False) if one.written else ttl_state
 
     def items(self, state: StateTable) -> tuple[Column, ...]:
         """Return the columns of a state's own table, without the weight: the key, then `item_columns`."""
@@ -207,7 +209,7 @@ def key_view(tables: StateTables, names: tuple[Column, ...], relations: Mapping[
     """
     if not tables.in_row:
         return _known_keys(tables, names, relations)
-    taken = [n.name for n in names]
+    used_names = [n.name for n in names]
     items = [(n.name, n.type, k.name) for n, k in zip(names, tables.keys, strict=True)]
     expiries, present = [], []
     for one in tables.in_row:
@@ -218,11 +220,11 @@ def key_view(tables: StateTables, names: tuple[Column, ...], relations: Mapping[
         if one.ttl:
             expiries.append(f"CASE WHEN {one.column.name} IS NOT NULL THEN w{one.number} + {one.ttl} END")
         if one.state.kind == "value":
-            items.append((_free(one.state.name, taken), one.state.type, value))
-    items.append((_free(UPDATED_AT, taken), "TIMESTAMP WITH TIME ZONE", instant(AT.name)))
+            items.append((_free(one.state.name, used_names), one.state.type, value))
+    items.append((_free(UPDATED_AT, used_names), "TIMESTAMP WITH TIME ZONE", instant(AT.name)))
     if len(expiries) == len(tables.in_row):
         last = expiries[0] if len(expiries) == 1 else f"greatest({', '.join(expiries)})"
-        items.append((_free(EXPIRES_AT, taken), "TIMESTAMP WITH TIME ZONE", instant(f"({last})")))
+        items.append((_free(EXPIRES_AT, used_names), "TIMESTAMP WITH TIME ZONE", instant(f"({last})")))
     rows = f"({summed(tables.row, relations[KEYS])}) WHERE {' OR '.join(present)}"
     return Rows.selected(rows, items)
 
@@ -251,26 +253,26 @@ def more_views(
     """
     keys = [(n.name, n.type, k.name) for n, k in zip(names, tables.keys, strict=True)]
     for one in tables.collections:
-        taken = [n.name for n in names]
+        used_names = [n.name for n in names]
         assert one.table is not None
         items = [*keys]
         if one.state.kind != "value":
-            items.append((_free(one.place.name, taken), one.place.type, one.place.name))
-        items.append((_free("value", taken), one.state.type, ITEM))
+            items.append((_free(one.place.name, used_names), one.place.type, one.place.name))
+        items.append((_free("value", used_names), one.state.type, ITEM))
         where = "true"
         if one.ttl:
             where = is_live(one, AT.name, _NOW)
-            items.append((_free(UPDATED_AT, taken), "TIMESTAMP WITH TIME ZONE", instant(AT.name)))
-            items.append((_free(EXPIRES_AT, taken), "TIMESTAMP WITH TIME ZONE", instant(AT.name, one.ttl)))
+            items.append((_free(UPDATED_AT, used_names), "TIMESTAMP WITH TIME ZONE", instant(AT.name)))
+            items.append((_free(EXPIRES_AT, used_names), "TIMESTAMP WITH TIME ZONE", instant(AT.name, one.ttl)))
         yield one.state.name, Rows.selected(f"({summed(tables.items(one), relations[one.table])}) WHERE {where}", items)
     if tables.result:
-        taken = [n.name for n in names]
+        used_names = [n.name for n in names]
         own = zip(emitted, tables.result, strict=True)
-        items = [*keys, *((_free(e.name, taken), e.type, c.name) for e, c in own)]
+        items = [*keys, *((_free(e.name, used_names), e.type, c.name) for e, c in own)]
         rows = summed((*tables.keys, *tables.result), relations[RESULT])
         yield RESULT, Rows.selected(f"({rows})", items)
     if tables.has_timers:
-        taken = [n.name for n in names]
+        used_names = [n.name for n in names]
         parts = [
             f"SELECT * REPLACE ({DUE.name} - {tables.shift if table == EVENT_TIMERS else 0} AS {DUE.name}), "
             f"{quote_text(clock)} AS _clock FROM ({summed(tables.timer_columns, relations[table])})"
@@ -278,18 +280,18 @@ def more_views(
         ]
         items = [
             *keys,
-            (_free("kind", taken), "VARCHAR", "_clock"),
-            (_free("name", taken), "VARCHAR", f"nullif({TIMER_NAME.name}, '')"),
-            (_free("time", taken), "TIMESTAMP", f"make_timestamp({DUE.name})"),
+            (_free("kind", used_names), "VARCHAR", "_clock"),
+            (_free("name", used_names), "VARCHAR", f"nullif({TIMER_NAME.name}, '')"),
+            (_free("time", used_names), "TIMESTAMP", f"make_timestamp({DUE.name})"),
         ]
         yield "timers", Rows.selected(f"({' UNION ALL '.join(parts)})", items)
 
 
-def _free(name: str, taken: list[str]) -> str:
+def _free(name: str, used_names: list[str]) -> str:
     """Return the name, with as many underscores as make it differ from those `taken`, to which it is added."""
-    while name.lower() in (other.lower() for other in taken):
+    while name.lower() in (other.lower() for other in used_names):
         name = f"{name}_"
-    taken.append(name)
+    used_names.append(name)
     return name
 
 

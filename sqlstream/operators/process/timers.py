@@ -36,20 +36,20 @@ class TimerTables:
     def due(self) -> list[str]:
         """Return SELECTs of the key columns of keys with due timers."""
         keys = listed(self.tables.keys)
-        found = []
+        selects = []
         event = self.state.relation(EVENT_TIMERS, up_to=self.watermark)
         if event is not None:
-            found.append(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, event)})")
+            selects.append(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, event)})")
         processing = self.state.relation(PROCESSING_TIMERS)
         if processing is not None:
             fired = self.state.counters.get(FIRED_AT, NEVER)
             due = f"(SELECT * FROM {processing} WHERE {DUE.name} > {fired} AND {DUE.name} <= {self.now})"
-            found.append(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, due)})")
-        return found
+            selects.append(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, due)})")
+        return selects
 
     def load(self) -> dict[int, dict[Identity, int]]:
-        """Return, for the number of each key in TOUCHED that has timers, the times at which these are due, by identity."""
-        found: dict[int, dict[Identity, int]] = {}
+        """Return the timers of the keys in TOUCHED: by a key's number and a timer's identity, the time at which it is due."""
+        timers: dict[int, dict[Identity, int]] = {}
         for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
             rows = self.state.candidates(self.con, table, self.tables.key_names, TOUCHED)
             if rows is None:
@@ -60,8 +60,8 @@ class TimerTables:
             shift = self.tables.shift if is_event else 0
             for number, name, stored in self.con.execute(sql).fetchall():
                 due = stored - shift
-                found.setdefault(number, {})[is_event, name or due] = due
-        return found
+                timers.setdefault(number, {})[is_event, name or due] = due
+        return timers
 
     def store(self, changes: Mapping[bool, TimerChanges]) -> None:
         """Store the changes of timers of event time (True) and of processing time (False), and set the bucket's timers."""
@@ -126,7 +126,7 @@ class KeyTimers(Timers):
     def __init__(self, watermark: EventTime, now: ProcessingTime, has_event_time: bool, has_timers: bool):
         self.watermark, self.now = watermark, now
         self.has_event_time, self.has_timers = has_event_time, has_timers
-        self.known: Mapping[Identity, int] = {}
+        self.stored: Mapping[Identity, int] = {}
         # The timers of the key as they are now, None as long as none has changed.
         self.changed: dict[Identity, int] | None = None
         # Whether a timer was set that is due at once, since timers last fired.
@@ -137,24 +137,24 @@ class KeyTimers(Timers):
         # A lower bound of the times of event-time timers, so that `due_before` need not look at them for each row.
         self.soonest = FOREVER
 
-    def enter(self, known: Mapping[Identity, int]) -> None:
-        """Start with the next key, whose stored timers are `known`."""
-        self.known, self.changed, self.is_behind = known, None, False
+    def enter(self, stored: Mapping[Identity, int]) -> None:
+        """Start with the next key, whose stored timers are `stored`."""
+        self.stored, self.changed, self.is_behind = stored, None, False
         if self.late:
             self.late = set()
-        self.soonest = NEVER if known else FOREVER
+        self.soonest = NEVER if stored else FOREVER
 
     def leave(self, number: int, changes: Mapping[bool, TimerChanges]) -> None:
         """Add the changed timers of the key with this number to `changes`, of event time (True) and processing time (False)."""
-        known, changed = self.known, self.changed
+        stored, changed = self.stored, self.changed
         if changed is None:
             return
-        for identity, due in known.items():
+        for identity, due in stored.items():
             # Timers up to the watermark expire without a retraction.
             if changed.get(identity) != due and not (identity[0] and due <= self.watermark):
                 changes[identity[0]].add(number, identity[1], due, -1)
         for identity, due in changed.items():
-            if known.get(identity) != due:
+            if stored.get(identity) != due:
                 changes[identity[0]].add(number, identity[1], due, 1)
 
     @property
@@ -165,37 +165,37 @@ class KeyTimers(Timers):
     def is_any_due(self) -> bool:
         """Tell whether a stored timer of the key is due; timers that were set since do not count."""
         # Not any(..): for each key, a generator takes longer than this.
-        for (is_event, _), due in self.known.items():  # noqa: SIM110
+        for (is_event, _), due in self.stored.items():  # noqa: SIM110
             if due <= (self.watermark if is_event else self.now):
                 return True
         return False
 
     def due(self) -> Iterator[tuple[Timer, bool]]:
-        """Delete and yield due timers one by one, each with whether it is late, also those that are set meanwhile.
+        """Delete and yield due timers one by one, also those that are set meanwhile; each comes with whether it is late.
 
         Timers of event time come first; each kind comes in the order of time.
         """
-        while found := self._first():
-            identity, due = found
+        while first := self._first():
+            identity, due = first
             del self._own[identity]
             yield self._shown(identity, due), identity in self.late
 
     def due_before(self, time: EventTime) -> Iterator[tuple[Timer, bool]]:
-        """Delete and yield timers of event time due before `time` (exclusive), in order, each with whether it is late."""
+        """Delete and yield the timers of event time due before `time` (exclusive), in order, each with whether it is late."""
         while self.soonest < time:
-            found = min(((due, str(i[1]), i) for i, due in self._current.items() if i[0]), default=None)
-            self.soonest = FOREVER if found is None else found[0]
-            if found is not None and found[0] < time:
-                del self._own[found[2]]
-                yield self._shown(found[2], found[0]), found[2] in self.late
+            first = min(((due, str(i[1]), i) for i, due in self._current.items() if i[0]), default=None)
+            self.soonest = FOREVER if first is None else first[0]
+            if first is not None and first[0] < time:
+                del self._own[first[2]]
+                yield self._shown(first[2], first[0]), first[2] in self.late
 
     def due_by_clock(self) -> Iterator[Timer]:
         """Delete and yield the due timers of processing time one by one, in the order of time."""
-        while found := min(
+        while first := min(
             ((due, str(i[1]), i) for i, due in self._current.items() if not i[0] and due <= self.now), default=None
         ):
-            del self._own[found[2]]
-            yield self._shown(found[2], found[0])
+            del self._own[first[2]]
+            yield self._shown(first[2], first[0])
 
     def _first(self) -> tuple[Identity, int] | None:
         current = self._current
@@ -211,12 +211,12 @@ class KeyTimers(Timers):
 
     @property
     def _current(self) -> Mapping[Identity, int]:
-        return self.known if self.changed is None else self.changed
+        return self.stored if self.changed is None else self.changed
 
     @property
     def _own(self) -> dict[Identity, int]:
         if self.changed is None:
-            self.changed = dict(self.known)
+            self.changed = dict(self.stored)
         return self.changed
 
     def _shown(self, identity: Identity, due: int) -> Timer:
@@ -277,7 +277,7 @@ class KeyTimers(Timers):
             self._own.pop(identity, None)
 
     def clear(self) -> None:
-        if self.known or self.changed:
+        if self.stored or self.changed:
             self.changed = {}
 
     def list(self) -> list[Timer]:

@@ -37,9 +37,9 @@ class Visit:
     is_late: bool
 
     def late_before(self, watermark: dt.datetime | None, until: EventTime) -> EventTime:
-        """Return the event time, in microseconds, before which timers are late that the call sets.
+        """Return the event time, in microseconds, before which timers that the call sets are late.
 
-        The watermark is that of the batch as the user's code sees it, and `until` the same in microseconds.
+        `watermark` is the watermark of the batch as the user's code sees it, `until` the same in microseconds.
         """
         if self.micros != NEVER:
             return NEVER

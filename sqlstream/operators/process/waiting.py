@@ -57,7 +57,7 @@ class WaitingTables:
         return TableDeclaration(f"{LATE}_{number}", (*self.inputs[number].arriving(self.keys), MARK))
 
     def late_outputs(self) -> Iterator[LateOutput]:
-        """Yield the side outputs of late rows; their columns are the keys and those that the function gets."""
+        """Yield the side outputs of late rows; their columns are the keys and the columns that the function gets."""
         for place, one in self.late_inputs:
             columns = tuple((Column(name, type), sql) for name, type, sql in self._columns(one))
             yield LateOutput(place, columns, _TIME)
@@ -73,7 +73,7 @@ class WaitingTables:
     def late_views(self, name: str, operator: str) -> Iterator[tuple[str, Rows]]:
         """Yield the views of late rows in state, called `name` or, of several inputs, `<name>_<argument>`.
 
-        They have the watermark that each row came behind, and the operator's name, `operator`, besides.
+        Two more columns have the watermark that each row came behind, and the operator's name, `operator`.
         """
         for number, (own, one) in enumerate(zip(self._named(name), self.inputs, strict=True)):
             more = [(MARK.name, MARK.type, MARK.name), (OPERATOR.name, OPERATOR.type, quote_text(operator))]
@@ -83,7 +83,7 @@ class WaitingTables:
         return [name if len(self.inputs) == 1 else f"{name}_{one.argument}" for one in self.inputs]
 
     def _shown(self, one: InputPlan) -> list[tuple[str, str, str]]:
-        """Return the columns of a view: the keys, those that the function gets, and the event time, each with type and SQL."""
+        """Return the columns of a view, each with type and SQL: the keys, the function's columns, and the event time."""
         own = [item for item in self._columns(one) if item[0].lower() != TIME.name]
         return [*own, (TIME.name, TIME.type, _TIME)]
 
@@ -91,9 +91,9 @@ class WaitingTables:
         """Return the keys, then the columns that the function gets, each with its type and the state column that stores it."""
         keys = () if one.broadcast else self.keys
         items = [(n, k.type, k.name) for n, k in zip(one.key_names, keys, strict=True)]
-        taken = {n.lower() for n in one.key_names}
+        key_names = {n.lower() for n in one.key_names}
         own = [(c.name, c.type, f"c{i}") for i, (c, _) in enumerate(one.columns)]
-        return [*items, *(item for item in own if item[0].lower() not in taken)]
+        return [*items, *(item for item in own if item[0].lower() not in key_names)]
 
 
 def due_name(one: InputPlan) -> str:

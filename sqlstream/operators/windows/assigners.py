@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.types import time_literal
-from sqlstream.operators.groups import Grouping, Made
+from sqlstream.operators.groups import ComputedColumns, Grouping
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import NO_TIME, Duration, EventTime
@@ -98,7 +98,7 @@ class WindowAssigner(Grouping, Protocol):
 
     @property
     def admits_late(self) -> bool:
-        """Whether `admit` tells which rows are late: then none is in a batch in which it gets no rows."""
+        """Whether `admit` decides which rows are late: a batch in which it gets no rows then has no late rows."""
         ...
 
     def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
@@ -152,7 +152,7 @@ class FixedWindows(WindowAssigner, Protocol):
 
     @property
     def spread_over(self) -> Duration:
-        """The most that the ends of two windows of one row are apart."""
+        """The greatest distance between the ends of two windows of one row."""
         ...
 
     def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
@@ -176,12 +176,12 @@ class AssignedWindows:
     start_column: str | None = None
 
     @property
-    def columns(self) -> Made:
+    def columns(self) -> ComputedColumns:
         start = () if self.size is not None else ((Column(START, "TIMESTAMP"), str(self.start_column)),)
         return (*start, (Column(END, "TIMESTAMP"), self.end))
 
     @property
-    def value_columns(self) -> Made:
+    def value_columns(self) -> ComputedColumns:
         return self.columns
 
     @property
@@ -288,5 +288,5 @@ def weights(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return changes
     if ROWS not in rows.column_names:
         return np.ones(rows.num_rows, np.int64)
-    found: np.ndarray[tuple[int], np.dtype[np.int64]] = rows.column(ROWS).to_numpy()
-    return found
+    counts: np.ndarray[tuple[int], np.dtype[np.int64]] = rows.column(ROWS).to_numpy()
+    return counts

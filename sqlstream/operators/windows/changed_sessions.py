@@ -23,14 +23,14 @@ _NOW = "_now"
 
 @dataclass(frozen=True)
 class ChangedSessions:
-    """SESSION. An emitted result belongs to the session in which its stored start now lies."""
+    """Changed results of SESSION windows. An emitted result belongs to the session in which its stored start now lies."""
 
     emitted: EmittedResults
     early: EarlyResults | None = None
 
     @property
     def moving(self) -> tuple[str, ...]:
-        # What was emitted of a session, and what is to be, is kept as long as its rows.
+        # The emitted and the pending results of a session are stored as long as its rows.
         return (EMITTED,) if self.early is None else (EMITTED, PENDING)
 
     def closing(self, batch: WindowBatch, relations: Relations, condition: str) -> str:

@@ -22,7 +22,7 @@ _CHANGED = "_changed_results"
 
 @dataclass(frozen=True)
 class ChangedWindows:
-    """TUMBLE, HOP and CUMULATE: the bounds of a window never change."""
+    """Changed results of TUMBLE, HOP and CUMULATE, whose windows have fixed bounds."""
 
     windows: FixedWindows
     emitted: EmittedResults
@@ -51,27 +51,27 @@ class ChangedWindows:
     def _ended(self, batch: WindowBatch, span: WindowSpan) -> Iterator[str]:
         """Yield SELECTs of the changes of windows that end now, for all keys."""
         windows = self.windows
-        stored = batch.rows(batch.retention.kept(windows.reach(span.watermark)))
-        rows = {name: self._kept(batch, rows, span.closed, None) for name, rows in stored.items()}
+        stored = batch.rows(batch.retention.stored_until(windows.reach(span.watermark)))
+        rows = {name: self._in_range(batch, rows, span.closed, None) for name, rows in stored.items()}
         due = windows.due(batch.con, rows, self.emitted.groups.key_names, span)
         if due is not None:
-            emitted = self._kept(batch, batch.relation(EMITTED), span.closed, None)
+            emitted = self._in_range(batch, batch.relation(EMITTED), span.closed, None)
             yield self.closing(batch, {**due.closed, EMITTED: emitted}, between(span.closed, span.watermark))
 
     def _corrected(self, batch: WindowBatch, low: EventTime, high: EventTime) -> str:
         """Return the SELECT of the changes of the windows in _CHANGED, which end after `low` and at most at `high`."""
         windows, keys = self.windows, self.emitted.groups.key_names
         last = EventTime(high + windows.spread_over)
-        stored = {name: self._kept(batch, rows, low, last) for name, rows in batch.rows().items()}
+        stored = {name: self._in_range(batch, rows, low, last) for name, rows in batch.rows().items()}
         rows = {name: windows.among(rows, _CHANGED, keys) for name, rows in stored.items()}
         same = same_columns("_row_", "_in_", [c.name for c in self.emitted.groups.place])
-        emitted = self._kept(batch, batch.relation(EMITTED), low, high)
+        emitted = self._in_range(batch, batch.relation(EMITTED), low, high)
         return self.emitted.changes(rows, f"(SELECT * FROM {emitted} _row_ SEMI JOIN {_CHANGED} _in_ ON {same})")
 
     @staticmethod
-    def _kept(batch: WindowBatch, rows: str, after: EventTime | None, to: EventTime | None) -> str:
-        """Return a FROM item: rows whose last window ends in a range, by the stored time, of which files have statistics."""
-        first, last = batch.retention.kept(after), batch.retention.kept(to)
+    def _in_range(batch: WindowBatch, rows: str, after: EventTime | None, to: EventTime | None) -> str:
+        """Return a FROM item: rows whose last window ends in a range, by the stored time, for which files have statistics."""
+        first, last = batch.retention.stored_until(after), batch.retention.stored_until(to)
         return f"(SELECT * FROM {rows} WHERE {between(first, last, KEPT.name)})"
 
     def _find(self, batch: WindowBatch) -> None:

@@ -37,7 +37,7 @@ class ChangedResults(Protocol):
 
     @property
     def moving(self) -> tuple[str, ...]:
-        """The tables, besides those of rows, that store bounds which change when a session does."""
+        """The tables, besides the row tables, that store bounds of sessions, which can change."""
         ...
 
     def closing(self, batch: WindowBatch, relations: Relations, condition: str) -> str:
@@ -127,10 +127,10 @@ class Corrections:
         """Forget rows, and set the timers to when the next window ends, is forgotten, or is due early."""
         state, watermark = batch.state, batch.clock.watermark
         held = batch.forget(NEVER if watermark is None else watermark)
-        # What has not ended yet is kept longer than the lateness from now on.
-        rows = f"{batch.relation(PARTIALS)} WHERE {between(batch.retention.kept(watermark), None, KEPT.name)}"
-        kept = batch.least(f"epoch_us({KEPT.name})", rows)
-        first = None if kept is None else batch.retention.closed(EventTime(kept))
+        # Rows of windows that have not ended stay longer than the lateness from now on.
+        rows = f"{batch.relation(PARTIALS)} WHERE {between(batch.retention.stored_until(watermark), None, KEPT.name)}"
+        earliest = batch.least(f"epoch_us({KEPT.name})", rows)
+        first = None if earliest is None else batch.retention.closed(EventTime(earliest))
         state.event_timer = held if first is None else windows.next_time(first, watermark)
         state.processing_timer = None
         if self.early is None or isinstance(self.early.interval, EveryRows):

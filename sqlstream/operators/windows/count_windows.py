@@ -82,7 +82,7 @@ class CountWindowOperator(Operator):
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
         waiting = TableDeclaration(WAITING, self._row, TIME.name)
-        return waiting, *(zset(name, columns) for name, columns in self._known.tables.items())
+        return waiting, *(zset(name, columns) for name, columns in self._key_state.tables.items())
 
     @property
     def holds(self) -> Holds:
@@ -90,14 +90,14 @@ class CountWindowOperator(Operator):
         return {c.name: dict.fromkeys(tables, (own.name,)) for c, own in zip(self.columns, self._stored, strict=True)}
 
     @cached_property
-    def _known(self) -> KeyedState:
+    def _key_state(self) -> KeyedState:
         tables = {NUMBERED: (*self._row, NUMBER), COUNTED: (*self.key_columns, NUMBER, AT)}
         return KeyedState(self.hash_columns, tables, COUNTED, self.ttl)
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        made = [*(sql for _, sql in self.keys), *(quote_name(c.name) for c in self.columns), self.time]
-        items = ", ".join(f"{sql} AS {c.name}" for sql, c in zip(made, self._row, strict=True))
+        sqls = [*(sql for _, sql in self.keys), *(quote_name(c.name) for c in self.columns), self.time]
+        items = ", ".join(f"{sql} AS {c.name}" for sql, c in zip(sqls, self._row, strict=True))
         return {WAITING: encoded(self._row, f"(SELECT {items} FROM _rows)")}
 
     @cached_property
@@ -125,21 +125,21 @@ class CountWindowOperator(Operator):
 
         The bounds are NULL: the window is not complete.
         """
-        tables = self._known.current(relations)
+        tables = self._key_state.current(relations)
         following = f"max({NUMBER.name}) OVER ({self._by}) // {self.slide} + 1"
-        known = f"SELECT *, {following} AS window_id FROM {tables[NUMBERED]}"
-        both = f"SELECT *, NULL AS window_id FROM {relations[WAITING]} UNION ALL BY NAME {known}"
+        numbered = f"SELECT *, {following} AS window_id FROM {tables[NUMBERED]}"
+        both = f"SELECT *, NULL AS window_id FROM {relations[WAITING]} UNION ALL BY NAME {numbered}"
         bounds = [f"CAST(NULL AS TIMESTAMP) AS {name}" for name in BOUNDS[:3]]
         # No names that a user would give to columns.
         of = {name: f"{INTERNAL}of_{name}" for name in self.hash_columns}
         keys = [f"{name} AS {hidden}" for name, hidden in of.items()]
         items = ", ".join([self._named, *bounds, "CAST(window_id AS BIGINT) AS window_id", *keys])
         rows = f"SELECT {items} FROM ({both})"
-        return self._known.timed(rows, list(of.values()), self.outputs, tables, all=True)
+        return self._key_state.timed(rows, list(of.values()), self.outputs, tables, all=True)
 
     @property
     def key_times(self) -> tuple[Column, ...]:
-        return self._known.times(self.outputs)
+        return self._key_state.times(self.outputs)
 
     @property
     def _by(self) -> str:
@@ -147,7 +147,7 @@ class CountWindowOperator(Operator):
 
     @property
     def remembered(self) -> tuple[Remembered, ...]:
-        return (self._known.remembered,)
+        return (self._key_state.remembered,)
 
     def step(
         self,
@@ -158,8 +158,8 @@ class CountWindowOperator(Operator):
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take a batch, number the rows that the watermark has passed, and yield the rows of complete windows."""
         on_time = []
-        for port, given in inputs:
-            rows = state.read(given) if isinstance(given, Segment) else given
+        for port, piece in inputs:
+            rows = state.read(piece) if isinstance(piece, Segment) else piece
             if clock.watermark is not None and rows.num_rows:
                 passed = pc.less_equal(rows.column(TIME.name).cast(pa.int64()), clock.watermark)
                 behind, rows = rows.filter(passed), rows.filter(pc.invert(passed))
@@ -175,7 +175,7 @@ class CountWindowOperator(Operator):
                 self._number(con, state, clock)
                 yield from self._complete(con)
                 self._remember(con, state, clock)
-            self._known.sweep(con, state, clock)
+            self._key_state.sweep(con, state, clock)
         state.event_timer = state.forget(con, WAITING, NEVER if clock.watermark is None else clock.watermark)
 
     def _final(
@@ -193,8 +193,8 @@ class CountWindowOperator(Operator):
         """Create `_new`, rows with their new numbers, and `_after`, the number of rows of each key before and after."""
         if self.keys:
             keep(con, TOUCHED, f"SELECT DISTINCT {names(self.key_columns)} FROM _final")
-        self._known.load(con, state, clock)
-        joined = self._known.same("_final", "_before")
+        self._key_state.load(con, state, clock)
+        joined = self._key_state.same("_final", "_before")
         order = f"{self._by} ORDER BY {', '.join(c.name for c in (TIME, *self._stored))}"
         place = f"row_number() OVER ({order}) + _count"
         counts = (
@@ -212,7 +212,7 @@ class CountWindowOperator(Operator):
         """A FROM item: the numbered rows of keys that have changed, with the key's number of rows before and after."""
         numbered = names((*self._row, NUMBER))
         both = f"SELECT {numbered} FROM _old_{NUMBERED} UNION ALL SELECT {numbered} FROM _new"
-        same = self._known.same("_row_", "_after")
+        same = self._key_state.same("_row_", "_after")
         counts = f"_after._count AS _before, _after.{NUMBER.name} AS _until"
         return f"(SELECT _row_.*, {counts} FROM ({both}) _row_ JOIN _after ON {same})"
 
@@ -234,9 +234,9 @@ class CountWindowOperator(Operator):
         """Store the rows that later windows need, and the number of rows of each key."""
         needed = f"{NUMBER.name} > (_until // {self.slide} + 1) * {self.slide} - {self.size}"
         columns = names((*self._row, NUMBER))
-        kept = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._placed} WHERE {needed})"
+        needed_rows = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._placed} WHERE {needed})"
         counted = ", ".join(
             [*self.hash_columns, NUMBER.name, f"CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name}", WEIGHT]
         )
-        self._known.store(con, state, NUMBERED, kept, clock)
-        self._known.store(con, state, COUNTED, f"(SELECT {counted} FROM _after)", clock)
+        self._key_state.store(con, state, NUMBERED, needed_rows, clock)
+        self._key_state.store(con, state, COUNTED, f"(SELECT {counted} FROM _after)", clock)

@@ -112,5 +112,5 @@ class EarlyResults:
         """Return what to store, as FROM items by table, when `windows` are emitted: the rows in them are no longer pending."""
         same = same_columns("_waiting_", "_in_", [c.name for c in self.groups.place])
         rows = f"({self.waiting(pending)}) _waiting_ SEMI JOIN {windows} _in_ ON {same}"
-        taken = f"(SELECT {self._place}, {DUE}, CAST(-({self.interval.shown}) AS BIGINT) AS {WEIGHT} FROM {rows})"
-        return {PENDING: f"(SELECT * FROM {taken} WHERE {WEIGHT} <> 0)"}
+        deductions = f"(SELECT {self._place}, {DUE}, CAST(-({self.interval.shown}) AS BIGINT) AS {WEIGHT} FROM {rows})"
+        return {PENDING: f"(SELECT * FROM {deductions} WHERE {WEIGHT} <> 0)"}

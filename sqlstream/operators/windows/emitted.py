@@ -73,12 +73,12 @@ class EmittedResults:
     def leaving(self, changes: str) -> str:
         """Return the SELECT of changes as the operator emits them: output columns and weight; `changes` is a table."""
         result = self.result
-        given = [c.name for c, _ in self.groups.keys] + [n for n in result.bounds if n is not None]
-        given += [n for n, _ in result.calls]
+        output_names = [c.name for c, _ in self.groups.keys] + [n for n in result.bounds if n is not None]
+        output_names += [n for n, _ in result.calls]
         shown = (_START, _END, window_time(_END))
         bounds = [sql for sql, name in zip(shown, result.bounds, strict=True) if name is not None]
-        made = [*self.groups.key_names, *bounds, *(f"r{i}" for i in range(len(result.calls)))]
-        items = ", ".join(f"{sql} AS {quote_name(name)}" for sql, name in zip(made, given, strict=True))
+        sqls = [*self.groups.key_names, *bounds, *(f"r{i}" for i in range(len(result.calls)))]
+        items = ", ".join(f"{sql} AS {quote_name(name)}" for sql, name in zip(sqls, output_names, strict=True))
         rows = f"SELECT {items}, {WEIGHT} FROM {changes}"
         # Sessions that differ in bounds which are not asked for are one.
         return rows if self.groups.windows.mergeable else summed(result.outputs, f"({rows})")

@@ -15,7 +15,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck import clock
 from sqlstream.duck.sql import Rows, quote_name, quote_text, typed
 from sqlstream.duck.types import encoded, time_literal
-from sqlstream.operators.groups import Groups, Made, stored_columns
+from sqlstream.operators.groups import ComputedColumns, Groups, stored_columns
 from sqlstream.operators.late_rows import MARK, TIME
 from sqlstream.operators.windows.assigners import WindowAssigner
 from sqlstream.operators.windows.window_batch import WindowBatch
@@ -31,19 +31,19 @@ OPERATOR = Column("_operator", "VARCHAR")
 class LateRowsPart:
     """Late rows of a window operator: their columns, and `time`, the SQL of their event time over input rows.
 
-    They are `kept` in a table, `emitted` as a side output, or both. `where` selects input rows: with several grouping sets, each
-    row arrives once per set. A window takes rows until the watermark has passed its end by `lateness`.
+    They are stored if `in_table`, a side output if `emitted`, or both. `where` selects input rows: with several grouping sets,
+    each row arrives once per set. A window takes rows until the watermark has passed its end by `lateness`.
     """
 
     columns: tuple[Column, ...]
     time: str
     lateness: Duration = NO_TIME
     where: str = "true"
-    kept: bool = True
+    in_table: bool = True
     emitted: bool = False
 
     @property
-    def stored(self) -> Made:
+    def stored(self) -> ComputedColumns:
         """The stored columns, each with its SQL over input rows: c0, c1, .., then the event time."""
         return (*stored_columns(self.columns), (TIME, self.time))
 
@@ -54,7 +54,7 @@ class LateRowsPart:
 
     def part(self, groups: Groups[WindowAssigner]) -> str:
         """Return the SELECT that the upstream fragment runs: rows that may be late, as `arriving`, encoded for storage."""
-        items = [*groups.made_keys, *(f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns)]
+        items = [*groups.key_items, *(f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns)]
         items += [f"{sql} AS {c.name}" for c, sql in self.stored]
         rows = f"SELECT {', '.join(items)} FROM {groups.source} WHERE {self.where}"
         late = f"{groups.windows.may_be_late} <= {clock.WATERMARK} - to_microseconds({self.lateness})"
@@ -65,12 +65,12 @@ class LateRowsPart:
         return (*groups.columns, *(c for c, _ in self.stored))
 
     def dropped(self, groups: Groups[WindowAssigner], rows: Sequence[pa.Table], batch: WindowBatch) -> pa.Table:
-        """Return the late ones of arrived rows, as the table stores them. Other rows must have been admitted before."""
+        """Return the late rows among arrived `rows`, as the table stores them. Admit the rows that are not late before."""
         assert batch.closed is not None
         batch.con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
-        given = f"(SELECT {typed(self.arriving(groups))} FROM _may_be_late)"
+        candidates = f"(SELECT {typed(self.arriving(groups))} FROM _may_be_late)"
         mark = f"{time_literal(batch.clock.watermark or EventTime(0), 'TIMESTAMP')} AS {MARK.name}"
-        late = f"(SELECT *, {mark} FROM {groups.windows.late(given, groups.key_names, batch.closed)})"
+        late = f"(SELECT *, {mark} FROM {groups.windows.late(candidates, groups.key_names, batch.closed)})"
         return batch.con.sql(encoded(self.table.columns, late)).to_arrow_table()
 
     def view(self, operator: str) -> Rows:

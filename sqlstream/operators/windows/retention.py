@@ -34,7 +34,7 @@ class Retention:
         """Return the SQL of `closed`; `watermark` is SQL, in microseconds."""
         return watermark if self.lateness is None else f"({watermark} - {self.lateness})"
 
-    def kept(self, end: EventTime | None) -> EventTime | None:
+    def stored_until(self, end: EventTime | None) -> EventTime | None:
         """Return until when the rows of a window that ends at `end` are stored."""
         return None if end is None else EventTime(end + (self.lateness or 0))
 
@@ -45,7 +45,7 @@ class Retention:
         merge = f"SELECT *, {self._until} AS {KEPT.name} FROM ({table.merge})" if table.merge else None
         return replace(table, columns=(*table.columns, KEPT), time_column=KEPT.name, merge=merge)
 
-    def made(self, rows: str) -> str:
+    def with_time(self, rows: str) -> str:
         """Return a SELECT with KEPT added; `rows` is the SELECT of the other columns."""
         return rows if self.lateness is None else f"SELECT *, {self._until} AS {KEPT.name} FROM ({rows})"
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.operators.groups import Made
+from sqlstream.operators.groups import ComputedColumns
 from sqlstream.operators.windows.assigners import END, START, Arrival, weights
 from sqlstream.operators.windows.grid import remainder
 from sqlstream.storage.zsets import WEIGHT
@@ -29,7 +29,7 @@ class SessionPieces(Protocol):
     """How rows form pieces: GROUP BY keys and `group_by` over `source` computes `columns`."""
 
     @property
-    def columns(self) -> Made:
+    def columns(self) -> ComputedColumns:
         """START and END of a piece, each with its SQL over the rows of a group."""
         ...
 
@@ -63,7 +63,7 @@ class Pieces:
     end: str = ""
 
     @property
-    def columns(self) -> Made:
+    def columns(self) -> ComputedColumns:
         if self.gap is None:
             return (Column(START, "TIMESTAMP"), f"min({_FROM})"), (Column(END, "TIMESTAMP"), f"max({_TO})")
         return (
@@ -118,7 +118,7 @@ class ChangingPieces:
     end: str
 
     @property
-    def columns(self) -> Made:
+    def columns(self) -> ComputedColumns:
         return (Column(START, "TIMESTAMP"), self.time), (Column(END, "TIMESTAMP"), self.end)
 
     @property

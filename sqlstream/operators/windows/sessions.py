@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.duck.types import time_literal
-from sqlstream.operators.groups import Made
+from sqlstream.operators.groups import ComputedColumns
 from sqlstream.operators.windows.assigners import (
     END,
     PARTIALS,
@@ -46,11 +46,11 @@ class Sessions:
     pieces: SessionPieces
 
     @property
-    def columns(self) -> Made:
+    def columns(self) -> ComputedColumns:
         return self.pieces.columns
 
     @property
-    def value_columns(self) -> Made:
+    def value_columns(self) -> ComputedColumns:
         return tuple((column, column.name) for column, _ in self.columns)
 
     @property
@@ -71,7 +71,7 @@ class Sessions:
 
     @property
     def mergeable(self) -> bool:
-        # A piece that was stored again and the one that it replaces are told apart by their ends.
+        # A piece that was stored again and the piece that it replaces differ in their ends.
         return False
 
     @property
@@ -81,7 +81,7 @@ class Sessions:
 
     @property
     def admits_late(self) -> bool:
-        # Which sessions have closed is known when rows are put into them.
+        # Only when `admit` has put rows into sessions is it known which sessions have closed.
         return True
 
     def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
@@ -112,13 +112,13 @@ class Sessions:
         if not some:
             return None
         passed[PARTIALS] = "_passed"
-        # All pieces of a session that closes have passed. Others tell, by their bounds, which sessions go on.
+        # All pieces of a session that closes have passed. The bounds of other pieces show which sessions continue.
         begun = f"{START} <= {time_literal(span.watermark, 'TIMESTAMP')}"
-        going_on = self.pieces.present(
+        other_pieces = self.pieces.present(
             of_keys(f"(SELECT * FROM {pieces} WHERE NOT ({past}) AND {begun})", "_passed", keys)
         )
-        known = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL SELECT {_bounds(keys)} FROM {going_on})"
-        con.execute(f"CREATE OR REPLACE TEMP TABLE {_SESSIONS} AS {sessions_of(known, keys)}")
+        all_pieces = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL SELECT {_bounds(keys)} FROM {other_pieces})"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {_SESSIONS} AS {sessions_of(all_pieces, keys)}")
         closed = {name: within(rows, _SESSIONS, keys, past) for name, rows in passed.items()}
         again = {name: within(rows, _SESSIONS, keys, f"NOT ({past})") for name, rows in passed.items()}
         return Due(closed, again)
@@ -140,8 +140,8 @@ class Sessions:
         return Admitted(rows, within(after[PARTIALS], _SESSIONS, keys, past))
 
     def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
-        known = f"({sessions_of(self.pieces.present(relations[PARTIALS]), keys)})"
-        return {name: within(rows, known, keys, "true") for name, rows in relations.items()}
+        sessions = f"({sessions_of(self.pieces.present(relations[PARTIALS]), keys)})"
+        return {name: within(rows, sessions, keys, "true") for name, rows in relations.items()}
 
     def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
         return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({begun(rows, keys)})"
@@ -185,9 +185,9 @@ def within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str
             f"_rows_.{START} BETWEEN _in_.{START} AND _in_.{END}",
         ]
     )
-    known = f"(SELECT * FROM {sessions} WHERE {condition})"
+    selection = f"(SELECT * FROM {sessions} WHERE {condition})"
     bounds = f"_in_.{START}, _in_.{END}"
-    return f"(SELECT _rows_.* EXCLUDE ({START}, {END}), {bounds} FROM {rows} _rows_ JOIN {known} _in_ ON {on})"
+    return f"(SELECT _rows_.* EXCLUDE ({START}, {END}), {bounds} FROM {rows} _rows_ JOIN {selection} _in_ ON {on})"
 
 
 def of_keys(rows: str, by: str, keys: Sequence[str]) -> str:

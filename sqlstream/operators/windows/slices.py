@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.operators.groups import Made
+from sqlstream.operators.groups import ComputedColumns
 from sqlstream.operators.windows.assigners import (
     END,
     PARTIALS,
@@ -44,7 +44,7 @@ class SlicedWindows:
 
     time: str
     grid: Grid
-    columns: Made = field(init=False)
+    columns: ComputedColumns = field(init=False)
 
     def __post_init__(self) -> None:
         end = self.grid.slice_end(f"epoch_us({self.time})")
@@ -52,7 +52,7 @@ class SlicedWindows:
         object.__setattr__(self, "columns", ((Column(SLICE, "BIGINT"), end), (Column(END, "TIMESTAMP"), last)))
 
     @property
-    def value_columns(self) -> Made:
+    def value_columns(self) -> ComputedColumns:
         return self.columns
 
     @property

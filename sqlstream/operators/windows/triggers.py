@@ -18,7 +18,7 @@ from sqlstream.warehouse.declarations import TableDeclaration
 
 
 class Trigger(Protocol):
-    """When windows emit."""
+    """Decides when windows emit, and how long their rows are stored."""
 
     @property
     def retention(self) -> Retention:

@@ -42,7 +42,7 @@ class WindowBatch:
         return self.state.relation(table, up_to=up_to) or empty_relation(self.tables[table])
 
     def rows(self, up_to: EventTime | None = None) -> dict[str, str]:
-        """Return `relation` of each of the row tables, by name."""
+        """Return the `relation` of each row table, by name."""
         return {table: self.relation(table, up_to) for table in self.row_tables}
 
     def store(self, rows: Relations) -> dict[str, pa.Table]:
@@ -52,12 +52,12 @@ class WindowBatch:
             for name, table in self.tables.items()
             if name in rows
         }
-        for name, made in stored.items():
-            self.state.append(name, made, self.clock.batch)
+        for name, new_rows in stored.items():
+            self.state.append(name, new_rows, self.clock.batch)
         return stored
 
     def forget(self, watermark: EventTime) -> EventTime | None:
-        """Forget rows whose stored time the watermark has reached; return the least stored time that is left."""
+        """Forget rows whose stored time the watermark has reached; return the least remaining stored time, None without rows."""
         times = [self.state.forget(self.con, table, watermark) for table in self.tables]
         return min((t for t in times if t is not None), default=None)
 

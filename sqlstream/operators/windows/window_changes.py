@@ -10,7 +10,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.sql import names
 from sqlstream.operators.aggregates.grouped import Grouped
-from sqlstream.operators.groups import Grouping, Groups, Made, stored_columns
+from sqlstream.operators.groups import ComputedColumns, Grouping, Groups, stored_columns
 from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import END, PARTIALS, Relations
 from sqlstream.operators.windows.results import RowsResult
@@ -30,7 +30,7 @@ class WindowChanges:
     of: RowsResult
 
     @cached_property
-    def _rows(self) -> Made:
+    def _rows(self) -> ComputedColumns:
         """The stored columns of the rows, each with its SQL over input rows."""
         return stored_columns(self.columns)
 
@@ -51,7 +51,7 @@ class WindowChanges:
     def computed(self) -> dict[str, str]:
         bounds = [f"{sql} AS {c.name}" for c, sql in self.groups.windows.value_columns]
         rows = [f"{sql} AS {c.name}" for c, sql in self._rows]
-        items = ", ".join([*self.groups.made_keys, *bounds, *rows, WEIGHT])
+        items = ", ".join([*self.groups.key_items, *bounds, *rows, WEIGHT])
         return {PARTIALS: summed(self._stored, f"(SELECT {items} FROM {self.groups.source})")}
 
     @property
@@ -76,11 +76,11 @@ class Placed:
     mergeable: bool = True
 
     @property
-    def columns(self) -> Made:
+    def columns(self) -> ComputedColumns:
         return tuple((Column(name, "TIMESTAMP"), name) for name in self.bounds)
 
     @property
-    def value_columns(self) -> Made:
+    def value_columns(self) -> ComputedColumns:
         return self.columns
 
     @property
@@ -112,7 +112,7 @@ class AggregatesOfRows:
     def of_rows(self, rows: str) -> str:
         own = (f"{c.name} AS {sql}" for c, sql in stored_columns(self.columns))
         named = ", ".join([*self.groups.windows.bounds, *own])
-        # The partial results of rows that are all there are whole.
+        # All rows of a window are there, so their partial results are the whole result.
         computed = {
             part: f"(WITH _rows AS (SELECT {named} FROM {rows}) {sql})" for part, sql in self._grouped.computed.items()
         }

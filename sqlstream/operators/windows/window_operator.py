@@ -66,13 +66,17 @@ class WindowOperator(Operator):
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
-        return (*self._row_tables, *([self.late.table] if self.late and self.late.kept else []), *self.trigger.tables)
+        return (
+            *self._row_tables,
+            *([self.late.table] if self.late and self.late.in_table else []),
+            *self.trigger.tables,
+        )
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        made = self.trigger.retention.made
-        found = {t.name: encoded(t.columns, f"({made(self.of.computed[t.name])})") for t in self._row_tables}
-        return {**found, **({LATE: self.late.part(self.groups)} if self.late else {})}
+        with_time = self.trigger.retention.with_time
+        selects = {t.name: encoded(t.columns, f"({with_time(self.of.computed[t.name])})") for t in self._row_tables}
+        return {**selects, **({LATE: self.late.part(self.groups)} if self.late else {})}
 
     @property
     def outputs(self) -> tuple[Column, ...]:
@@ -107,7 +111,7 @@ class WindowOperator(Operator):
         return self.groups.windows.count(self.of.present(relations[PARTIALS]), self.groups.key_names, closed)
 
     def late_view(self, name: str) -> Rows | None:
-        return self.late.view(name) if self.late and self.late.kept else None
+        return self.late.view(name) if self.late and self.late.in_table else None
 
     # -- a batch
 
@@ -179,7 +183,7 @@ class WindowOperator(Operator):
         """Return the SELECT of what closing windows emit, None if no window closes."""
         windows, closed = self.groups.windows, batch.closed
         assert closed is not None
-        up_to = batch.retention.kept(windows.reach(closed))
+        up_to = batch.retention.stored_until(windows.reach(closed))
         if batch.state.relation(PARTIALS, up_to=up_to) is None:
             return None
         relations = {**batch.rows(up_to), **{table: batch.relation(table) for table in self.trigger.moving}}
@@ -208,14 +212,14 @@ class WindowOperator(Operator):
             received.added.append(stored[PARTIALS])
 
     def _count_late(self, batch: WindowBatch, rows: int) -> None:
-        # Rows that are kept are counted one by one.
+        # With `late`, `_take_late` counts the rows.
         if self.late is None:
             batch.state.count(LATE, rows)
 
     def _take_late(self, batch: WindowBatch, received: Received) -> Iterator[SideRows]:
         """Store or emit the rows that are late.
 
-        Rows may be late by the watermark of the job, and in time by that of the operator, which is behind it.
+        Rows may be late by the job's watermark, and on time by the operator's, which is behind it.
         """
         if self.late is None or not received.may_be_late:
             return
@@ -223,7 +227,7 @@ class WindowOperator(Operator):
             return
         dropped = self.late.dropped(self.groups, received.may_be_late, batch)
         batch.state.count(LATE, dropped.num_rows)
-        if self.late.kept:
+        if self.late.in_table:
             batch.state.append(LATE, dropped, batch.clock.batch)
         if self.late.emitted:
             yield from (SideRows(LATE, some) for some in dropped.to_batches())

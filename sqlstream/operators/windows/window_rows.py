@@ -9,7 +9,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
-from sqlstream.operators.groups import Groups, Made, stored_columns
+from sqlstream.operators.groups import ComputedColumns, Groups, stored_columns
 from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import END, PARTIALS, Relations, WindowAssigner, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
@@ -40,28 +40,26 @@ class Ranking:
 
         `partition` is the SQL of the keys and window bounds.
         """
-        found = _ITEM.fullmatch(self.order[0])
-        if found is None or self.limit is None or not 0 < self.limit <= _FEW or self.function == "dense_rank":
+        item = _ITEM.fullmatch(self.order[0])
+        if item is None or self.limit is None or not 0 < self.limit <= _FEW or self.function == "dense_rank":
             return rows
-        last, reaches = ("list_min(max", ">=") if found["down"] else ("list_max(min", "<=")
+        last, reaches = ("list_min(max", ">=") if item["down"] else ("list_max(min", "<=")
         names = [f"_group{i}" for i in range(len(partition))]
         groups = ", ".join(f"{sql} AS {name}" for sql, name in zip(partition, names, strict=True))
-        valued = f"(SELECT *, {groups}, {found['value']} AS _value FROM {rows})"
+        valued = f"(SELECT *, {groups}, {item['value']} AS _value FROM {rows})"
         by = ", ".join(names)
         # Groups with fewer values than the limit have no bound: all their rows count.
         bound = f"SELECT {by}, {last}(_value, {self.limit})) AS _bound FROM {valued}"
         bounds = f"({bound} GROUP BY {by} HAVING count(_value) >= {self.limit})"
         same = " AND ".join(f"_row_.{name} IS NOT DISTINCT FROM _bound_.{name}" for name in names)
-        held = f"_bound IS NULL OR _value {reaches} _bound" + (
-            " OR _value IS NULL" if found["nulls"] == "FIRST" else ""
-        )
+        held = f"_bound IS NULL OR _value {reaches} _bound" + (" OR _value IS NULL" if item["nulls"] == "FIRST" else "")
         columns = f"_row_.* EXCLUDE ({by}, _value)"
         return f"(SELECT {columns} FROM {valued} _row_ LEFT JOIN {bounds} _bound_ ON {same} WHERE {held})"
 
 
 @dataclass(frozen=True)
 class WindowRows:
-    """The rows of windows, with the bounds of their window and their rank in it where asked for.
+    """The rows of windows, with the bounds of their window (`bounds`) and their rank in it (`ranking`), each if not None.
 
     `bounds` are the names of the columns of start, end and time to add; None adds none.
     """
@@ -72,7 +70,7 @@ class WindowRows:
     ranking: Ranking | None = None
 
     @cached_property
-    def _stored(self) -> Made:
+    def _stored(self) -> ComputedColumns:
         """The stored columns of the rows, each with its SQL over input rows."""
         return stored_columns(self.columns)
 
@@ -82,11 +80,11 @@ class WindowRows:
         columns = (*group, *(c for c, _ in self._stored))
         merge = None
         if self.ranking is not None and self.ranking.limit is not None:
-            # Rows beyond the limit among some are beyond it among all.
+            # Rows beyond the limit among some rows are beyond it among all rows.
             names = ", ".join(c.name for c in columns)
             rows = f"(SELECT {', '.join([*(c.name for c in group), self._named()])} FROM {MERGED})"
-            made = ", ".join([*(c.name for c in group), *(f"{sql} AS {c.name}" for c, sql in self._stored)])
-            ranked = f"SELECT {made}, {self._rank(self.ranking)} AS _rank FROM {rows}"
+            items = ", ".join([*(c.name for c in group), *(f"{sql} AS {c.name}" for c, sql in self._stored)])
+            ranked = f"SELECT {items}, {self._rank(self.ranking)} AS _rank FROM {rows}"
             merge = f"SELECT {names} FROM ({ranked}) WHERE _rank <= {self.ranking.limit}"
         return (TableDeclaration(PARTIALS, columns, END, merge),)
 
@@ -106,7 +104,7 @@ class WindowRows:
     def computed(self) -> dict[str, str]:
         groups, ranking = self.groups, self.ranking
         bounds = [f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns]
-        items = ", ".join([*groups.made_keys, *bounds, *(f"{sql} AS {c.name}" for c, sql in self._stored)])
+        items = ", ".join([*groups.key_items, *bounds, *(f"{sql} AS {c.name}" for c, sql in self._stored)])
         if ranking is None or ranking.limit is None:
             return {PARTIALS: f"SELECT {items} FROM {groups.source}"}
         partition = [*(sql for _, sql in groups.keys), *(sql for _, sql in groups.windows.value_columns)]

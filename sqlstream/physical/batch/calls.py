@@ -37,10 +37,15 @@ def _accumulated(item: AggregateItem) -> str:
 
 def _call(item: AggregateItem) -> str:
     name = ALIASES.get(item.function, item.function)
-    known = FUNCTIONS.get(name)
+    definition = FUNCTIONS.get(name)
     if name.startswith("approx") or name == "reservoir_quantile":
         raise CannotVerify(f"aggregate {item.function} is an approximation", item.span)
-    if known is not None and known.ordered and known.kind in (Kind.PICK, Kind.VALUES) and not item.order_by:
+    if (
+        definition is not None
+        and definition.ordered
+        and definition.kind in (Kind.PICK, Kind.VALUES)
+        and not item.order_by
+    ):
         raise CannotVerify(
             f"what aggregate {item.function} gives depends on the order in which rows come",
             item.span,
@@ -66,8 +71,8 @@ def deterministic(expressions: Iterable[Expression]) -> None:
 def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[str, ...], columns: str) -> str:
     """Return a call with OVER as a select item, with the name of its result.
 
-    `keys` are those of PARTITION BY. Rows are ordered by the SQL `time`, then by the items of `order`; equal rows by `columns`,
-    the list of all columns. Raises CannotVerify as `aggregate` does, and for an aggregate function of Python.
+    `keys` are the expressions of PARTITION BY. Rows are ordered by the SQL `time`, then by the items of `order`; equal rows by
+    `columns`, the list of all columns. Raises CannotVerify as `aggregate` does, and for an aggregate function of Python.
     """
     call, frame = item.call, item.frame
     deterministic((*keys, *call.expressions))
@@ -81,21 +86,21 @@ def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[s
         inside = ", ".join(e.sql for e in call.arguments)
         # A frame of RANGE holds all rows of one time: the order of their columns decides which is the first.
         among = f" ORDER BY {rows}" if frame.mode == "range" and call.function not in ("lag", "lead") else ""
-        made = f"{call.function}({inside}{among}{nulls})"
+        sql = f"{call.function}({inside}{among}{nulls})"
     else:
         if call.python is not None:
             raise CannotVerify(f"aggregate {call.function} is a function of Python, in OVER", call.span)
-        made = _call(call)
+        sql = _call(call)
     if call.function in ("lag", "lead"):
-        return f"{made} OVER ({by}ORDER BY {rows}) AS {name}"
+        return f"{sql} OVER ({by}ORDER BY {rows}) AS {name}"
     if frame.mode == "rows":
         first = _bound(frame.preceding, "PRECEDING", "FOLLOWING")
         last = _bound(frame.following, "FOLLOWING", "PRECEDING")
-        return f"{made} OVER ({by}ORDER BY {rows} ROWS BETWEEN {first} AND {last}) AS {name}"
+        return f"{sql} OVER ({by}ORDER BY {rows} ROWS BETWEEN {first} AND {last}) AS {name}"
     first = _bound(frame.preceding, "PRECEDING", "FOLLOWING", "to_microseconds({})")
     last = _bound(frame.following, "FOLLOWING", "PRECEDING", "to_microseconds({})")
     sorted_by = peers if frame.preceding is None and not frame.following else time
-    return f"{made} OVER ({by}ORDER BY {sorted_by} RANGE BETWEEN {first} AND {last}) AS {name}"
+    return f"{sql} OVER ({by}ORDER BY {sorted_by} RANGE BETWEEN {first} AND {last}) AS {name}"
 
 
 def _bound(distance: int | None, forth: str, back: str, unit: str = "{}") -> str:

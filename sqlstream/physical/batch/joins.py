@@ -23,8 +23,8 @@ _HOW = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FU
 
 def _condition(node: Joining, *more: str) -> str:
     equal = [" = ".join(f"({k.sql})" for k in pair) for pair in zip(*node.keys, strict=True)]
-    found = [*equal, *more, *([f"({node.condition.sql})"] if node.condition else [])]
-    return " AND ".join(found) or "true"
+    conditions = [*equal, *more, *([f"({node.condition.sql})"] if node.condition else [])]
+    return " AND ".join(conditions) or "true"
 
 
 def regular(query: BatchQuery, node: Join) -> BatchRows:
@@ -33,15 +33,15 @@ def regular(query: BatchQuery, node: Join) -> BatchRows:
 
 
 def interval(query: BatchQuery, node: IntervalJoin) -> BatchRows:
-    """Return the rows of an interval join, of an outer join also rows without a match once no match can arrive."""
+    """Return the rows of an interval join; an outer or anti join has rows without a match once no match can arrive."""
     times = [micros_of(below, time) for below, time in zip(node.inputs, node.times, strict=True)]
     inputs = [
         # By the time of their batch no rows are late.
         query.settled(below, None if below.reads_by_clock else time, node.delay_below)
         for below, time in zip(node.inputs, times, strict=True)
     ]
-    left, right = times
-    near = f"{right} BETWEEN {left} - {node.before} AND {left} + {node.after}"
+    left_time, right_time = times
+    near = f"{right_time} BETWEEN {left_time} - {node.before} AND {left_time} + {node.after}"
     waits = [f"{time} + {max(0, wait)}" for time, wait in zip(times, (node.after, node.before), strict=True)]
     due = [query.corrections.is_over(time, node.delay_below) for time in waits]
     return _joined(query, node, inputs, [near], due)
@@ -98,13 +98,13 @@ def temporal(query: BatchQuery, node: TemporalJoin) -> BatchRows:
     due = query.corrections.is_over(time, node.delay_below)
     lefts, rights = node.keys
     numbered = f"SELECT *, {time} AS {_AT}_0, row_number() OVER () AS {_AT}_n FROM {first.sql} WHERE {due}"
-    known = [*(f"({a.sql}) = ({b.sql})" for a, b in zip(lefts, rights, strict=True)), f"{_AT}_0 >= {_AT}"]
+    conditions = [*(f"({a.sql}) = ({b.sql})" for a, b in zip(lefts, rights, strict=True)), f"{_AT}_0 >= {_AT}"]
     # Keys and time alone pick the version: if it does not meet the condition, no older one takes its place.
-    found = (
-        f"SELECT * FROM ({numbered}) JOIN {versions.sql} ON {' AND '.join(known)}"
+    newest = (
+        f"SELECT * FROM ({numbered}) JOIN {versions.sql} ON {' AND '.join(conditions)}"
         f" QUALIFY row_number() OVER (PARTITION BY {_AT}_n ORDER BY {_AT} DESC) = 1"
     )
-    matches = f"SELECT * FROM ({found}) WHERE {_THERE} AND ({node.condition.sql if node.condition else 'true'})"
+    matches = f"SELECT * FROM ({newest}) WHERE {_THERE} AND ({node.condition.sql if node.condition else 'true'})"
     if node.kind == "inner":
         sql = f"SELECT {listed(columns)} FROM ({matches})"
     else:
@@ -136,7 +136,7 @@ def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> BatchRows:
 
 
 def lookup(query: BatchQuery, node: LookupJoin, table: str) -> BatchRows:
-    """Return each row joined with the rows that the lookup table has for its keys now; `table` is a FROM item of these."""
+    """Return each row joined with the rows that the lookup table has for its keys now; `table` is a FROM item of that table."""
     below = query.rows(node.input)
     columns = [f.name for f in node.schema]
     looked = [(f"{_AT}_{number}", column) for number, (_, column) in enumerate(node.keys)]
@@ -145,6 +145,6 @@ def lookup(query: BatchQuery, node: LookupJoin, table: str) -> BatchRows:
     on = " AND ".join(f"({key.sql}) = {name}" for (name, _), (key, _) in zip(looked, node.keys, strict=True))
     on += f" AND ({node.condition.sql})" if node.condition else ""
     how = "LEFT JOIN" if node.kind == "left" else "JOIN"
-    found = f"(SELECT {', '.join(items)} FROM {table})"
-    sql = f"SELECT {listed(columns)}{below.hidden} FROM {below.sql} {how} {found} ON {on}"
+    table_rows = f"(SELECT {', '.join(items)} FROM {table})"
+    sql = f"SELECT {listed(columns)}{below.hidden} FROM {below.sql} {how} {table_rows} ON {on}"
     return query.add(f"{below.name}_lookup", sql, columns, is_read=below.is_read)

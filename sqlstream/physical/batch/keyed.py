@@ -114,11 +114,15 @@ def set_operation(query: BatchQuery, node: SetOperation) -> BatchRows:
     below = query.settled(node.input)
     columns = [f.name for f in node.schema]
     side = quote_name(node.side)
-    left, right = (f"count(*) FILTER (WHERE {side} = {place})" for place in (0, 1))
+    left_count, right_count = (f"count(*) FILTER (WHERE {side} = {place})" for place in (0, 1))
     if node.function == "intersect":
-        times = f"least({left}, {right})"
+        times = f"least({left_count}, {right_count})"
     else:
-        times = f"greatest({left} - {right}, 0)" if not node.distinct else f"if({right} = 0, {left}, 0)"
+        times = (
+            f"greatest({left_count} - {right_count}, 0)"
+            if not node.distinct
+            else f"if({right_count} = 0, {left_count}, 0)"
+        )
     if node.distinct:
         times = f"least({times}, 1)"
     counted = f"SELECT {listed(columns)}, {times} AS {TIMES.name} FROM {below.sql} GROUP BY {listed(columns)}"

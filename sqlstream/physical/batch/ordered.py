@@ -40,11 +40,11 @@ def _until_passed(node: Over | Sort) -> str:
 def _final(query: BatchQuery, node: Over, rows: BatchRows, ordered_by: str, order: tuple[str, ...]) -> str:
     """Return a QUALIFY clause that leaves out rows whose frames may still get rows; empty if there are no such rows."""
     by = f"PARTITION BY {', '.join(k.sql for k in node.keys)} " if node.keys else ""
-    known = []
+    conditions = []
     if query.corrections.is_over("0", NO_TIME) != "true" and node.following:
         in_order = ", ".join([ordered_by, *order, rows.listed])
-        known.append(f"lead(true, {node.following}) OVER ({by}ORDER BY {in_order}) IS NOT NULL")
+        conditions.append(f"lead(true, {node.following}) OVER ({by}ORDER BY {in_order}) IS NOT NULL")
     later = max((c.frame.following for c in node.calls if c.frame.mode == "range"), default=0)
     if later > 0:
-        known.append(query.corrections.is_over(f"{_until_passed(node)} + {later}", node.delay_below))
-    return f" QUALIFY {' AND '.join(known)}" if known else ""
+        conditions.append(query.corrections.is_over(f"{_until_passed(node)} + {later}", node.delay_below))
+    return f" QUALIFY {' AND '.join(conditions)}" if conditions else ""

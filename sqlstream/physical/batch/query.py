@@ -12,7 +12,7 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import AnyTimeWindows, closed
+from sqlstream.logical.plan.nodes import AnyTimeWindows, as_any_node
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.stateful import StatefulNode
@@ -77,7 +77,7 @@ class BatchQuery:
         self.corrections = corrections or LeftOut()
         self._inputs = inputs
         self._parts: dict[str, str] = {}
-        self._made: dict[int, tuple[Node, BatchRows]] = {}
+        self._by_node: dict[int, tuple[Node, BatchRows]] = {}
         self._emitted: dict[int, tuple[Node, Mapping[str, str]]] = {}
         # How long after their end sessions take rows, by the id of their node.
         self._lateness: dict[int, Duration] = {}
@@ -115,23 +115,23 @@ class BatchQuery:
     def add(self, name: str, sql: str, columns: Sequence[str], *, is_read: bool = False) -> BatchRows:
         """Add a SELECT to the query as a relation; a number is appended to a name that is in use.
 
-        `columns` are those of the SELECT, without READ, which rows have with `is_read`.
+        `columns` are the columns of the SELECT, without READ, which it has if `is_read`.
         """
-        number, wanted = 1, name
-        while wanted.lower() in (known.lower() for known in self._parts):
+        number, unique_name = 1, name
+        while unique_name.lower() in (other.lower() for other in self._parts):
             number += 1
-            wanted = f"{name}_{number}"
-        self._parts[wanted] = sql
-        return BatchRows(wanted, tuple(columns), is_read)
+            unique_name = f"{name}_{number}"
+        self._parts[unique_name] = sql
+        return BatchRows(unique_name, tuple(columns), is_read)
 
     def rows(self, node: Node) -> BatchRows:
-        """Return the rows of a node, added to the query once; those of tables have the columns READ. Raises CannotVerify."""
-        if id(node) not in self._made:
-            self._made[id(node)] = (node, self._rows(node))
-        return self._made[id(node)][1]
+        """Return the rows of a node, added to the query once; rows of tables have the columns READ. Raises CannotVerify."""
+        if id(node) not in self._by_node:
+            self._by_node[id(node)] = (node, self._rows(node))
+        return self._by_node[id(node)][1]
 
     def settled(self, node: Node, time: str | None = None, delay: Duration = NO_TIME) -> BatchRows:
-        """Return the rows of a node as the operator above sees them: by their weights, without late ones, without READ.
+        """Return the rows of a node as the operator above sees them: repeated by their weights, without late rows, without READ.
 
         A row is late when the operator's watermark, `delay` behind the job's, has reached `time`, SQL in microseconds; None: no
         row can be late. Raises CannotVerify if the batch of a row that may be late is not known.
@@ -164,7 +164,7 @@ class BatchQuery:
         return self.add(f"{below.name}_rows", sql, below.columns)
 
     def _rows(self, node: Node) -> BatchRows:
-        node = closed(node)
+        node = as_any_node(node)
         deterministic(e for e in node.expressions if not (isinstance(node, Projection) and e.is_now))
         match node:
             case Scan():
@@ -221,8 +221,8 @@ class BatchQuery:
                 return self.add("grouping_sets", sql, columns, is_read=below.is_read)
             case Lateral():
                 listed = ", ".join(map(quote_name, columns))
-                made = with_made_rows(node, f"SELECT * FROM {below.sql}")
-                sql = f"SELECT {listed}{below.hidden} FROM ({made})"
+                lateral_rows = with_made_rows(node, f"SELECT * FROM {below.sql}")
+                sql = f"SELECT {listed}{below.hidden} FROM ({lateral_rows})"
                 return self.add(f"{below.name}_lateral", sql, columns, is_read=below.is_read)
             case TimeWindows():
                 sql = windows.in_time_windows(node, below)
@@ -259,14 +259,14 @@ class BatchQuery:
                 hint="sqlstream verify runs it anew over all that the job has read.",
             )
         if id(process) not in self._emitted:
-            given = [self._given(process, place) for place in range(len(process.inputs))]
-            self._emitted[id(process)] = (process, self._inputs.processed(process, given, self.corrections))
+            inputs = [self._function_input(process, place) for place in range(len(process.inputs))]
+            self._emitted[id(process)] = (process, self._inputs.processed(process, inputs, self.corrections))
         columns = [f.name for f in node.schema]
         emitted = self._emitted[id(process)][1][name]
         sql = f"SELECT {', '.join(map(quote_name, columns))} FROM {emitted}"
         return self.add(process.name or process.function.name, sql, columns)
 
-    def _given(self, node: Process, place: int) -> FunctionInput:
+    def _function_input(self, node: Process, place: int) -> FunctionInput:
         """Return the rows of an input of a process function; late rows are left out if the input has an ORDER BY."""
         below, read = node.inputs[place], node.reads[place]
         if below.is_changelog:

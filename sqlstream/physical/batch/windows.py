@@ -1,6 +1,6 @@
 """Windows in a batch query: the windows that a row is in, and the results of windows.
 
-The formulas are not those of the operators: an answer to compare with must not repeat their mistakes.
+The formulas differ from those in `operators`: an answer to compare with must not repeat their mistakes.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Dura
     passed = f"{MARK.name} - {node.delay_below + lateness}"
     if node.input.is_changelog:
         # A change is late when the watermark has reached the time of its row; so it never touches a closed session.
-        taken = f" WHERE coalesce({micros_of(node.input, node.time_column)} > {passed}, true)"
-        return in_sessions(node, query.consolidated(node.input, below, taken))
+        where = f" WHERE coalesce({micros_of(node.input, node.time_column)} > {passed}, true)"
+        return in_sessions(node, query.consolidated(node.input, below, where))
     assert query.sessions is not None
     items = f"{micros_of(node.input, node.time_column)} AS {START}, {gap_end(node)} AS {END}, {passed} AS {PASSED}"
     bounded = query.sessions(f"{query.with_parts}\nSELECT *, {items} FROM {below.sql}", node.keys)

@@ -1,4 +1,4 @@
-"""Aggregates: in windows, and without a window."""
+"""Plans of aggregates, in windows and without a window."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
 
     @property
     def time_column(self) -> str | None:
-        """As the node says; None if results are corrected, since no row of a window is its last one."""
+        """The node's time attribute; None if results are corrected, since any row of a window may be followed by another."""
         return None if self.node.corrects else super().time_column
 
     def items(self) -> Iterator[Item]:
@@ -180,9 +180,9 @@ class AggregatePlan(OperatorPlan[Aggregate]):
     @cached_property
     def operator(self) -> ChangelogOperator:
         node = self.node
-        made = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
-        lasting = tuple((*["NULL"] * (len(made) - 1), str(n)) for n in node.empty_sets) if made else ((),)
-        keys, calls = Keys(made, node.ttl or NO_TIME, lasting), calls_of(node.aggregates)
+        key_columns = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
+        lasting = tuple((*["NULL"] * (len(key_columns) - 1), str(n)) for n in node.empty_sets) if key_columns else ((),)
+        keys, calls = Keys(key_columns, node.ttl or NO_TIME, lasting), calls_of(node.aggregates)
         of: ChangingResult
         if not node.input.is_changelog:
             of = MergedAggregates(keys, calls)
@@ -194,7 +194,7 @@ class AggregatePlan(OperatorPlan[Aggregate]):
 
     @property
     def bound(self) -> str:
-        """As the node says, unless a result cannot be updated by a retraction, so that the operator keeps all rows of a key."""
+        """The node's answer, unless a retraction cannot update a result: then the operator stores all rows of a key."""
         node = self.node
         settled = bool(node.ttl) or node.state_growth is not None or not node.input.is_changelog
         if settled or all(can_retract(call) for _, call in calls_of(node.aggregates)):
@@ -215,12 +215,12 @@ class AggregatePlan(OperatorPlan[Aggregate]):
 
 
 def kept_items(node: Aggregate | WindowAggregate, holds: Holds) -> Iterator[Item]:
-    """Yield the items of an aggregate: its calls, and the input columns that are stored if results are computed from rows again.
+    """Yield the items of an aggregate: its calls, and the stored input columns if results are computed anew from stored rows.
 
-    `holds` is the operator's (see `Operator.holds`). A column is left out if a call has its name.
+    `holds` is `Operator.holds` of its operator. A column is left out if a call has its name.
     """
     used = used_columns(node)
-    stored = {given.name: (column.name,) for given, (column, _) in zip(used, stored_columns(used), strict=True)}
+    stored = {source.name: (column.name,) for source, (column, _) in zip(used, stored_columns(used), strict=True)}
     # A call may have the name of a column, and hold something else.
     keeps_rows = all(stored[c.name] in holds.get(c.name, {}).values() for c in used)
     names = {c.name for c in used} if keeps_rows else set[str]()
@@ -289,5 +289,5 @@ def _is_by_the_keys_of(node: WindowAggregate, session: SessionWindow) -> bool:
             return False
         if isinstance(step, Projection):
             names = {i.name: names[i.expression.column] for i in step.items if i.expression.column in names}
-    found = {names.get(k.expression.column) for k in node.keys}
-    return found == set(session.keys)
+    keys = {names.get(k.expression.column) for k in node.keys}
+    return keys == set(session.keys)

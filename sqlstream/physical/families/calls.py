@@ -1,4 +1,4 @@
-"""Makes the aggregate calls and the OVER calls of operators from those of the logical plan."""
+"""Converts the aggregate calls and the OVER calls of the logical plan to calls of the operators."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
 from sqlstream.logical.plan.over import OverItem
-from sqlstream.operators.groups import Made
+from sqlstream.operators.groups import ComputedColumns
 from sqlstream.operators.over.calls import OverCall
 
 
-def named_keys(keys: tuple[Expression, ...], names: list[str]) -> Made:
+def named_keys(keys: tuple[Expression, ...], names: list[str]) -> ComputedColumns:
     """Return the key columns of an operator: each a column with the SQL of its expression."""
     return tuple((Column(name, key.type), key.sql) for key, name in zip(keys, names, strict=True))
 
@@ -66,7 +66,9 @@ def call_of(item: AggregateItem) -> AggregateCall:
     arguments = [(a.sql, a.type) for a in item.arguments]
     if item.python is not None:
         typed = zip(arguments, item.python.parameters, strict=True)
-        arguments = [(sql if type == wanted else f"CAST({sql} AS {wanted})", wanted) for (sql, type), wanted in typed]
+        arguments = [
+            (sql if type == parameter else f"CAST({sql} AS {parameter})", parameter) for (sql, type), parameter in typed
+        ]
     return AggregateCall(
         function=item.function if item.python is not None else ALIASES.get(item.function, item.function),
         arguments=tuple(sql for sql, _ in arguments),

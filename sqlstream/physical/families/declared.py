@@ -54,7 +54,7 @@ class ColumnItem:
 class CallItem:
     """An aggregate call, and for OVER the text of its frame (`manner`).
 
-    With `made_anew` it is computed from stored rows and has no state columns: those of its name store an input column.
+    With `made_anew` it is computed from stored rows and has no state columns: state columns of its name store an input column.
     """
 
     call: AggregateItem

@@ -84,7 +84,7 @@ class JoinPlan(JoinedPlan[Join]):
 
     @property
     def remembered(self) -> tuple[Remembered, ...]:
-        """One for each input, under its name."""
+        """The rows of each input, which a time to live bounds or could bound, under the name of the input."""
         pairs = zip(self.operator.remembered, self.input_names, strict=True)
         return tuple(structs.replace(one, name=name) for one, name in pairs)
 
@@ -102,10 +102,10 @@ class IntervalJoinPlan(JoinedPlan[IntervalJoin]):
     @cached_property
     def operator(self) -> IntervalJoinOperator:
         node = self.node
-        left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
+        left_time, right_time = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
         late = node.late_reads.inputs if node.late_reads else ()
         return IntervalJoinOperator(
-            self._matching, node.kind, (left, right), node.before, node.after, late, node.kept_back
+            self._matching, node.kind, (left_time, right_time), node.before, node.after, late, node.kept_back
         )
 
     def settings(self, inputs: InputOrigins) -> IntervalJoinState:
@@ -127,9 +127,11 @@ class TemporalJoinPlan(JoinedPlan[TemporalJoin]):
     @cached_property
     def operator(self) -> TemporalJoinOperator:
         node = self.node
-        left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
+        left_time, right_time = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
         late = node.late_reads.inputs if node.late_reads else ()
-        return TemporalJoinOperator(self._matching, node.kind, (left, right), node.inputs[1].is_changelog, late)
+        return TemporalJoinOperator(
+            self._matching, node.kind, (left_time, right_time), node.inputs[1].is_changelog, late
+        )
 
     def settings(self, inputs: InputOrigins) -> TemporalJoinState:
         condition, times = inputs.condition(self.node.condition), _times(self.node, inputs)

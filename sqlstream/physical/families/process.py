@@ -1,4 +1,4 @@
-"""Process functions: the user's code over the rows of each key."""
+"""The plan of a process function: the user's code over the rows of each key."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from sqlstream.logical.plan.state_settings import RankState, WindowRankState
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
 from sqlstream.operators.changelog.kept_rows import KeptRows
 from sqlstream.operators.changelog.row_results import RankedRows
-from sqlstream.operators.groups import Groups, Made
+from sqlstream.operators.groups import ComputedColumns, Groups
 from sqlstream.operators.keys import Keys
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
@@ -84,5 +84,5 @@ def _ranking(node: Rank | WindowRank) -> Ranking:
     return Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
 
 
-def _keys(node: Rank | WindowRank) -> Made:
+def _keys(node: Rank | WindowRank) -> ComputedColumns:
     return named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])

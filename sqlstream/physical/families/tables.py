@@ -1,4 +1,4 @@
-"""Tables of changes, and what is in one of two tables or in both."""
+"""Plans of tables of changes, and of INTERSECT and EXCEPT."""
 
 from __future__ import annotations
 

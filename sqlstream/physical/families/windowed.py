@@ -57,8 +57,8 @@ class WindowedPlan(OperatorPlan[W]):
     @property
     def is_changing(self) -> bool:
         """Whether rows of its windows can be retracted."""
-        made = self.windows_made_here
-        return (made.input if made is not None else self.node.input).is_changelog
+        windows = self.windows_made_here
+        return (windows.input if windows is not None else self.node.input).is_changelog
 
     @property
     def _has_hints(self) -> bool:
@@ -82,12 +82,12 @@ class WindowedPlan(OperatorPlan[W]):
                     hint="It adds one of that name: rename yours in a subquery.",
                 )
         columns = tuple(Column(f.name, f.type) for f in self.node.late_columns(0))
-        part = self._kept_late_rows(columns)
-        return replace(part, kept=self.node.late_rows is not None, emitted=self.node.late_reads is not None)
+        part = self._stored_late_rows(columns)
+        return replace(part, in_table=self.node.late_rows is not None, emitted=self.node.late_reads is not None)
 
     @abstractmethod
-    def _kept_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
-        """Return the part for late rows with these columns, without its flags `kept` and `emitted`."""
+    def _stored_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
+        """Return the part for late rows with these columns, without its flags `in_table` and `emitted`."""
 
     def late_views(self, name: str) -> Iterator[tuple[str, Rows]]:
         view = self.operator.late_view(name)
@@ -117,7 +117,7 @@ class OverWindowsPlan(WindowedPlan[G]):
             feeds.append(FeedingPath(branch, tuple(part for part in parts if part != LATE or can_be_late)))
         return feeds
 
-    def _kept_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
+    def _stored_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
         below, where = self.node.input, "true"
         if isinstance(below, Expand):
             where = f"{quote_name(below.column)} = {below.numbers[0]}"

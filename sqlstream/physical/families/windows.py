@@ -37,7 +37,7 @@ class SessionWindowPlan(WindowedPlan[SessionWindow]):
         groups = Groups(key_columns(node.input, node.keys), sessions(node, event_time(node), end))
         return self._rows("session", WindowRows(groups, columns_of(node.input), BOUNDS))
 
-    def _kept_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
+    def _stored_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
         return LateRowsPart(columns, event_time(self.node))
 
     def feeds(self) -> list[FeedingPath]:

@@ -1,1 +1,1 @@
-"""The protocol Arrow Flight SQL, for ADBC, JDBC and ODBC drivers of Arrow."""
+"""Serves the protocol Arrow Flight SQL to the ADBC, JDBC and ODBC drivers of Arrow."""

@@ -22,7 +22,7 @@ _CAN_BE_SENT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Checks each call; `allows` returns whether a token is valid. Without it, all clients are allowed."""
+    """Checks the token of each call: `allows` returns whether it is valid. Without `allows`, all clients are allowed."""
 
     def __init__(self, allows: Callable[[str], bool] | None):
         super().__init__()
@@ -30,11 +30,11 @@ class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
 
     def start_call(self, info: fl.CallInfo, headers: Mapping[str, Sequence[str]]) -> FlightCaller:
         """Return the caller; for a handshake, with the token that the client gets. Raises FlightUnauthenticatedError."""
-        given = next((value for name in headers if name.lower() == "authorization" for value in headers[name]), "")
-        scheme, _, credentials = given.partition(" ")
+        header = next((value for name in headers if name.lower() == "authorization" for value in headers[name]), "")
+        scheme, _, credentials = header.partition(" ")
         token = _password(credentials) if scheme.lower() == "basic" else credentials
-        known = scheme.lower() in ("basic", "bearer") and token is not None
-        if self._allows is not None and not (known and token is not None and self._allows(token)):
+        has_credentials = scheme.lower() in ("basic", "bearer") and token is not None
+        if self._allows is not None and not (has_credentials and token is not None and self._allows(token)):
             raise fl.FlightUnauthenticatedError("a token of the server is needed, as the password or as a bearer token")
         owner = sha256(token.encode()).digest() if self._allows is not None and token is not None else NOBODY
         if info.method != fl.FlightMethod.HANDSHAKE or token is None:
@@ -48,9 +48,9 @@ class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class FlightCaller(fl.ServerMiddleware):  # type: ignore[misc]
-    """The caller of a call: `owner` is a digest of its token, the owner of its statements.
+    """The caller of a call: `owner`, a digest of its token, identifies its statements.
 
-    A client that logs in with a password, which is a token, gets it back as the bearer token of its further calls.
+    A client that logs in with a password, which is a token, gets it back as the bearer token for further calls.
     """
 
     def __init__(self, owner: bytes, granted: str | None = None):

@@ -1,4 +1,4 @@
-"""Errors for Flight's clients: a status, and our text with the place in the statement."""
+"""Errors for Flight's clients: a status of Flight, and the text of our error with its place in the statement."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _WIDTH = 120
 _log = logging.getLogger(__name__)
 
 
-def told(error: Exception) -> Exception:
-    """Return the exception of pyarrow for an error: it has a status, while other exceptions would show our frames.
+def flight_exception(error: Exception) -> Exception:
+    """Convert an error to an exception of pyarrow.flight, which has a status; any other would show clients our stack frames.
 
-    Errors in SQL get the status FlightServerError, which means that a request failed.
+    Errors in SQL become FlightServerError: the request failed.
     """
     if isinstance(error, QueryStopped):
         # Not FlightCancelledError: pyarrow's client raises that as if Ctrl-C were pressed.
@@ -39,8 +39,8 @@ def told(error: Exception) -> Exception:
     if isinstance(error, SqlStreamError):
         return _raised(_KINDS.get(sqlstate(error), fl.FlightServerError), error.render(_WIDTH))
     if isinstance(error, fl.FlightError):
-        known: Exception = error
-        return known
+        flight_error: Exception = error
+        return flight_error
     _log.error("a request of a Flight client failed", exc_info=error)
     return _raised(fl.FlightInternalError, f"internal error: {type(error).__name__}")
 

@@ -1,4 +1,4 @@
-"""The memory of the server that the results take which clients are reading."""
+"""Limits the server's memory for results that clients are reading."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow.flight as fl
 
 
 class HeldMemory:
-    """Counts the bytes of each result. While a client reads slowly, the sorted or grouped rows of its query stay."""
+    """Counts the bytes of each result that is being read: sorted or grouped rows stay in memory while a client reads slowly."""
 
     def __init__(self, most: int | None):
         self._most = most
@@ -21,7 +21,7 @@ class HeldMemory:
         return self._most is not None
 
     def note(self, key: bytes, held: int) -> None:
-        """Set the bytes of a result. Raises FlightUnavailableError if all results exceed the limit; one alone may exceed it."""
+        """Set the bytes of a result. Raises FlightUnavailableError if several results together exceed the limit."""
         with self._changing:
             self._held[key] = held
             total = sum(self._held.values())

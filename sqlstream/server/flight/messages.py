@@ -1,7 +1,7 @@
-"""The messages of Flight SQL that clients which only read send and receive.
+"""The messages of Flight SQL that clients send and receive to read.
 
-pyarrow implements Flight, whose commands, tickets and actions are bytes. In Flight SQL these bytes are messages, most of them in
-an `Any`, which names their type.
+pyarrow implements Flight, whose commands, tickets and actions are bytes. In Flight SQL these bytes are messages of protobuf, most
+of them in an `Any`, which names their type.
 """
 
 from __future__ import annotations
@@ -78,30 +78,30 @@ def packed(name: str, **fields: Any) -> bytes:
 
 def unpacked(data: bytes) -> tuple[str, Any]:
     """Return the name of the message in an `Any`, and the message. Raises NoMessage."""
-    found = AnyMessage()
+    envelope = AnyMessage()
     try:
-        found.ParseFromString(data)
+        envelope.ParseFromString(data)
     except DecodeError as error:
         raise NoMessage("this is no message of Flight SQL") from error
-    package, _, name = found.type_url.rpartition("/")[2].rpartition(".")
+    package, _, name = envelope.type_url.rpartition("/")[2].rpartition(".")
     if package != _PACKAGE or name not in _CLASSES:
         raise NoMessage(f'the message "{name}" is not supported' if name else "this is no message of Flight SQL")
-    return name, parsed(name, found.value)
+    return name, parsed(name, envelope.value)
 
 
 def parsed(name: str, data: bytes) -> Any:
     """Return a message that is not in an `Any`. Raises NoMessage."""
-    found = _CLASSES[name]()
+    content = _CLASSES[name]()
     try:
-        found.ParseFromString(data)
+        content.ParseFromString(data)
     except DecodeError as error:
         raise NoMessage(f'this is no message "{name}"') from error
-    return found
+    return content
 
 
-def given(found: Any, field: str) -> str | None:
+def optional_text(content: Any, field: str) -> str | None:
     """Return the text of an optional field; None if the client has not set it."""
-    return getattr(found, field) if found.HasField(field) else None
+    return getattr(content, field) if content.HasField(field) else None
 
 
 def _classes() -> dict[str, type[Message]]:
@@ -113,8 +113,8 @@ def _classes() -> dict[str, type[Message]]:
     # A pool of its own does not conflict with other declarations of Flight SQL.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = {name: pool.FindMessageTypeByName(f"{_PACKAGE}.{name}") for name in _DECLARED}
-    return {name: message_factory.GetMessageClass(kind) for name, kind in found.items()}
+    descriptors = {name: pool.FindMessageTypeByName(f"{_PACKAGE}.{name}") for name in _DECLARED}
+    return {name: message_factory.GetMessageClass(kind) for name, kind in descriptors.items()}
 
 
 def _add_field(kind: Any, place: str, type_name: str, label: str = "") -> None:

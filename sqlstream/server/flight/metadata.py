@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.server.flight.messages import given
+from sqlstream.server.flight.messages import optional_text
 from sqlstream.server.flight.sql_info import SQL_INFO_SCHEMA, sql_info
 from sqlstream.server.listed_tables import ListedTable
 
@@ -112,7 +112,7 @@ class Metadata:
         self._typing = threading.Lock()
 
     def answer(self, name: str, command: Any) -> pa.Table:
-        """Return the answer to a command that `schema_of` knows, sorted by its columns. Raises SqlStreamError."""
+        """Return the answer to a command for which `schema_of` has columns, as sorted rows. Raises SqlStreamError."""
         schema = schema_of(name, command)
         assert schema is not None
         match name:
@@ -144,7 +144,7 @@ class Metadata:
         catalog, db_schema = place_of(table)
         fields = []
         for field, (_, kind) in zip(schema, table.columns, strict=True):
-            known = {
+            properties = {
                 "CATALOG_NAME": catalog,
                 "DB_SCHEMA_NAME": db_schema,
                 "TABLE_NAME": table.name,
@@ -155,8 +155,8 @@ class Metadata:
                 "IS_SEARCHABLE": "1",
             }
             if number := re.match(r"DECIMAL\((\d+),\s*(\d+)\)$", kind):
-                known |= {"PRECISION": number[1], "SCALE": number[2]}
-            named = {f"ARROW:FLIGHT:SQL:{name}": value for name, value in known.items()}
+                properties |= {"PRECISION": number[1], "SCALE": number[2]}
+            named = {f"ARROW:FLIGHT:SQL:{name}": value for name, value in properties.items()}
             fields.append(field.with_metadata({**(field.metadata or {}), **named}))
         return pa.schema(fields)
 
@@ -172,14 +172,16 @@ def _type(table: ListedTable) -> str:
 def _is_asked_for(command: Any, table: ListedTable) -> bool:
     return (
         _fits(command, *place_of(table))
-        and _matches(given(command, "table_name_filter_pattern"), table.name)
+        and _matches(optional_text(command, "table_name_filter_pattern"), table.name)
         and (not command.table_types or _type(table) in command.table_types)
     )
 
 
 def _fits(command: Any, catalog: str, schema: str) -> bool:
-    asked = given(command, "catalog")
-    return (asked is None or asked == catalog) and _matches(given(command, "db_schema_filter_pattern"), schema)
+    catalog_filter = optional_text(command, "catalog")
+    return (catalog_filter is None or catalog_filter == catalog) and _matches(
+        optional_text(command, "db_schema_filter_pattern"), schema
+    )
 
 
 def _matches(pattern: str | None, name: str) -> bool:
@@ -203,5 +205,5 @@ def _matches(pattern: str | None, name: str) -> bool:
         return re.fullmatch(first, name, re.DOTALL) is not None
     # Each piece matches at its first place only: backtracking could take years.
     *middle, last = others
-    found = "".join(f"(?>.*?{piece})" for piece in middle)
-    return re.fullmatch(f"{first}{found}.*{last}", name, re.DOTALL) is not None
+    middle_pattern = "".join(f"(?>.*?{piece})" for piece in middle)
+    return re.fullmatch(f"{first}{middle_pattern}.*{last}", name, re.DOTALL) is not None

@@ -1,4 +1,4 @@
-"""Values of parameters, from a row of Arrow to SQL."""
+"""Converts the values of parameters from a row of Arrow to SQL."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ def check_rows(rows: pa.RecordBatch | pa.Table) -> None:
 
 
 def _count(value: Any) -> int:
-    """Return the number of values in a value, with nested ones, without making Python objects.
+    """Return the number of values in a value, nested ones included, without making Python objects.
 
     >>> _count(pa.scalar([[1, None], [], None], pa.list_(pa.list_(pa.int64())))), _count(pa.scalar("x"))
     (6, 1)
     """
     if not _is_list(value.type):
         return 1
-    found, level = 1, value.values if value.is_valid else None
+    count, level = 1, value.values if value.is_valid else None
     while level is not None:
-        found += len(level)
+        count += len(level)
         level = level.flatten() if _is_list(level.type) else None
-    return found
+    return count
 
 
 def _is_list(kind: pa.DataType) -> bool:

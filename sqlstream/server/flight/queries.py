@@ -1,4 +1,4 @@
-"""Queries of Flight's clients: they wait for turns, have limits, and are streamed while they are computed."""
+"""Queries of Flight's clients: limited in number and time; their rows are sent while they are computed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from sqlstream.errors import SourceText, SqlStreamError
-from sqlstream.server.flight.errors import placed, told
+from sqlstream.server.flight.errors import flight_exception, placed
 from sqlstream.server.flight.held import HeldMemory
 from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.record_answers import RecordRequest
 from sqlstream.server.state_reader import RunningAnswer, RunningQuery, StateReader
 
 # An open query whose rows are not fetched for so many seconds is closed, and opened again when they are.
-_KEPT_SECONDS = 5.0
-_KEPT = 8
+_WAITING_SECONDS = 5.0
+_MOST_WAITING = 8
 _TURN_SECONDS = 0.1
 
 
@@ -30,7 +30,7 @@ _TURN_SECONDS = 0.1
 class FlightLimits:
     """Limits of clients: concurrent queries, seconds per call, and results that are read at the same time.
 
-    `memory` is the most that the results which are being read may take together, in bytes. None is no limit.
+    All results that are being read may take `memory` bytes together. None is no limit.
     """
 
     queries: int = 8
@@ -41,7 +41,7 @@ class FlightLimits:
 
 @dataclass(slots=True)
 class OpenedQuery:
-    """A bound query: its columns are known, its rows are not computed yet. `since` is when it was opened, in seconds."""
+    """A bound query with its columns, whose rows are not computed yet. `since` is the time of its opening, in seconds."""
 
     source: SourceText
     running: RunningQuery
@@ -60,7 +60,7 @@ class ClientQueries:
         self._held = HeldMemory(limits.memory)
         self._changing = threading.Lock()
         # Queries between the call that returns their columns and the call that fetches their rows; and those whose rows are sent.
-        self._kept: dict[bytes, OpenedQuery] = {}
+        self._waiting: dict[bytes, OpenedQuery] = {}
         self._sent: dict[bytes, RunningQuery] = {}
 
     @property
@@ -84,7 +84,7 @@ class ClientQueries:
         return self.open(source, context, is_described=True).schema
 
     def open(self, source: SourceText, context: Any, *, is_described: bool = False) -> OpenedQuery:
-        """Bind a query; if it `is_described`, only for its columns. Raises SqlStreamError and QueryStopped."""
+        """Bind a query; with `is_described` only to learn its columns. Raises SqlStreamError and QueryStopped."""
         running = RunningQuery()
         request = RecordRequest(source.text, is_described, self._held.is_limited)
         with self._watcher.watching(running, context, self._limits.seconds), self._turn(running):
@@ -95,27 +95,27 @@ class ClientQueries:
         return OpenedQuery(source, running, answer, pa.ipc.read_schema(pa.py_buffer(answer.head)))
 
     def keep(self, opened: OpenedQuery) -> bytes:
-        """Keep an open query for the call that fetches its rows; return its key, which nobody can guess."""
+        """Keep an open query until a call fetches its rows; return its key, which nobody can guess."""
         key = secrets.token_bytes(16)
         with self._changing:
             self._forget()
-            self._kept[key] = opened
+            self._waiting[key] = opened
         return key
 
     def _forget(self) -> None:
         """Close the queries that nobody has fetched in time, and the oldest, so that there is room for one more."""
-        recent = [(k, q) for k, q in self._kept.items() if q.since > time.monotonic() - _KEPT_SECONDS]
-        before, self._kept = self._kept, dict(recent[1 - _KEPT :])
+        recent = [(k, q) for k, q in self._waiting.items() if q.since > time.monotonic() - _WAITING_SECONDS]
+        before, self._waiting = self._waiting, dict(recent[1 - _MOST_WAITING :])
         for key, opened in before.items():
-            if key not in self._kept:
+            if key not in self._waiting:
                 opened.answer.close()
 
-    def taken(self, key: bytes) -> OpenedQuery | None:
-        """Remove and return the open query of a key; None if it is no longer kept."""
+    def take(self, key: bytes) -> OpenedQuery | None:
+        """Remove and return the open query of a key; None if it has been closed in the meantime."""
         with self._changing:
-            opened = self._kept.pop(key, None)
+            opened = self._waiting.pop(key, None)
             self._forget()
-        if opened is None or opened.since > time.monotonic() - _KEPT_SECONDS:
+        if opened is None or opened.since > time.monotonic() - _WAITING_SECONDS:
             return opened
         opened.answer.close()
         return None
@@ -123,15 +123,15 @@ class ClientQueries:
     def close(self) -> None:
         """Close all open queries that wait for their fetch."""
         with self._changing:
-            kept, self._kept = self._kept, {}
-        for opened in kept.values():
+            waiting, self._waiting = self._waiting, {}
+        for opened in waiting.values():
             opened.answer.close()
 
     def cancel(self, key: bytes) -> bool:
-        """Stop the query of a key; return whether there was one."""
+        """Stop the query of a key; return whether it waited for its fetch or was being sent."""
         with self._changing:
-            kept, running = self._kept.get(key), self._sent.get(key)
-        running = kept.running if kept is not None else running
+            waiting, running = self._waiting.get(key), self._sent.get(key)
+        running = waiting.running if waiting is not None else running
         if running is None:
             return False
         running.stop("the query was cancelled")
@@ -143,7 +143,7 @@ class ClientQueries:
             with self._sending(opened, key):
                 yield from self._batches(opened, key, context)
         except Exception as error:
-            raise told(error) from None
+            raise flight_exception(error) from None
         finally:
             opened.answer.close()
 

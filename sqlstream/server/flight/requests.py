@@ -12,7 +12,7 @@ import pyarrow.flight as fl
 
 from sqlstream.errors import QueryError, SqlStreamError
 from sqlstream.server.flight.access import owner_of
-from sqlstream.server.flight.errors import told
+from sqlstream.server.flight.errors import flight_exception
 from sqlstream.server.flight.messages import NoMessage, message, packed, parsed, unpacked
 from sqlstream.server.flight.metadata import Metadata, schema_of
 from sqlstream.server.flight.parameters import MOST_BYTES, check_rows
@@ -41,13 +41,13 @@ def _answering(method: _Method) -> _Method:
             requests.strangers.know(context.peer())
             return method(requests, context, *arguments)
         except Exception as error:
-            raise told(error) from None
+            raise flight_exception(error) from None
 
     return answered  # type: ignore[return-value]
 
 
 class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
-    """The server of Flight, which listens as soon as it is created. Flight calls its methods in its own threads."""
+    """The server of Flight, which listens as soon as it is created. Flight calls these methods in threads of its own."""
 
     def __init__(
         self, queries: ClientQueries, metadata: Metadata, strangers: StrangerWatch, location: str, **options: Any
@@ -104,12 +104,12 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
         if name != "TicketStatementQuery":
             raise NoMessage(f"{name} is no ticket")
         statement = self._tickets.of(owner_of(context), command.statement_handle)
-        opened = self._queries.taken(statement.key) or self._queries.open(statement.source(), context)
+        opened = self._queries.take(statement.key) or self._queries.open(statement.source(), context)
         return fl.GeneratorStream(opened.schema, self._queries.rows(opened, statement.key, context))
 
     @_answering
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Bind parameters to a prepared statement, which then has another handle; refuse all that would change something."""
+        """Bind parameters to a prepared statement, which gets another handle. Refuse all commands that would change data."""
         name, command = _command(descriptor)
         match name:
             case "CommandPreparedStatementQuery":
@@ -179,8 +179,8 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
             endpoints = fl.FlightInfo.deserialize(info).endpoints
         except pa.ArrowException as error:
             raise NoMessage("this is no information of Flight") from error
-        found = [unpacked(endpoint.ticket.ticket) for endpoint in endpoints]
-        handles = [t.statement_handle for name, t in found if name == "TicketStatementQuery"]
+        tickets = [unpacked(endpoint.ticket.ticket) for endpoint in endpoints]
+        handles = [t.statement_handle for name, t in tickets if name == "TicketStatementQuery"]
         statements = [self._tickets.of(owner_of(context), handle) for handle in handles]
         cancelled = [self._queries.cancel(statement.key) for statement in statements]
         return any(cancelled)

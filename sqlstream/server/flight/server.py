@@ -113,12 +113,12 @@ class FlightServer:
 
     def _cut(self, peer: str | None) -> None:
         """End the connection of a peer, or all (None): Flight cannot otherwise end a call whose client does not read."""
-        wanted = None if peer is None else address_of(peer)
-        if peer is not None and wanted is None:
+        target = None if peer is None else address_of(peer)
+        if peer is not None and target is None:
             # Its address is unknown.
             return
         for address, connection in connections(self.port):
-            if wanted is None or wanted == address:
+            if target is None or target == address:
                 cut(connection)
 
 

@@ -1,4 +1,4 @@
-"""The connections of Flight's clients: gRPC does not expose them, so they are searched among this process's descriptors."""
+"""Finds the connections of Flight's clients among this process's file descriptors, because gRPC does not expose them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
             if not stat.S_ISSOCK(os.fstat(number).st_mode):
                 continue
             # gRPC owns it: it is not closed here.
-            found = socket.socket(fileno=number)
+            connection = socket.socket(fileno=number)
             try:
-                if found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
-                    host, peer, *_ = found.getpeername()
-                    yield (_plain(host), peer), found
+                if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getsockname()[1] == port:
+                    host, peer, *_ = connection.getpeername()
+                    yield (_plain(host), peer), connection
             finally:
-                found.detach()
+                connection.detach()
 
 
 def _descriptors() -> Iterator[int]:
@@ -53,8 +53,8 @@ def address_of(peer: str) -> Address | None:
     >>> address_of("ipv4:127.0.0.1:5000"), address_of("ipv6:%5B::1%5D:5000")
     (('127.0.0.1', 5000), ('::1', 5000))
     """
-    found = _PEER.fullmatch(peer.replace("%5B", "[").replace("%5D", "]"))
-    return (_plain(found["host"]), int(found["port"])) if found else None
+    match = _PEER.fullmatch(peer.replace("%5B", "[").replace("%5D", "]"))
+    return (_plain(match["host"]), int(match["port"])) if match else None
 
 
 def _plain(host: str) -> str:
@@ -71,7 +71,7 @@ def cut(connection: socket.socket) -> None:
 
 
 class StrangerWatch:
-    """Ends connections of clients without an authenticated call: the oldest if there are many, and all after some time."""
+    """Ends connections on which no call was authenticated: the oldest ones if there are many, and all after some time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._port: int | None = None
@@ -102,8 +102,8 @@ class StrangerWatch:
         with self._changing:
             self._clients &= present.keys()
             strangers = [address for address in present if address not in self._clients]
-            known = {address: since for address, since in self._strangers.items() if address in strangers}
-            self._strangers = {**known, **{address: now for address in strangers if address not in known}}
+            earlier = {address: since for address, since in self._strangers.items() if address in strangers}
+            self._strangers = {**earlier, **{address: now for address in strangers if address not in earlier}}
             oldest = list(self._strangers)[: max(len(strangers) - MOST_STRANGERS, 0)]
             late = {address for address, since in self._strangers.items() if since < now - STRANGER_SECONDS} | {*oldest}
         if late:

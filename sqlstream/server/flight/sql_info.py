@@ -91,11 +91,11 @@ _LONG = {503, 505, 507, 562}
 _SIZES = [number for number in range(541, 562) if number != 556]
 
 
-def sql_info(asked: Collection[int]) -> pa.Table:
+def sql_info(numbers: Collection[int]) -> pa.Table:
     """Return a table (info_name, value) of the requested numbers; of all if none is requested."""
-    known: list[tuple[int, int, object]] = [(n, _BIGINT if n in _LONG else _kind(v), v) for n, v in _VALUES.items()]
-    known += [(number, _BIGINT, 0) for number in _SIZES] + [(_CONVERSIONS, _MAP, [])]
-    rows = sorted(row for row in known if not asked or row[0] in asked)
+    entries: list[tuple[int, int, object]] = [(n, _BIGINT if n in _LONG else _kind(v), v) for n, v in _VALUES.items()]
+    entries += [(number, _BIGINT, 0) for number in _SIZES] + [(_CONVERSIONS, _MAP, [])]
+    rows = sorted(row for row in entries if not numbers or row[0] in numbers)
     children: list[list[object]] = [[] for _ in _UNION]
     offsets = []
     for _, kind, value in rows:

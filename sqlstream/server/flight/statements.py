@@ -71,43 +71,45 @@ class FlightStatement:
 
 
 class FlightStatements:
-    """The statements of all tokens, by their keys."""
+    """The statements of all clients, by the digest of the client's token and by key."""
 
     def __init__(self, most: int = _MOST, most_bytes: int = _MOST_KEPT_BYTES):
         self._most, self._most_bytes = most, most_bytes
-        self._kept: dict[bytes, OrderedDict[bytes, FlightStatement]] = {}
+        self._statements: dict[bytes, OrderedDict[bytes, FlightStatement]] = {}
         self._changing = threading.Lock()
 
     def keep(self, owner: bytes, statement: FlightStatement) -> bytes:
-        """Keep a statement of an owner; return its key."""
+        """Keep a statement for an owner (the digest of a token); return its key."""
         key = secrets.token_bytes(16)
         with self._changing:
-            kept = self._kept.setdefault(owner, OrderedDict())
-            kept[key] = statement
-            while len(kept) > self._most or (len(kept) > 1 and sum(s.size for s in kept.values()) > self._most_bytes):
-                kept.popitem(last=False)
+            statements = self._statements.setdefault(owner, OrderedDict())
+            statements[key] = statement
+            while len(statements) > self._most or (
+                len(statements) > 1 and sum(s.size for s in statements.values()) > self._most_bytes
+            ):
+                statements.popitem(last=False)
         return key
 
     def of(self, owner: bytes, key: bytes) -> FlightStatement:
-        """Return a statement. Raises NoMessage if it belongs to another owner, or is no longer kept."""
+        """Return the statement of a key. Raises NoMessage if it belongs to another owner, or was dropped."""
         with self._changing:
-            kept = self._kept.get(owner, OrderedDict())
-            if key not in kept:
+            statements = self._statements.get(owner, OrderedDict())
+            if key not in statements:
                 raise NoMessage("this statement is not known, or not any more: prepare it, or ask for it, again")
-            kept.move_to_end(key)
-            return kept[key]
+            statements.move_to_end(key)
+            return statements[key]
 
     def forget(self, owner: bytes, key: bytes) -> None:
-        """Drop a statement, if it is kept."""
+        """Drop the statement of a key, if there is one."""
         with self._changing:
-            self._kept.get(owner, OrderedDict()).pop(key, None)
+            self._statements.get(owner, OrderedDict()).pop(key, None)
 
 
 def _table(parameters: bytes) -> pa.Table:
     try:
-        found = pa.ipc.open_stream(parameters).read_all()
+        table = pa.ipc.open_stream(parameters).read_all()
     except (pa.ArrowException, OSError) as error:
         raise NoMessage("these are no parameters") from error
     # They come from the client, which may have written anything.
-    check_rows(found)
-    return found
+    check_rows(table)
+    return table

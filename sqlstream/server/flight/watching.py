@@ -1,4 +1,4 @@
-"""Watches calls: whether their clients have left, and whether their time is over."""
+"""Watches the calls of Flight's clients: whether the client has left, and whether the time of the call is over."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CallWatcher:
         self._cut = cut
         self._calls: set[WatchedCall] = set()
         self._changing = threading.Lock()
-        self._wanted = threading.Event()
+        self._wake = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._watch, name="flight-watcher", daemon=True)
         self._thread.start()
@@ -52,7 +52,7 @@ class CallWatcher:
             self._calls.add(call)
             if self._ended:
                 running.stop(ENDS)
-        self._wanted.set()
+        self._wake.set()
         try:
             running.check()
             yield call
@@ -63,12 +63,12 @@ class CallWatcher:
 
     def _watch(self) -> None:
         while True:
-            self._wanted.wait()
+            self._wake.wait()
             with self._changing:
                 if self._ended and not self._calls:
                     return
                 if not self._calls:
-                    self._wanted.clear()
+                    self._wake.clear()
                 late = [call.context.peer() for call in self._calls if self._look(call)]
             for peer in late:
                 try:
@@ -94,9 +94,9 @@ class CallWatcher:
         return False
 
     def end(self) -> None:
-        """Stop all queries, and those that are still opened."""
+        """Stop all queries; queries that begin later are stopped at once."""
         with self._changing:
             self._ended = True
             for call in self._calls:
                 call.running.stop(ENDS)
-        self._wanted.set()
+        self._wake.set()

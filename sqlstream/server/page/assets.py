@@ -1,4 +1,4 @@
-"""Serves the files of the page. They have no data, so they need no token; they load nothing from other servers."""
+"""Serves the files of the page. They hold no data, so a client needs no token for them; they load nothing from other servers."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def page_routes(headers: Mapping[str, str]) -> list[Route]:
 
     The page itself is at `/`, the files that it loads are below `/assets/`.
     """
-    found = dict(_found(files(__package__) / "static", ""))
-    paths = {name: "/" if name == INDEX else f"/assets/{name}" for name in found}
+    contents = dict(_page_files(files(__package__) / "static", ""))
+    paths = {name: "/" if name == INDEX else f"/assets/{name}" for name in contents}
     return [
         Route(paths[name], _answer(content, name, headers), methods=["GET"], name=f"page {name}")
-        for name, content in found.items()
+        for name, content in contents.items()
     ]
 
 
-def _found(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+def _page_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
     """Yield (path, content) of each file in a folder and below."""
     for item in sorted(folder.iterdir(), key=lambda item: item.name):
         if item.is_dir():
-            yield from _found(item, f"{prefix}{item.name}/")
+            yield from _page_files(item, f"{prefix}{item.name}/")
         elif item.name.rpartition(".")[2] in _MEDIA:
             yield f"{prefix}{item.name}", item.read_bytes()
 

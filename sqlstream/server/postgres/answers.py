@@ -29,7 +29,7 @@ _CATALOG = "postgres catalog"
 
 @dataclass(frozen=True, slots=True)
 class PostgresRequest:
-    """A request for the answer to a query of a session; if it `is_described`, for its columns only."""
+    """A request for the answer to a query of a session; with `is_described` for its columns only."""
 
     sql: str
     session: ClientSession
@@ -39,7 +39,7 @@ class PostgresRequest:
     is_described: bool = False
 
     def open(self, worker: Worker) -> PostgresAnswer:
-        """Return the answer, with its columns and not yet computed. Raises SqlStreamError and ProtocolError."""
+        """Return the answer with its columns; its rows are not computed yet. Raises SqlStreamError and ProtocolError."""
         source = SourceText("query", self.sql)
         query = catalog_query(self.sql)
         if query is None:
@@ -59,12 +59,12 @@ class _KeptCatalog:
 def _catalog(request: PostgresRequest, worker: Worker) -> ClientCatalog:
     session = request.session
     of = request.process, session.user, session.database, dict(session.values())
-    kept = worker.memory.get(_CATALOG)
-    if kept is None or kept.of != of:
-        if kept is not None:
-            kept.catalog.close()
-        kept = worker.memory[_CATALOG] = _KeptCatalog(of, ClientCatalog(session, request.process))
-    catalog: ClientCatalog = kept.catalog
+    entry = worker.memory.get(_CATALOG)
+    if entry is None or entry.of != of:
+        if entry is not None:
+            entry.catalog.close()
+        entry = worker.memory[_CATALOG] = _KeptCatalog(of, ClientCatalog(session, request.process))
+    catalog: ClientCatalog = entry.catalog
     return catalog
 
 
@@ -91,7 +91,7 @@ class PostgresAnswer:
             raise
 
     def part(self, count: int | None) -> tuple[bytes, int, bool]:
-        """Return (messages of at most `count` rows, their number, whether there may be more).
+        """Return (messages of at most `count` rows, number of these rows, whether there may be more).
 
         Raises SqlStreamError, and ProtocolError for too many rows or too large a row.
         """
@@ -101,18 +101,18 @@ class PostgresAnswer:
             self.is_whole = True
             return b"", 0, False
         rows = _fitting(self._batch, self._batch.num_rows if count is None else count)
-        taken = self._batch.slice(0, rows)
+        batch = self._batch.slice(0, rows)
         self._batch = self._batch.slice(rows) if rows < self._batch.num_rows else None
-        self._sent += taken.num_rows
+        self._sent += batch.num_rows
         if self._limit is not None and self._sent > self._limit:
             hint = "Aggregate in the query, or write LIMIT."
             raise ProtocolError(f"the result has more than {self._limit} rows", "54000", hint=hint)
-        values = [encoded(column, part) for column, part in zip(self.head, taken.columns, strict=True)]
+        values = [encoded(column, part) for column, part in zip(self.head, batch.columns, strict=True)]
         messages = data_rows(values)
         if len(messages) > ROW_BYTES + PART_BYTES:
             hint = "Select fewer or shorter columns."
             raise ProtocolError(f"a row has more than {ROW_BYTES >> 20} MiB", "54000", hint=hint)
-        return messages, taken.num_rows, True
+        return messages, batch.num_rows, True
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         items = (f"{expression(column, f'#{i}')} AS c{i}" for i, column in enumerate(self.head, 1))
@@ -149,5 +149,5 @@ def _formatted(columns: Sequence[ResultColumn], formats: Sequence[int]) -> Seque
     """Return columns with the formats that a client requests: none means text, and one holds for all columns."""
     if len(formats) not in (0, 1, len(columns)):
         raise ProtocolError(f"there are {len(formats)} result formats for {len(columns)} columns")
-    wanted = formats if len(formats) == len(columns) else [*formats, 0][:1] * len(columns)
-    return [replace(column, binary=bool(one)) for column, one in zip(columns, wanted, strict=True)]
+    column_formats = formats if len(formats) == len(columns) else [*formats, 0][:1] * len(columns)
+    return [replace(column, binary=bool(one)) for column, one in zip(columns, column_formats, strict=True)]

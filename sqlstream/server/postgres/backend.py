@@ -1,4 +1,4 @@
-"""The statements of a connection: of its session, over the catalog, and over the warehouse."""
+"""The statements and portals of a connection, and the queries that they open, over the catalog and the warehouse."""
 
 from __future__ import annotations
 
@@ -19,39 +19,42 @@ from sqlstream.server.state_reader import RunningQuery, StateReader
 
 @dataclass(slots=True)
 class Prepared:
-    """A statement with the types (oid) of its parameters, 0 for unspecified ones; `written` is None for an empty statement."""
+    """A statement with the types (oid) of its parameters, 0 for an unspecified one. `written` is None for an empty statement."""
 
     written: Written | None
     types: tuple[int, ...] = ()
 
     def typed(self) -> tuple[int, ...]:
         """Return the types of all parameters; unspecified ones are text, or arrays of text."""
-        return tuple(oid or TEXT.oid for oid in self._known())
+        return tuple(oid or TEXT.oid for oid in self._parameter_types())
 
-    def _known(self) -> tuple[int, ...]:
-        """Return the known types of all parameters; 0: a text, which takes the type of what it is compared with."""
+    def _parameter_types(self) -> tuple[int, ...]:
+        """Return the types of all parameters; 0 is a text, which takes the type of the expression that it is compared with."""
         sql = self.written.sql if self.written else ""
         lists = arrays(sql)
-        given = dict(enumerate(self.types, 1))
+        types_by_number = dict(enumerate(self.types, 1))
         numbers = range(1, parameter_count(sql) + 1)
-        return tuple(given.get(n) or (TEXT.array if n in lists else 0) for n in numbers)
+        return tuple(types_by_number.get(n) or (TEXT.array if n in lists else 0) for n in numbers)
 
     def literals(self, values: Sequence[bytes | None], formats: Sequence[int]) -> list[str]:
         """Return the values of parameters as SQL. Raises ProtocolError for a value that is not of its type."""
-        wanted = formats if len(formats) == len(values) else [*formats, 0][:1] * len(values)
-        return [literal(t, v, binary=bool(f)) for t, v, f in zip(self._known(), values, wanted, strict=False)]
+        value_formats = formats if len(formats) == len(values) else [*formats, 0][:1] * len(values)
+        return [
+            literal(t, v, binary=bool(f))
+            for t, v, f in zip(self._parameter_types(), values, value_formats, strict=False)
+        ]
 
     def nulls(self) -> list[str]:
         """Return NULL as SQL for each parameter."""
-        return [null(oid) for oid in self._known()]
+        return [null(oid) for oid in self._parameter_types()]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
     """Limits of clients: connections, concurrent queries, seconds per statement, rows of a result, bytes of a message.
 
-    None for seconds and rows is no limit. `results` may be open at the same time, also those that nobody reads. A connection has
-    at most so many `statements` and `portals`, which have at most `kept` characters together.
+    None for seconds and rows is no limit. At most `results` results are open at the same time, whether they are read or not. A
+    connection has at most so many `statements` and `portals`, with at most `characters` together.
     """
 
     connections: int = 100
@@ -62,11 +65,11 @@ class ClientLimits:
     results: int = 32
     statements: int = 1_000
     portals: int = 100
-    kept: int = 48 << 20
+    characters: int = 48 << 20
 
 
 class ResultPlaces:
-    """Limits the number of open results: each has a process."""
+    """Limits the number of open results, because each of them occupies a process."""
 
     def __init__(self, most: int):
         self._most, self._count = most, 0
@@ -106,7 +109,7 @@ class Portal:
     places: ResultPlaces | None = None
 
     def close(self) -> None:
-        """Close its answer, whose process becomes free."""
+        """Close the answer, which frees its process."""
         places, self.places = self.places, None
         if self.answer is not None:
             self.answer.close()
@@ -119,7 +122,7 @@ class Portal:
 
     @property
     def size(self) -> int:
-        """The number of characters of its values."""
+        """The number of characters of the values of its parameters, as SQL."""
         return sum(map(len, self.literals))
 
 
@@ -150,5 +153,5 @@ class Backend:
 
 
 def answer_of(reply: Reply) -> ClientAnswer | None:
-    """Return the rows of a session statement's reply; None if it has none."""
+    """Return the answer with the rows of a session statement's reply; None if the reply has no rows."""
     return TextRows(reply.columns, reply.rows) if reply.columns else None

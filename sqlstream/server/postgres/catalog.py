@@ -1,4 +1,4 @@
-"""Queries of clients over PostgreSQL's catalog, about tables and types: they run in a separate database."""
+"""Runs clients' queries over PostgreSQL's catalog, about tables and types, in a separate DuckDB database."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ClientCatalog:
         self._tables: Sequence[ListedTable] | None = None
 
     def answer(self, query: exp.Expr, source: SourceText, tables: Sequence[ListedTable]) -> duckdb.DuckDBPyRelation:
-        """Return the result of a query over the catalog, not yet computed; it ends the result before it. Raises QueryError."""
+        """Return the result of a query over the catalog, not yet computed. It ends the previous result. Raises QueryError."""
         connection = self._opened(tables)
         try:
             sql = translated(query, self._session).sql("duckdb")
@@ -113,8 +113,8 @@ class ClientCatalog:
         connection.execute("SET lock_configuration = true")
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, tables: Sequence[ListedTable]) -> None:
-        for name, found in rows(tables).items():
-            connection.register("_given", found)
+        for name, table in rows(tables).items():
+            connection.register("_given", table)
             connection.execute(f"CREATE OR REPLACE TABLE {name} AS FROM _given")
             connection.unregister("_given")
 
@@ -125,15 +125,15 @@ class ClientCatalog:
 
 
 def translated(query: exp.Expr, session: ClientSession) -> exp.Expr:
-    """Return a query of PostgreSQL's as DuckDB's: without PostgreSQL's schemas, types that are names, and operators."""
+    """Translate a query from PostgreSQL's SQL to DuckDB's: schemas, types and operators that only PostgreSQL has are replaced."""
     root = exp.Paren(this=query.copy())
     # Inner nodes come first: outer ones are made of them.
     for node in reversed(list(root.bfs())):
         new = _translated(node, session)
         if new is not node:
             node.replace(new)
-    found: exp.Expr = root.this
-    return found
+    translation: exp.Expr = root.this
+    return translation
 
 
 def _translated(node: exp.Expr, session: ClientSession) -> Any:
@@ -189,13 +189,13 @@ _OPERATORS: dict[str, type[exp.Binary]] = {
 
 def _operator(node: exp.Operator) -> exp.Expr:
     symbol = str(node.args.get("operator") or "").rpartition(".")[2].strip()
-    left, right = node.this, node.expression
+    left_operand, right_operand = node.this, node.expression
     if symbol in ("~", "!~", "~*", "!~*"):
-        found: exp.Expr = exp.RegexpLike(this=left, expression=_without_collation(right))
-        return exp.Not(this=found) if symbol[0] == "!" else found
+        regexp: exp.Expr = exp.RegexpLike(this=left_operand, expression=_without_collation(right_operand))
+        return exp.Not(this=regexp) if symbol[0] == "!" else regexp
     if symbol == "!~~":
-        return exp.Not(this=exp.Like(this=left, expression=_without_collation(right)))
-    return _OPERATORS[symbol](this=left, expression=right) if symbol in _OPERATORS else node
+        return exp.Not(this=exp.Like(this=left_operand, expression=_without_collation(right_operand)))
+    return _OPERATORS[symbol](this=left_operand, expression=right_operand) if symbol in _OPERATORS else node
 
 
 def _without_collation(node: exp.Expr) -> exp.Expr:

@@ -1,4 +1,4 @@
-"""The base tables of PostgreSQL's catalog, over which `catalog.sql` defines views: readable relations and their types."""
+"""The base tables of the catalog, with the relations that clients can read and their types; `catalog.sql` has views over them."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def _table(names: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:
 
 def _types() -> pa.Table:
     every = (*RESULT_TYPES, *OTHER_TYPES)
-    found = [(t.oid, t.name, t.title, t.size, t.category, 0, t.array) for t in every]
-    found += [(t.array, f"_{t.name}", f"{t.title}[]", -1, "A", t.oid, 0) for t in every if t.array]
-    return _table("oid name title size category element array_oid", found)
+    records = [(t.oid, t.name, t.title, t.size, t.category, 0, t.array) for t in every]
+    records += [(t.array, f"_{t.name}", f"{t.title}[]", -1, "A", t.oid, 0) for t in every if t.array]
+    return _table("oid name title size category element array_oid", records)
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:
@@ -84,12 +84,12 @@ def _numbered(names: Iterable[str]) -> dict[str, int]:
     >>> _numbered(["a", "b"])["b"] == _numbered(["b"])["b"]
     True
     """
-    found: dict[str, int] = {}
-    taken: set[int] = set()
+    numbers: dict[str, int] = {}
+    used_numbers: set[int] = set()
     for name in sorted(names):
         number = _FIRST + zlib.crc32(name.encode()) % 2_000_000_000
-        while number in taken:
+        while number in used_numbers:
             number += 1
-        taken.add(number)
-        found[name] = number
-    return found
+        used_numbers.add(number)
+        numbers[name] = number
+    return numbers

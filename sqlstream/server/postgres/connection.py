@@ -32,13 +32,13 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-class Left(Exception):
+class ClientLeft(Exception):
     """The client has left, or its connection is broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How clients are let in: the check of a password (None: all are), and the server's certificate."""
+    """How clients are let in: `allows` checks a password (None: all clients are let in), `certificate` is the server's."""
 
     allows: Callable[[str], bool] | None = None
     certificate: ssl.SSLContext | None = None
@@ -66,17 +66,17 @@ class ClientConnection:
             self._running.stop(why)
 
     async def begin(self, door: Door, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
-        """Authenticate a client; return its startup parameters, or None if it only wanted to cancel a query.
+        """Authenticate a client; return its startup parameters, or None if the connection was only for cancelling a query.
 
-        Raises ProtocolError, Left and TimeoutError.
+        Raises ProtocolError, ClientLeft and TimeoutError.
         """
         async with asyncio.timeout(_STARTUP_SECONDS):
-            given = await self._started(door, cancel)
-            if given is None:
+            parameters = await self._started(door, cancel)
+            if parameters is None:
                 return None
             if door.allows is not None:
                 await self._let_in(door)
-        return given
+        return parameters
 
     async def _started(self, door: Door, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
         while True:
@@ -106,20 +106,20 @@ class ClientConnection:
             await self._writer.start_tls(certificate)
         except OSError as error:
             # The client does not trust the certificate, or does not speak TLS.
-            raise Left from error
+            raise ClientLeft from error
         self._encrypted = True
 
     def _parameters(self, body: Body, minor: int) -> Mapping[str, str]:
-        given: dict[str, str] = {}
+        parameters: dict[str, str] = {}
         while not body.is_read and (name := body.text()):
-            given[name] = body.text()
-        if not given.get("user"):
+            parameters[name] = body.text()
+        if not parameters.get("user"):
             raise ProtocolError("no user is named", "28000", fatal=True)
-        unknown = [name for name in given if name.startswith("_pq_.")]
+        unknown = [name for name in parameters if name.startswith("_pq_.")]
         if minor or unknown:
             names = b"".join(n.encode() + b"\0" for n in unknown)
             self._writer.write(messages.message(b"v", struct.pack(">ii", messages.VERSION, len(unknown)) + names))
-        return {name: value for name, value in given.items() if name not in unknown}
+        return {name: value for name, value in parameters.items() if name not in unknown}
 
     async def _let_in(self, door: Door) -> None:
         if not (self._encrypted or door.is_local):
@@ -133,10 +133,12 @@ class ClientConnection:
             raise ProtocolError("password authentication failed", "28P01", fatal=True, hint=hint)
 
     async def serve(self, session: ClientSession, backend: Backend) -> None:
-        """Answer the messages of a client until it leaves. Raises ProtocolError, which is fatal, and Left."""
+        """Answer the messages of a client until it leaves. Raises ClientLeft, and ProtocolError for a fatal error."""
         self._session, self._backend = session, backend
-        told = b"".join(messages.parameter(name, value) for name, value in session.reported().items())
-        await self._send(messages.AUTHENTICATED + told + messages.key_data(*self.key) + messages.ready(session.status))
+        reports = b"".join(messages.parameter(name, value) for name, value in session.reported().items())
+        await self._send(
+            messages.AUTHENTICATED + reports + messages.key_data(*self.key) + messages.ready(session.status)
+        )
         while True:
             kind, body = await self._message(self._limits.message_bytes)
             if kind == b"X":
@@ -159,7 +161,7 @@ class ClientConnection:
             await self._failed(error.fields())
         except _Placed as placed:
             await self._failed(placed.fields)
-        except (Left, TimeoutError):
+        except (ClientLeft, TimeoutError):
             raise
         except Exception as error:
             _log.exception("a statement of a PostgreSQL client failed")
@@ -224,7 +226,7 @@ class ClientConnection:
             portal.close()
 
     def end_idle(self, since: float) -> None:
-        """Close the results that were not read after the time `since`: others need their places."""
+        """Close the results that were not read after the time `since`: other clients need their places."""
         for portal in self._portals.values():
             if portal.running is not self._running and portal.is_idle(since):
                 portal.running.stop("statement timeout")
@@ -269,7 +271,7 @@ class ClientConnection:
 
     async def _bind(self, body: Body) -> None:
         name, statement = body.text(), body.text()
-        formats, values, wanted = body.numbers(2), body.values(), body.numbers(2)
+        formats, values, result_formats = body.numbers(2), body.values(), body.numbers(2)
         prepared = self._statement(statement)
         count = len(prepared.typed())
         if len(values) < count:
@@ -279,7 +281,7 @@ class ClientConnection:
         self._forget(name)
         if len(self._portals) >= self._limits.portals:
             raise _too_many(f"{self._limits.portals} portals")
-        portal = Portal(prepared, prepared.literals(values, formats), wanted)
+        portal = Portal(prepared, prepared.literals(values, formats), result_formats)
         self._check_room(portal.size)
         self._portals[name] = portal
         self._writer.write(messages.BOUND)
@@ -287,8 +289,8 @@ class ClientConnection:
     def _check_room(self, size: int) -> None:
         """Raise ProtocolError if the statements and values of the connection would become too large."""
         statements = sum(len(one.written.sql) for one in self._prepared.values() if one.written is not None)
-        if statements + sum(portal.size for portal in self._portals.values()) + size > self._limits.kept:
-            raise _too_many(f"statements and values of {self._limits.kept} characters")
+        if statements + sum(portal.size for portal in self._portals.values()) + size > self._limits.characters:
+            raise _too_many(f"statements and values of {self._limits.characters} characters")
 
     async def _describe(self, which: bytes, name: str) -> None:
         if which == b"S":
@@ -370,8 +372,8 @@ class ClientConnection:
         """Send at most `limit` rows of a portal, and then whether it is complete or suspended."""
         sent, answer = 0, portal.answer
         while answer is not None and not portal.done and (limit is None or sent < limit):
-            left = None if limit is None else limit - sent
-            data, count, more = await self._in_thread(portal.running, partial(answer.take, left))
+            remaining = None if limit is None else limit - sent
+            data, count, more = await self._in_thread(portal.running, partial(answer.take, remaining))
             sent, portal.done = sent + count, not more
             if portal.done:
                 portal.close()
@@ -393,7 +395,7 @@ class ClientConnection:
             yield
         except QueryStopped as stopped:
             if self._has_left:
-                raise Left from stopped
+                raise ClientLeft from stopped
             raise cancelled(str(stopped)) from stopped
         finally:
             self._running = None
@@ -447,18 +449,18 @@ class ClientConnection:
         try:
             return await self._reader.readexactly(count)
         except (IncompleteReadError, OSError) as error:
-            raise Left from error
+            raise ClientLeft from error
 
     async def _send(self, data: bytes) -> None:
         self._writer.write(data)
         try:
             await self._writer.drain()
         except OSError as error:
-            raise Left from error
+            raise ClientLeft from error
 
     async def refuse(self, error: ProtocolError) -> None:
         """Send a client the reason why its connection is closed."""
-        with contextlib.suppress(Left):
+        with contextlib.suppress(ClientLeft):
             await self._send(messages.error(error.fields()))
 
 

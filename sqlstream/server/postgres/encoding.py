@@ -1,6 +1,6 @@
-"""Values of results in PostgreSQL's formats, text and binary.
+"""Encodes values of results in PostgreSQL's formats, text and binary.
 
-DuckDB converts a value to text, or to a number, a text or bytes from which the binary form is packed.
+DuckDB converts a value to its text form, or to a number, text or bytes from which Python packs the binary form.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _PACKED_FROM: Mapping[WireType, str] = {
 
 
 def expression(column: ResultColumn, value: str) -> str:
-    """Return SQL that converts a value of a column to the input of `encoded`."""
+    """Return SQL that converts `value`, an SQL expression of the column's type, to the input of `encoded`."""
     kind = column.type
     if not kind.is_array:
         return _packed_from(kind.of, value) if column.binary else _text(kind.of, value)
@@ -104,7 +104,7 @@ def _element(of: WireType) -> str:
 
 
 def encoded(column: ResultColumn, values: pa.Array) -> Sequence[bytes | None]:
-    """Return the values of a column in its format; None for NULL."""
+    """Return the values of a column in the column's format, text or binary; None for NULL."""
     if not column.binary:
         return _bytes(values)
     if not column.type.is_array:
@@ -119,12 +119,12 @@ def _bytes(values: pa.Array) -> list[bytes | None]:
 
 def _lists(of: WireType, values: pa.ListArray) -> list[list[bytes | None] | None]:
     elements = _packed(of, values.flatten())
-    found: list[list[bytes | None] | None] = []
+    lists: list[list[bytes | None] | None] = []
     at = 0
     for length in values.value_lengths().to_pylist():
-        found.append(None if length is None else list(elements[at : at + length]))
+        lists.append(None if length is None else list(elements[at : at + length]))
         at += length or 0
-    return found
+    return lists
 
 
 def _packed(of: WireType, values: pa.Array) -> Sequence[bytes | None]:

@@ -1,4 +1,4 @@
-"""Errors for clients: with an SQLSTATE, and a place in the statement."""
+"""Errors for PostgreSQL's clients: with an SQLSTATE, and the place in the statement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CANCELLED = "57014"
 
 
 class ProtocolError(Exception):
-    """An error that is not one of SQL; `state` is its SQLSTATE. A `fatal` one ends the connection."""
+    """An error of the protocol, a session or a limit, not of SQL. `state` is its SQLSTATE; a `fatal` one ends the connection."""
 
     # The process of a query can send it to the server.
     is_sent = True
@@ -22,22 +22,22 @@ class ProtocolError(Exception):
         self.message, self.state, self.fatal, self.hint = message, state, fatal, hint
 
     def fields(self) -> Mapping[str, str]:
-        """Return the fields of the error message, by their letters."""
+        """Return the fields of the error message by their letters in the protocol."""
         severity = "FATAL" if self.fatal else "ERROR"
         hint = {"H": self.hint} if self.hint else {}
         return {"S": severity, "V": severity, "C": self.state, "M": masked(self.message), **hint}
 
 
 def cancelled(why: str) -> ProtocolError:
-    """Return the error of a query that was stopped."""
+    """Return the error for a query that was stopped; `why` follows "due to" in its text."""
     return ProtocolError(f"canceling statement due to {why}", CANCELLED)
 
 
 def fields_of(error: SqlStreamError, written: SourceText | None = None, offset: int = 0) -> Mapping[str, str]:
-    """Return the fields of the message for an error, by their letters.
+    """Return the fields of the message for an error, by their letters in the protocol.
 
-    `written` is the text that ran, which maps places to the statement that the client wrote; `offset` is the place of that
-    statement in the client's text.
+    `written` is the text that ran: it maps the error's place to the client's statement. `offset` is the place of that statement
+    in the client's text, which may have several.
     """
     fields = {"S": "ERROR", "V": "ERROR", "C": sqlstate(error), "M": masked(error.message)}
     if error.detail:

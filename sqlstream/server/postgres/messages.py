@@ -1,4 +1,4 @@
-"""The messages of the protocol, version 3.0: reads those of clients, and writes ours."""
+"""The messages of PostgreSQL's protocol, version 3.0: reads the clients' messages, and makes the server's."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ class Body:
 
     def take(self, size: int) -> bytes:
         """Read `size` bytes."""
-        found = self._data[self._at : self._at + size]
-        if size < 0 or len(found) < size:
+        part = self._data[self._at : self._at + size]
+        if size < 0 or len(part) < size:
             raise ProtocolError("a message is shorter than it says")
         self._at += size
-        return found
+        return part
 
     def text(self) -> str:
         """Read a text that ends with a zero byte."""
         end = self._data.find(b"\0", self._at)
         if end < 0:
             raise ProtocolError("a text in a message has no end")
-        found = self._data[self._at : end]
+        content = self._data[self._at : end]
         self._at = end + 1
         try:
-            return found.decode()
+            return content.decode()
         except UnicodeDecodeError as error:
             raise ProtocolError("a text is not UTF-8", "22021") from error
 
@@ -71,11 +71,11 @@ class Body:
 
     def values(self) -> list[bytes | None]:
         """Read a count, and so many values, each after its length, which is -1 for NULL."""
-        found: list[bytes | None] = []
+        values: list[bytes | None] = []
         for _ in range(self.count()):
             length = self.number(4)
-            found.append(None if length < 0 else self.take(length))
-        return found
+            values.append(None if length < 0 else self.take(length))
+        return values
 
     @property
     def is_read(self) -> bool:
@@ -103,7 +103,7 @@ def key_data(number: int, secret: int) -> bytes:
 
 
 def ready(status: str) -> bytes:
-    """Return the message that the server is ready; the status is I outside of a transaction, T inside, E in a failed one."""
+    """Return the message that the server is ready. The status is I outside of a transaction, T inside, E in a failed one."""
     return message(b"Z", status.encode())
 
 
@@ -113,7 +113,7 @@ def complete(tag: str) -> bytes:
 
 
 def notice(fields: Mapping[str, str], kind: bytes = b"N") -> bytes:
-    """Return a notice; with the kind E an error."""
+    """Return a message with a notice; of the kind E, with an error."""
     return message(kind, b"".join(name.encode() + _texts(value) for name, value in fields.items()) + b"\0")
 
 
@@ -138,13 +138,13 @@ def parameter_description(types: Sequence[int]) -> bytes:
 
 
 def data_rows(columns: Sequence[Sequence[bytes | None]]) -> bytes:
-    """Return the messages of rows from their columns."""
+    """Return the messages of rows, from the encoded values of each column."""
     count = len(columns).to_bytes(2, "big")
-    found = []
+    messages = []
     for row in zip(*columns, strict=True):
         body = b"".join([b"\xff\xff\xff\xff" if v is None else len(v).to_bytes(4, "big") + v for v in row])
-        found.append(b"D" + (len(body) + 6).to_bytes(4, "big") + count + body)
-    return b"".join(found)
+        messages.append(b"D" + (len(body) + 6).to_bytes(4, "big") + count + body)
+    return b"".join(messages)
 
 
 def text_rows(rows: Iterable[Sequence[str | None]], width: int) -> bytes:

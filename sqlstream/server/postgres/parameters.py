@@ -1,4 +1,4 @@
-"""Values of the parameters of prepared statements, as SQL."""
+"""Converts values of the parameters of prepared statements to SQL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def arrays(sql: str) -> set[int]:
-    """Return the numbers of parameters at places where only arrays can be.
+    """Return the numbers of the parameters that must be arrays, from their places in a statement.
 
     >>> arrays("SELECT $1 WHERE k = ANY($2)")
     {2}
@@ -51,7 +51,7 @@ def arrays(sql: str) -> set[int]:
 
 
 def null(oid: int) -> str:
-    """Return NULL as SQL, with a type. Raises ProtocolError for an unsupported type."""
+    """Return NULL of a type as SQL. Raises ProtocolError for an unsupported type."""
     return "NULL" if oid in _TEXTS else f"CAST(NULL AS {_type(oid)})"
 
 
@@ -116,7 +116,7 @@ def _elements(text: str) -> list[str | None]:
         raise ValueError("it is not an array of one dimension")
     if not (inside := text[1:-1]):
         return []
-    found: list[str | None] = []
+    elements: list[str | None] = []
     at = 0
     while at <= len(inside):
         part = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,"{}]*)', re.DOTALL).match(inside, at)
@@ -124,9 +124,11 @@ def _elements(text: str) -> list[str | None]:
         if part.end() < len(inside) and inside[part.end()] != ",":
             raise ValueError("it is not an array of one dimension")
         plain = part[2]
-        found.append(re.sub(r"\\(.)", r"\1", part[1]) if plain is None else None if plain.upper() == "NULL" else plain)
+        elements.append(
+            re.sub(r"\\(.)", r"\1", part[1]) if plain is None else None if plain.upper() == "NULL" else plain
+        )
         at = part.end() + 1
-    return found
+    return elements
 
 
 def _of_binary(oid: int, data: bytes) -> str:
@@ -150,13 +152,13 @@ def _binary_elements(data: bytes) -> list[str | None]:
     dimensions, _, oid = struct.unpack_from(">iii", data)
     if dimensions > 1:
         raise ValueError("it is not an array of one dimension")
-    at, found = 20, list[str | None]()
+    at, elements = 20, list[str | None]()
     for _ in range(struct.unpack_from(">i", data, 12)[0] if dimensions else 0):
         [length] = struct.unpack_from(">i", data, at)
         at += 4
-        found.append(None if length < 0 else _of_binary(oid, data[at : at + length]))
+        elements.append(None if length < 0 else _of_binary(oid, data[at : at + length]))
         at += max(length, 0)
-    return found
+    return elements
 
 
 def _numeric(data: bytes) -> str:

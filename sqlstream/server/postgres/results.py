@@ -1,4 +1,4 @@
-"""The rows of an answer as messages: as they are computed, in as many parts as the client requests."""
+"""The rows of an answer as messages, in parts: a client takes as many rows as it requests, while they are computed."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class TextRows:
         self._rows = list(rows)
 
     def take(self, count: int | None) -> tuple[bytes, int, bool]:
-        taken, self._rows = (self._rows, []) if count is None else (self._rows[:count], self._rows[count:])
-        return text_rows(taken, len(self.columns)), len(taken), bool(self._rows)
+        part, self._rows = (self._rows, []) if count is None else (self._rows[:count], self._rows[count:])
+        return text_rows(part, len(self.columns)), len(part), bool(self._rows)
 
     def close(self) -> None:
         self._rows = []
@@ -47,7 +47,7 @@ class StreamedRows:
         self._answer = answer
 
     def take(self, count: int | None) -> tuple[bytes, int, bool]:
-        """Return at most a batch of rows, as `ClientAnswer`. Raises SqlStreamError, QueryStopped and ProtocolError."""
+        """Return the next rows, at most a batch; see `ClientAnswer`. Raises SqlStreamError, QueryStopped and ProtocolError."""
         if self._answer.is_whole:
             return b"", 0, False
         rows: tuple[bytes, int, bool] = self._answer.part(count)

@@ -17,7 +17,7 @@ from types import TracebackType
 
 from sqlstream.errors import UsageError
 from sqlstream.server.postgres.backend import Backend, ClientLimits, ResultPlaces
-from sqlstream.server.postgres.connection import ClientConnection, Door, Left
+from sqlstream.server.postgres.connection import ClientConnection, ClientLeft, Door
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.session import ClientSession
 from sqlstream.server.query_processes.pool import QueryProcesses
@@ -39,8 +39,8 @@ class PostgresServer:
     """Serves a project's warehouse to PostgreSQL's clients: an asynchronous context manager.
 
     `allows` returns whether a password is valid; without it all clients are allowed, on a loopback address or if `insecure`. With
-    `certificate` clients may encrypt their connections, and those from other machines must. Port 0 is a free port. Raises
-    UsageError.
+    `certificate` clients may encrypt their connections; clients on other machines must, unless `insecure`. Port 0 is a free port.
+    Raises UsageError.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class PostgresServer:
         except asyncio.CancelledError:
             # The server ends: do not wait for a client that does not read.
             writer.transport.abort()
-        except (Left, TimeoutError):
+        except (ClientLeft, TimeoutError):
             pass
         except Exception:
             _log.exception("a connection of a PostgreSQL client failed")
@@ -130,13 +130,13 @@ class PostgresServer:
         key = next(self._numbers), secrets.randbits(31)
         connection = ClientConnection(reader, writer, key, self._limits, self._pool)
         try:
-            given = await connection.begin(self._door, self._cancel)
-            if given is None:
+            parameters = await connection.begin(self._door, self._cancel)
+            if parameters is None:
                 return
             self._forget_stranger()
             if len(self._connections) >= self._limits.connections:
                 raise ProtocolError("sorry, too many clients already", "53300", fatal=True)
-            session = _session(given)
+            session = _session(parameters)
         except ProtocolError as error:
             await connection.refuse(_fatal(error))
             return
@@ -157,19 +157,19 @@ class PostgresServer:
 
     def _cancel(self, number: int, secret: int) -> None:
         """Interrupt the query of a connection, for a client that knows its secret."""
-        for (known, its_secret), connection in self._connections.items():
+        for (connection_number, its_secret), connection in self._connections.items():
             same = secrets.compare_digest(its_secret.to_bytes(4, "big"), (secret & 0xFFFFFFFF).to_bytes(4, "big"))
-            if known == number and same:
+            if connection_number == number and same:
                 connection.cancel("user request")
 
 
-def _session(given: Mapping[str, str]) -> ClientSession:
-    parameters = {n: v for n, v in given.items() if n not in ("user", "database", "options", "replication")}
-    for name, value in _OPTION.findall(given.get("options", "")):
+def _session(startup: Mapping[str, str]) -> ClientSession:
+    parameters = {n: v for n, v in startup.items() if n not in ("user", "database", "options", "replication")}
+    for name, value in _OPTION.findall(startup.get("options", "")):
         parameters[name.replace("-", "_")] = re.sub(r"\\(.)", r"\1", value)
-    if given.get("replication", "false") not in ("false", "off", "no", "0"):
+    if startup.get("replication", "false") not in ("false", "off", "no", "0"):
         raise ProtocolError("replication is not supported", "0A000")
-    return ClientSession(given["user"], given.get("database") or given["user"], parameters)
+    return ClientSession(startup["user"], startup.get("database") or startup["user"], parameters)
 
 
 def _fatal(error: ProtocolError) -> ProtocolError:

@@ -1,4 +1,4 @@
-"""A client's session: its parameters and transactions, and the statements about them, which read no tables."""
+"""A client's session: its parameters, its transaction, and the statements about these, which read no tables."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _COMMANDS = {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RES
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply to a statement of the session: its tag, rows if it has any, and the parameters that it changed."""
+    """The reply to a statement of the session: its tag, rows if it has any, and the reported parameters that it `changed`."""
 
     tag: str
     columns: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ def split(text: str) -> list[Written]:
     >>> [s.sql for s in split("BEGIN; SELECT ';' ;; ")]
     ['BEGIN', "SELECT ';'"]
     """
-    found, tokens = [], tokenize(text)
+    statements, tokens = [], tokenize(text)
     start = 0
     for i, token in enumerate(tokens):
         if token.text == ";" or i == len(tokens) - 1:
@@ -113,27 +113,27 @@ def split(text: str) -> list[Written]:
             start = i + 1
             if part:
                 sql = text[part[0].start : part[-1].end]
-                found.append(Written(sql, part[0].start, tuple(t.word for t in part)))
-    return found
+                statements.append(Written(sql, part[0].start, tuple(t.word for t in part)))
+    return statements
 
 
 class ClientSession:
-    """The parameters of a connection, and its transaction: `I` outside of one, `T` inside, `E` in a failed one."""
+    """The parameters of a connection, and its transaction's status: `I` is outside of one, `T` inside, `E` in a failed one."""
 
-    def __init__(self, user: str, database: str, given: Mapping[str, str]):
+    def __init__(self, user: str, database: str, parameters: Mapping[str, str]):
         self.user, self.database = user, database
         self.status = "I"
         self._values = {**_DEFAULTS, "session_authorization": user}
-        for name, value in given.items():
+        for name, value in parameters.items():
             self._set(name, value)
         self._at_start = dict(self._values)
 
     def reported(self) -> Mapping[str, str]:
-        """Return the parameters that a client gets at the start."""
+        """Return the values of the parameters that are reported to a client at the start."""
         return {shown: self._values[name] for name, shown in _REPORTED.items()}
 
     def values(self) -> Mapping[str, str]:
-        """Return all parameters, by their usual names."""
+        """Return the values of all parameters, by their names in PostgreSQL's spelling."""
         return {_REPORTED.get(name, name): value for name, value in self._values.items()}
 
     @property
@@ -199,7 +199,7 @@ class ClientSession:
             names = list(self._values) if words[1:] == ["ALL"] else [".".join(t.name for t in tokens[1::2]).lower()]
             before = dict(self._values)
             self._values.update({n: self._at_start[n] for n in names if n in self._at_start})
-            return Reply("RESET", changed=self._told(before))
+            return Reply("RESET", changed=self._reported_changes(before))
         at = 1 + (words[1:2] in (["SESSION"], ["LOCAL"]) and words[2:3] not in (["CHARACTERISTICS"], ["AUTHORIZATION"]))
         if words[at : at + 1] in (["TRANSACTION"], ["SESSION"], ["CONSTRAINTS"], ["ROLE"]):
             if "WRITE" in words:
@@ -215,9 +215,9 @@ class ClientSession:
         value = written.sql[tokens[end].end :].strip()
         before = dict(self._values)
         self._set(name, value[1:-1].replace("''", "'") if value[:1] == "'" == value[-1:] else value)
-        return Reply("SET", changed=self._told(before))
+        return Reply("SET", changed=self._reported_changes(before))
 
-    def _told(self, before: Mapping[str, str]) -> Mapping[str, str]:
+    def _reported_changes(self, before: Mapping[str, str]) -> Mapping[str, str]:
         return {_REPORTED[n]: v for n, v in self._values.items() if n in _REPORTED and before.get(n) != v}
 
     def _set(self, name: str, value: str) -> None:
@@ -240,5 +240,5 @@ def _milliseconds(value: str) -> float | None:
     >>> _milliseconds("1.5 s"), _milliseconds("250"), _milliseconds("soon")
     (1500.0, 250.0, None)
     """
-    found = re.fullmatch(r"(\d{1,12}(?:\.\d*)?)\s*([a-z]*)", value.strip().lower())
-    return float(found[1]) * _MILLISECONDS[found[2]] if found and found[2] in _MILLISECONDS else None
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d*)?)\s*([a-z]*)", value.strip().lower())
+    return float(match[1]) * _MILLISECONDS[match[2]] if match and match[2] in _MILLISECONDS else None

@@ -1,4 +1,4 @@
-"""DuckDB's types as PostgreSQL's."""
+"""The types of PostgreSQL that clients see for DuckDB's types."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class _Child:
         self._resident = bound_memory(limits)
 
     def serve(self) -> None:
-        """Report that this process is ready, and answer requests. Raises EOFError when there are no more."""
+        """Report that this process is ready, then answer requests. Raises EOFError when the server closes the connection."""
         self._send(ProcessReply())
         while True:
             request = self._server.recv()

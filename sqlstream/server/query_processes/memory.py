@@ -17,7 +17,7 @@ _GROWN = 256 << 20
 
 
 def bound_memory(limits: QueryLimits) -> int:
-    """Limit this process to its present address space plus what a query may use; return its resident memory in bytes.
+    """Limit this process to its present address space plus the memory of a query; return its resident memory in bytes.
 
     The imports of the project's functions are part of the present address space. Without /proc (macOS) there is no limit.
     """
@@ -57,7 +57,7 @@ def _sizes() -> tuple[int, int]:
 
 
 def out_of_memory(memory: int | None, noun: str = "query") -> QueryError:
-    """Return the error for a query, or another computation, that ran out of its memory (bytes; None: no limit)."""
+    """Return the error for a query, or another computation (`noun`), that exceeded its memory (bytes; None: no limit)."""
     most = "there is" if memory is None else f"the {memory >> 20:,} MiB that it may have"
     return QueryError(
         f"out of memory: the {noun} takes more than {most}",

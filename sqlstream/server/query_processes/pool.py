@@ -36,7 +36,7 @@ class _Idle:
 
 
 class QueryProcesses:
-    """Lends processes, with limits, for queries of a project. When a file of the project changes, new ones are started."""
+    """Lends processes, with limits, for queries of a project. After a change of the project's files it starts new ones."""
 
     def __init__(self, project: Project, limits: QueryLimits | None = None):
         self._project, self._limits = project, limits or QueryLimits()
@@ -45,7 +45,7 @@ class QueryProcesses:
         self._seed: SeedProcess | None = None
         self._idle: list[_Idle] = []
         self._lent: set[QueryProcess] = set()
-        self._wanted = threading.Event()
+        self._wake = threading.Event()
         self._warmer: threading.Thread | None = None
         self._is_closed = False
 
@@ -55,7 +55,7 @@ class QueryProcesses:
             if self._warmer is None and not self._is_closed:
                 self._warmer = threading.Thread(target=self._keep_warm, name="query-processes", daemon=True)
                 self._warmer.start()
-        self._wanted.set()
+        self._wake.set()
 
     @property
     def idle(self) -> int:
@@ -68,9 +68,9 @@ class QueryProcesses:
         return len(self._lent)
 
     def lend(self, begun: Callable[[QueryProcess], object]) -> QueryProcess:
-        """Return a process, which must be given back. Raises OutageError.
+        """Return a process for one caller, which must call `give_back` with it. Raises OutageError.
 
-        A new process first reads the project. `begun` is called with the process before that, so that it can be killed.
+        A new process first reads the project. Before that `begun` is called with it, so that it can be killed in the meantime.
         """
         self.start()
         files = project_files(self._project)
@@ -95,7 +95,7 @@ class QueryProcesses:
         for idle in old:
             idle.process.close()
         if old:
-            self._wanted.set()
+            self._wake.set()
 
     def give_back(self, process: QueryProcess, condition: Condition) -> None:
         """Take back a process; end it if it cannot be used again."""
@@ -106,7 +106,7 @@ class QueryProcesses:
                 self._idle.append(_Idle(process, condition, time.monotonic()))
         if not is_kept:
             process.close()
-            self._wanted.set()
+            self._wake.set()
 
     def _started(self, files: object, begun: Callable[[QueryProcess], object] = lambda process: None) -> QueryProcess:
         """Return a new process that has read the project. Raises OutageError."""
@@ -144,8 +144,8 @@ class QueryProcesses:
     def _keep_warm(self) -> None:
         """Start processes while fewer than _WARM wait for queries."""
         while not self._is_closed:
-            self._wanted.wait()
-            self._wanted.clear()
+            self._wake.wait()
+            self._wake.clear()
             files = project_files(self._project)
             with contextlib.suppress(SqlStreamError, OSError):
                 while not self._is_closed and len(self._idle) < _WARM:
@@ -153,13 +153,13 @@ class QueryProcesses:
                     self.give_back(process, Condition.FINE)
 
     def close(self) -> None:
-        """Kill all processes: their requests get no answer."""
+        """Kill all processes; requests that they were answering fail."""
         with self._starting, self._changing:
             self._is_closed = True
             processes = [*self._lent, *(idle.process for idle in self._idle)]
             self._idle = []
             seed, self._seed = self._seed, None
-        self._wanted.set()
+        self._wake.set()
         for process in processes:
             process.kill()
         if seed is not None:

@@ -24,9 +24,9 @@ _LOOK_SECONDS = 0.25
 
 
 class SharedSpending:
-    """Seconds of processor time that the processes of a server have used lately, in memory that they share.
+    """Seconds of processor time that the query processes of a server have used lately, in memory that they share.
 
-    Two that add at the same instant may lose what one of them adds: a quarter of a second at most.
+    If two processes add at the same instant, the seconds of one may be lost: a quarter of a second at most.
     """
 
     _VALUES = struct.Struct("dd")
@@ -36,7 +36,7 @@ class SharedSpending:
         self._VALUES.pack_into(self._memory, 0, 0.0, time.monotonic())
 
     def add(self, seconds: float) -> bool:
-        """Add seconds of processor time; return whether together they have used more than they should."""
+        """Add seconds of processor time; return whether the processes have used more than they should together."""
         spent, since = map(float, self._VALUES.unpack_from(self._memory))
         now = time.monotonic()
         spent = min(max(spent - _TOGETHER_PART * (now - since), 0.0) + seconds, _MOST_SECONDS)
@@ -45,8 +45,9 @@ class SharedSpending:
 
 
 class Courtesy:
-    """Lowers the priority of this process (`gives_way`) after it, or all of them together, have computed for long. It cannot be
-    raised again.
+    """Lowers the priority of this process once it, or all query processes of the server together, have computed for long.
+
+    `gives_way` is then True. The priority cannot be raised again.
     """
 
     def __init__(self, together: SharedSpending) -> None:
@@ -58,7 +59,7 @@ class Courtesy:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Measure the processor time inside of the context; lower the priority at once if all have used too much."""
+        """Measure the processor time inside of the context; lower the priority at once if all processes have used too much."""
         if not self.gives_way and self._together.add(0.0):
             self._lower()
         self._working.set()
@@ -84,7 +85,7 @@ class Courtesy:
 
 
 def _give_way() -> None:
-    """Lower the priority of all threads of this process, and that of its session; new threads inherit it.
+    """Lower the priority of all threads of this process, and the priority of its session; new threads inherit it.
 
     Linux shares the cores out to sessions first (autogroups), and counts the priority of a thread within its session alone.
     """

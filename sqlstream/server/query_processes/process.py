@@ -1,4 +1,4 @@
-"""The server's side of query processes: it starts, asks and kills them."""
+"""The server's side of query processes: it starts them, sends requests, and kills them."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class SeedProcess:
                 start_new_session=True,
             )
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError), self._process.stdin as given:
-            given.write(pickle.dumps((project, limits)))
+        with contextlib.suppress(OSError), self._process.stdin as stdin:
+            stdin.write(pickle.dumps((project, limits)))
 
     @property
     def is_alive(self) -> bool:
@@ -101,7 +101,7 @@ class SeedProcess:
 
 
 class QueryProcess:
-    """A process that answers one request at a time. Any thread may kill it; the thread that asks it closes it."""
+    """A process that answers one request at a time. Any thread may kill it; the thread that sends requests closes it."""
 
     def __init__(self, seed: SeedProcess, project_files: object):
         self._seed = seed
@@ -119,7 +119,7 @@ class QueryProcess:
         self._is_closed = False
 
     def await_start(self) -> None:
-        """Wait until it has read the project. Raises ProcessGone, for example if the project's files end it."""
+        """Wait until the process has read the project. Raises ProcessGone, for example if a file of the project ends it."""
         self._received()
 
     def ask(self, request: ProcessRequest | NextPart) -> ProcessReply:
@@ -139,7 +139,7 @@ class QueryProcess:
         return reply
 
     def kill(self) -> None:
-        """End it at once, whatever it does: the thread that waits for a reply gets none."""
+        """Kill the process at once, whatever it does. A thread that waits for its reply gets ProcessGone."""
         with self._killing:
             # Until it is closed, and as long as its parent lives, no other process has its pid.
             if not self._is_closed and self._seed.is_alive:
@@ -147,7 +147,7 @@ class QueryProcess:
                     os.kill(self._pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill it, and release its pid and its connection."""
+        """Kill the process, and release its pid and its connection."""
         self.kill()
         with self._killing:
             if self._is_closed:

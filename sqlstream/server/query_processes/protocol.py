@@ -23,7 +23,7 @@ ROW_BYTES = 64 << 20
 
 
 class Condition(IntEnum):
-    """What a process can still be used for: any query, a query of low priority, or none."""
+    """The condition of a process: fit for any query, for a query of low priority (GIVES_WAY), or for none (SPENT)."""
 
     FINE = 0
     GIVES_WAY = 1

@@ -1,4 +1,4 @@
-"""What requests use in the process of a query: the project with its tables and functions."""
+"""The worker in the process of a query: it runs queries over the project's tables and functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OpenRelation:
     connections: Sequence[duckdb.DuckDBPyConnection] = ()
 
     def close(self) -> None:
-        """Close the connections: a failed one would stay in memory with its error, for long, and has threads."""
+        """Close the connections: the error of a failed query would keep its connection and its threads alive for long."""
         for connection in self.connections:
             connection.close()
 
@@ -43,7 +43,7 @@ class _Opened:
 
 
 class Worker:
-    """Runs queries of a project; the requests of one client, one after the other, can keep data in `memory`."""
+    """Runs queries of a project, for one request after the other. Requests can keep data in `memory` for later ones."""
 
     def __init__(self, project: Project, limits: QueryLimits):
         self._queries, self._limits = ProjectQueries(project), limits

@@ -16,6 +16,7 @@ from tests.bench.commits import batch_seconds
 from tests.bench.process import flink, spark
 from tests.bench.process.data import Task
 from tests.bench.process.work import OUTPUT, ProcessWork, process_work
+from tests.bench.rates import steady_clock
 from tests.bench.throughput import DUCKDB, Run
 from tests.kinds import job_of
 
@@ -34,9 +35,10 @@ def measure(task: Task) -> Run:
     """Run a task in this process."""
     work = process_work(task.work)
     Path(task.folder).mkdir(parents=True)
-    if task.system == DUCKDB:
-        return _duckdb(task, work)
-    return _spark(task, work) if task.system in spark.SYSTEMS else _sqlstream(task, work)
+    with steady_clock():
+        if task.system == DUCKDB:
+            return _duckdb(task, work)
+        return _spark(task, work) if task.system in spark.SYSTEMS else _sqlstream(task, work)
 
 
 def _run(task: Task, checkpoint: Path, whole: float, summary: list[int]) -> Run:
@@ -48,7 +50,7 @@ def _run(task: Task, checkpoint: Path, whole: float, summary: list[int]) -> Run:
 def _sqlstream(task: Task, work: ProcessWork) -> Run:
     from sqlstream import Session
 
-    begun, folder = time.time(), Path(task.folder)
+    begun, folder = time.monotonic(), Path(task.folder)
     (folder / "project" / "udfs").mkdir(parents=True)
     (folder / "project" / "udfs" / "functions.py").write_text(FUNCTIONS.read_text())
     warehouse = folder / "warehouse"
@@ -56,15 +58,15 @@ def _sqlstream(task: Task, work: ProcessWork) -> Run:
     with Session(str(folder / "project"), str(warehouse), {"parallelism.default": str(task.cores)}) as session:
         job = job_of(session.sql(script))
         job.wait()
-        whole = time.time() - begun
+        whole = time.monotonic() - begun
         [summary] = session.query(work.summary(OUTPUT, task.closed_until)).fetchall()
     return _run(task, warehouse / "jobs" / OUTPUT / "checkpoint", whole, list(summary))
 
 
 def _spark(task: Task, work: ProcessWork) -> Run:
-    begun, folder = time.time(), Path(task.folder)
+    begun, folder = time.monotonic(), Path(task.folder)
     spark.run(work, Path(task.data), folder, task.cores, pandas=task.system == spark.PANDAS)
-    whole = time.time() - begun
+    whole = time.monotonic() - begun
     with duckdb.connect() as con:
         [summary] = con.execute(
             work.summary(f"read_parquet('{folder}/{OUTPUT}/*.parquet')", task.closed_until)
@@ -73,7 +75,7 @@ def _spark(task: Task, work: ProcessWork) -> Run:
 
 
 def _duckdb(task: Task, work: ProcessWork) -> Run:
-    begun, target = time.time(), Path(task.folder) / "result.parquet"
+    begun, target = time.monotonic(), Path(task.folder) / "result.parquet"
     seconds = []
     query = work.duckdb.format_map({name: _arrived(task, name) for name in work.inputs})
     with duckdb.connect(config={"threads": task.cores}) as con:
@@ -83,7 +85,7 @@ def _duckdb(task: Task, work: ProcessWork) -> Run:
             seconds.append(time.perf_counter() - start)
         [summary] = con.execute(work.summary(f"read_parquet('{target}')", task.closed_until)).fetchall()
     median = statistics.median(seconds)
-    return Run(task.rows_per_batch * task.batches / median, median * 1000, time.time() - begun, list(summary))
+    return Run(task.rows_per_batch * task.batches / median, median * 1000, time.monotonic() - begun, list(summary))
 
 
 def _arrived(task: Task, name: str) -> str:

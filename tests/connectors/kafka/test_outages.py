@@ -142,9 +142,9 @@ class UntilHeard(Deadline):
         self._topic, self._patience = topic, Deadline(SECONDS)
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         waits = not self._topic.trouble and not self._patience.is_over
-        return super().left or (0.1 if waits else 0.0)
+        return super().remaining or (0.1 if waits else 0.0)
 
 
 def test_brokers_that_do_not_answer_when_a_job_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,7 +289,7 @@ def test_partitions_of_few_or_lost_messages_are_not_waited_for(kafka: str) -> No
         wanted = {first: 400, second: 1, lost: 2}
         cut = sizes.cut(wanted, dict.fromkeys(wanted, 0), 200_000)
         assert time.monotonic() - began < 0.9
-    assert {p: size for p, (size, _) in sizes._known.items()} == {first: 1_000, second: 100}
+    assert {p: size for p, (size, _) in sizes._samples.items()} == {first: 1_000, second: 100}
     assert (195 <= cut[first] <= 200, cut[second], cut[lost]) == (True, 1, 1)
 
 

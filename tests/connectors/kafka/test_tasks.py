@@ -82,7 +82,7 @@ def write(written: Table, rows: str = "SELECT 7 AS k") -> tuple[int, list[object
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[tasks._Clients]:
     """The clients of a process that has none yet, and keeps two."""
-    monkeypatch.setattr(tasks, "_KEPT", 2)
+    monkeypatch.setattr(tasks, "_MAX_IDLE", 2)
     monkeypatch.setattr(tasks, "_by_process", {})
     yield tasks._clients()
     tasks._clients().close()

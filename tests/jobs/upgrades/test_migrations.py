@@ -36,7 +36,7 @@ class Made:
         self.given = given_state(session.warehouse, record)
 
     def query(self, sql: str, given: Mapping[tuple[str, str], str]) -> duckdb.DuckDBPyRelation:
-        return query(self.session.project, self.session.compiler, sql, given=given)
+        return query(self.session.project, self.session.compiler, sql, relations=given)
 
     def of(self, text: str) -> dict[str, Rows]:
         """Return the rows of the state tables that statements make."""

@@ -382,7 +382,7 @@ def received(raw: socket.socket, end: bytes, times: int = 1) -> bytes:
 
 @pytest.mark.slow
 def test_a_connection_keeps_so_many_statements_and_values(served: Served) -> None:
-    limits = {"statements": 2, "portals": 2, "kept": 2_000}
+    limits = {"statements": 2, "portals": 2, "characters": 2_000}
 
     def parsed(name: str, sql: str = "SELECT $1") -> bytes:
         return message(b"P", f"{name}\0{sql}\0".encode() + b"\0\0")

@@ -1,4 +1,4 @@
-"""Avro's object container files: their header, and their blocks a few at a time, each time as a small file of their own."""
+"""Avro's object container files: their header, and their blocks in chunks, each of which is a small container file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK_BYTES = 8 << 20
 
 
 class DamagedContainer(Exception):
-    """A file is not a container file, or not all of one. It says which, and why, also through DuckDB's errors."""
+    """A file is not a container file, or is incomplete. The message names it, also within an error of DuckDB."""
 
     def __init__(self, path: str, reason: str):
         super().__init__(f'file "{path}" is damaged: {reason}')
@@ -27,7 +27,7 @@ class DamagedContainer(Exception):
 
 @dataclass(frozen=True)
 class AvroContainer:
-    """A file by its header: `head` are the bytes of it, up to the first block."""
+    """A container file: its schema as JSON (`text`), its `codec`, and the bytes in front of its first block (`head`)."""
 
     path: str
     text: str
@@ -36,7 +36,7 @@ class AvroContainer:
 
     @classmethod
     def of(cls, path: str) -> AvroContainer:
-        """Return the file at a path. Raises DamagedContainer for what is none."""
+        """Read the header of a file. Raises DamagedContainer if the file is not a container file."""
         with open(path, "rb") as file:
             try:
                 if file.read(len(_MAGIC)) != _MAGIC:
@@ -55,22 +55,22 @@ class AvroContainer:
         return AvroSchema(self.text, f'the schema of "{self.path}"')
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield blocks, some at a time, as the bytes of a container file, and how many rows are in them.
+        """Yield (number of rows, bytes) of chunks of the file: some blocks at a time, as the bytes of a container file.
 
-        Raises DamagedContainer where a block is not whole, behind all that are.
+        Raises DamagedContainer at a block that is damaged or cut off.
         """
         sync = self.head[-_SYNC_BYTES:]
-        rows, taken, size = 0, [self.head], 0
+        rows, parts, size = 0, [self.head], 0
         with open(self.path, "rb") as file:
             file.seek(len(self.head))
             while (block := self._block(file, sync)) is not None:
                 rows, size = rows + block[0], size + len(block[1])
-                taken.append(block[1])
+                parts.append(block[1])
                 if size >= CHUNK_BYTES:
-                    yield rows, b"".join(taken)
-                    rows, taken, size = 0, [self.head], 0
+                    yield rows, b"".join(parts)
+                    rows, parts, size = 0, [self.head], 0
         if rows:
-            yield rows, b"".join(taken)
+            yield rows, b"".join(parts)
 
     def _block(self, file: BinaryIO, sync: bytes) -> tuple[int, bytes] | None:
         start = file.tell()
@@ -92,55 +92,58 @@ class AvroContainer:
 
 
 def container(path: str, named: str) -> AvroContainer:
-    """Return the container file at a path, which messages call so. Raises DataError for what is none."""
+    """Return the container file at a path; `named` is its name in messages.
+
+    Raises DataError if it is not a container file, or its schema cannot be read.
+    """
     try:
-        found = AvroContainer.of(path)
-        # Its types are asked for by whoever reads it.
-        _ = found.schema.arrow
-        return found
+        file = AvroContainer.of(path)
+        # The types are computed now, so that their errors are handled here.
+        _ = file.schema.arrow
+        return file
     except DamagedContainer as error:
         message = f"{named} is not an Avro file, or an incomplete one"
         raise DataError(message, detail=f"{error.reason.capitalize()}.") from None
     except (OSError, SqlStreamError):
         raise
     except Exception as error:
-        # Whatever Arrow makes of a schema that is one of Avro's, but of no use: of a name that is no text for it.
+        # Arrow may raise anything for a schema that only Avro allows, such as one with a name that Arrow cannot encode.
         detail = f"Its schema cannot be read: {error}."
         raise DataError(f"{named} is damaged", detail=detail) from error
 
 
 def _header(file: BinaryIO) -> dict[str, bytes]:
-    """Return the map of a header, which stands there in parts."""
-    found = {}
+    """Return the metadata of a header, a map that is stored in blocks."""
+    entries = {}
     while count := _long(file):
         if count < 0:
             count = -count
             _long(file)
         for _ in range(count):
             name = _exactly(file, _length(file)).decode()
-            found[name] = _exactly(file, _length(file))
-    return found
+            entries[name] = _exactly(file, _length(file))
+    return entries
 
 
 def _length(file: BinaryIO) -> int:
-    found = _long(file)
-    if found < 0:
+    length = _long(file)
+    if length < 0:
         raise ValueError("a negative length")
-    return found
+    return length
 
 
 def _exactly(file: BinaryIO, count: int) -> bytes:
     if count > CHUNK_BYTES and count > os.fstat(file.fileno()).st_size:
         # A damaged length would ask for memory that there is not.
         raise EOFError
-    found = file.read(count)
-    if len(found) != count:
+    content = file.read(count)
+    if len(content) != count:
         raise EOFError
-    return found
+    return content
 
 
 def _long(file: BinaryIO) -> int:
-    """Return a number as Avro writes it.
+    """Read a number that is encoded as Avro's `long`.
 
     >>> import io
     >>> _long(io.BytesIO(b"\\x80\\x01")), _long(io.BytesIO(b"\\x01"))

@@ -1,8 +1,9 @@
-"""Avro messages into Arrow: all of a schema at once, and one by one where that fails or polars does not know its types.
+"""Decodes Avro messages into Arrow: all messages of a schema at once with polars, or one by one with fastavro.
 
-polars reads container files. Messages of one schema become one: a header, and a block that holds all of them. A message that
-is cut off would shift all behind it. So the schema gets a last field, and a number that nobody guesses stands behind each
-message: where it is not read again, the messages are decoded one by one, which tells the malformed from the others.
+polars reads container files only, so the messages of a schema become one container file: a header, and one block with all of
+them. A truncated message would shift all messages behind it. To notice this, the schema gets one more field at its end, and a
+random number, which nobody can guess, follows each message. If the numbers do not come out again, or polars does not know the
+schema's types, the messages are decoded one by one, which separates the malformed ones from the others.
 """
 
 from __future__ import annotations
@@ -23,44 +24,44 @@ from sqlstream.connectors.formats.decoded import Decoded
 _END = "__sqlstream_end"
 _SENTINEL = secrets.randbits(62)
 _SYNC = b"sqlstream sync.."
-# What container files may be compressed with for polars.
+# The codecs of container files that polars can read.
 _POLARS_CODECS = ("null", "deflate", "snappy")
 
 
 def decode(schema: AvroSchema, messages: Sequence[bytes], numbers: Sequence[int]) -> Decoded:
-    """Return the rows that messages are; `numbers` are theirs among all."""
+    """Decode messages of a schema; `numbers` are their indexes among all values, see `Decoded`."""
     rows = _all(schema, messages) if schema.is_plain() and has_polars() else None
     if rows is not None:
         return Decoded(schema.name, rows, numbers)
-    found, good, faults = [], [], dict[int, str]()
+    records, good, faults = [], [], dict[int, str]()
     for number, message in zip(numbers, messages, strict=True):
         try:
-            found.append(_one(schema, message))
+            records.append(_one(schema, message))
             good.append(number)
         except Exception as error:
-            # Whatever bytes may make of the decoder.
+            # A decoder may raise anything for damaged bytes.
             reason = str(error) or type(error).__name__
             faults[number] = f"The value is no message of {schema.name}: {reason}"
     try:
-        return Decoded(schema.name, _table(schema, found), good, faults)
+        return Decoded(schema.name, _table(schema, records), good, faults)
     except Exception:
-        return _fitting(schema, found, good, faults)
+        return _fitting(schema, records, good, faults)
 
 
 def _fitting(
     schema: AvroSchema, rows: Sequence[Mapping[str, Any]], numbers: Sequence[int], faults: dict[int, str]
 ) -> Decoded:
-    """Return rows of which some are not what Arrow has for their types, such as a number with too many digits."""
-    found, good = [], []
+    """Return the rows that Arrow's types can hold, and faults for the others, such as a number with too many digits."""
+    fitting_rows, good = [], []
     for number, row in zip(numbers, rows, strict=True):
         try:
             _table(schema, [row])
         except Exception as error:
             faults[number] = f"The value does not fit {schema.name}: {error}"
         else:
-            found.append(row)
+            fitting_rows.append(row)
             good.append(number)
-    return Decoded(schema.name, _table(schema, found), good, faults)
+    return Decoded(schema.name, _table(schema, fitting_rows), good, faults)
 
 
 def _table(schema: AvroSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -81,7 +82,7 @@ def has_polars() -> bool:
 
 
 def _all(schema: AvroSchema, messages: Sequence[bytes]) -> pa.Table | None:
-    """Return the rows of all messages, None where one is malformed."""
+    """Return the rows of all messages; None if one is malformed."""
     frame = _frame(_container(schema, messages))
     if frame is None or frame.height != len(messages) or not (frame[_END] == _SENTINEL).all():
         return None
@@ -89,16 +90,16 @@ def _all(schema: AvroSchema, messages: Sequence[bytes]) -> pa.Table | None:
 
 
 def decode_container(schema: AvroSchema, body: bytes, count: int, codec: str) -> pa.Table:
-    """Return the rows of a container file that is in memory, of the types of `AvroSchema.arrow`. Raises ValueError.
+    """Return the rows of a container file in memory, with the types of `AvroSchema.arrow`.
 
-    `count` is the number of rows that it must have.
+    Raises ValueError if the file is damaged, or does not have `count` rows.
     """
     try:
         return _container_rows(schema, body, count, codec).cast(schema.arrow)
     except ValueError:
         raise
     except Exception as error:
-        # Whatever bytes may make of the decoder.
+        # A decoder may raise anything for damaged bytes.
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
@@ -118,15 +119,15 @@ def _one_by_one(schema: AvroSchema, body: bytes) -> pa.Table:
     import fastavro
 
     try:
-        found: list[Any] = list(fastavro.reader(io.BytesIO(body)))
+        records: list[Any] = list(fastavro.reader(io.BytesIO(body)))
     except Exception as error:
-        # Whatever bytes may make of the decoder.
+        # A decoder may raise anything for damaged bytes.
         raise ValueError(str(error) or type(error).__name__) from error
-    return _table(schema, found)
+    return _table(schema, records)
 
 
 def _frame(body: bytes) -> Any:
-    """Return what polars makes of a container file, None where it cannot."""
+    """Return a container file as a DataFrame of polars; None if polars cannot read it."""
     import polars
 
     try:
@@ -158,7 +159,7 @@ def _container(schema: AvroSchema, messages: Sequence[bytes]) -> bytes:
 
 
 def _long(value: int) -> bytes:
-    """Return a number as Avro writes it.
+    """Encode a number as Avro's `long`.
 
     >>> _long(-1), _long(64)
     (b'\\x01', b'\\x80\\x01')
@@ -178,10 +179,10 @@ def _one(schema: AvroSchema, message: bytes) -> dict[str, Any]:
     import fastavro
 
     stream = io.BytesIO(message)
-    found: Any = fastavro.schemaless_reader(stream, schema.parsed, None)
+    record: Any = fastavro.schemaless_reader(stream, schema.parsed, None)
     if stream.tell() != len(message):
         raise ValueError(f"{len(message) - stream.tell()} bytes are left over")
-    return dict(found)
+    return dict(record)
 
 
 def _plain(value: Any, type: pa.DataType) -> Any:

@@ -1,4 +1,4 @@
-"""Rows into Avro messages: with the schema that the table gives, that its subject has, or that its columns make."""
+"""Encodes rows as Avro messages, with the schema in the table's options, its subject's newest one, or one made from columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LATEST = "use-latest-version"
 
 
 def check(table: Table, format: str, columns: Sequence[Column], part: str = VALUE_PART) -> None:
-    """Raise BindError unless rows of some columns can be written, as far as it is known without the registry."""
+    """Raise BindError unless some columns can be encoded, as far as that is known without the schema registry."""
     check_package(table)
     if _is_latest(table, format):
         if given_schema(table, format) is not None:
@@ -43,9 +43,9 @@ def check(table: Table, format: str, columns: Sequence[Column], part: str = VALU
 def encoder(
     table: Table, format: str, columns: Sequence[Column], part: str = VALUE_PART
 ) -> Callable[[pa.Table], list[bytes]]:
-    """Return what makes messages of rows of some columns. Asks the registry, where there is one, and registers the schema.
+    """Return the function that encodes rows of some columns as messages. With a registry, get or register their schema first.
 
-    Raises BindError for columns that do not fit their fields, and DataError for a schema that is not there or not compatible.
+    Raises BindError for columns that do not fit their fields, DataError for a schema that does not exist or is not compatible.
     """
     check_package(table)
     schema, id = _schema_with_id(table, format, columns, part)
@@ -67,12 +67,12 @@ def _schema_with_id(table: Table, format: str, columns: Sequence[Column], part: 
         return schema, written_id(table, format, subject, schema.text, "AVRO")
     subject = subject_of(table, format, _record_name(table, part), part)
     try:
-        found = SchemaRegistry.of(table, format).newest(subject)
+        newest_schema = SchemaRegistry.of(table, format).newest(subject)
     except NoSchema as error:
         message = f'table "{table.name}": the schema registry has no subject "{subject}"'
         hint = f"Register a schema, set '{format}.subject', or leave out '{format}.{LATEST}'."
         raise DataError(message, detail=f"{error}.", hint=hint) from None
-    return registered(found, f'the schema of subject "{subject}"'), found.id
+    return registered(newest_schema, f'the schema of subject "{subject}"'), newest_schema.id
 
 
 def _own_schema(table: Table, format: str, columns: Sequence[Column], part: str) -> AvroSchema:
@@ -89,15 +89,19 @@ def _is_latest(table: Table, format: str) -> bool:
 
 
 def _fitted(table: Table, columns: Sequence[Column], schema: AvroSchema) -> FittedColumns:
-    """Return which fields are written. Raises BindError for a field without a column that cannot be left out."""
-    found = FittedColumns.of(table, columns, schema.arrow, schema.name)
+    """Return the fields that are written. Raises BindError for one without a column that has no default and must not be null."""
+    fitted_columns = FittedColumns.of(table, columns, schema.arrow, schema.name)
     for field in schema.record["fields"]:
-        if field["name"] not in found.fields and "default" not in field and "null" not in _options(field["type"]):
+        if (
+            field["name"] not in fitted_columns.fields
+            and "default" not in field
+            and "null" not in _options(field["type"])
+        ):
             message = (
                 f'field "{field["name"]}" of {schema.name} has neither a column of table "{table.name}" nor a default'
             )
             raise BindError(message, table.span)
-    return found
+    return fitted_columns
 
 
 def _options(type: Avro) -> Sequence[Avro]:
@@ -105,21 +109,21 @@ def _options(type: Avro) -> Sequence[Avro]:
 
 
 def encoded(schema: AvroSchema, rows: pa.Table, table: Table) -> list[bytes]:
-    """Return rows of a schema's fields as messages without a head. Raises DataError for one that does not fit."""
+    """Encode rows of a schema's fields as messages, without a schema id. Raises DataError for a row that does not fit."""
     import fastavro
 
-    found, stream = [], io.BytesIO()
+    messages, stream = [], io.BytesIO()
     try:
         for row in records(schema, rows):
             fastavro.schemaless_writer(stream, schema.parsed, row)
-            found.append(stream.getvalue())
+            messages.append(stream.getvalue())
             stream.seek(0)
             stream.truncate()
     except Exception as error:
-        # Whatever values make of the encoder.
+        # The encoder may raise anything for a value that does not fit.
         message = f'a row of table "{table.name}" does not fit {schema.name}'
         raise DataError(message, detail=f"{str(error) or type(error).__name__}.") from error
-    return found
+    return messages
 
 
 def records(schema: AvroSchema, rows: pa.Table) -> list[dict[str, Any]]:
@@ -129,10 +133,10 @@ def records(schema: AvroSchema, rows: pa.Table) -> list[dict[str, Any]]:
         if "-millis" not in json.dumps(fields[field.name]):
             rows = rows.set_column(number, field.name, rows.column(number).cast(_stored(field.type)))
     mapped = [field for field in rows.schema if "map" in str(field.type)]
-    found: list[dict[str, Any]] = rows.to_pylist()
-    for row in found if mapped else ():
+    row_dicts: list[dict[str, Any]] = rows.to_pylist()
+    for row in row_dicts if mapped else ():
         row.update({field.name: _value(row[field.name], field.type) for field in mapped})
-    return found
+    return row_dicts
 
 
 def _stored(type: pa.DataType) -> pa.DataType:

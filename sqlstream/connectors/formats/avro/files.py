@@ -1,6 +1,6 @@
-"""Avro's container files as tables: columns by name, of types that may be narrower than declared, whole files.
+"""Reads Avro's container files: columns by name, whose types may be narrower than declared. Files are never divided.
 
-DuckDB scans them as a stream of Arrow, which is decoded some blocks at a time and begins again with each scan.
+DuckDB scans them as an Arrow stream, which decodes some blocks at a time and starts again with each scan.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class ScannedContainers:
-    """The rows of files of one schema, as a stream of Arrow that can be read again; NUMBER is that of a row in its file.
+    """The rows of files with one schema, as an Arrow stream, which starts again with each scan.
 
-    Raises DamagedContainer while it is read.
+    A further column has a row's number in its file, from 0. A damaged file raises DamagedContainer during the scan.
     """
 
     files: tuple[AvroContainer, ...]
@@ -68,7 +68,10 @@ def read_avro(
     columns: Sequence[Column],
     copies: Mapping[str, str],
 ) -> ReadPlan:
-    """Return how to read container files; it needs the relations that are registered in the connection."""
+    """Return the plan that reads container files, from streams that are registered in the connection, see `ReadFiles`.
+
+    Raises UsageError if fastavro is not installed, and DataError if a file is not a container file, or its columns do not fit.
+    """
     check_package(table)
     groups: dict[str, list[tuple[FileSplit, AvroContainer]]] = {}
     for split in splits:
@@ -93,5 +96,8 @@ def read_avro(
 
 
 def file_columns(path: str, named: str) -> Sequence[Column]:
-    """Return the columns of a table whose first file is at a path. Raises DataError for a file that is none of Avro's."""
+    """Return the columns in the schema of a container file; `named` is its name in messages.
+
+    Raises DataError if it is not a container file, and UnsupportedError for a field without a type in SQL.
+    """
     return container(path, named).schema.columns()

@@ -1,4 +1,4 @@
-"""What is wrong with the JSON of an Avro schema, in words for who wrote it."""
+"""Finds the faults in the JSON of an Avro schema, and describes them for its author."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-# So much of a schema stands in a message.
+# The most characters of a schema in a message.
 _SHOWN = 200
 _FIXED, _ENUM = "fixed", "enum"
 
 
 def schema_fault(schema: Any) -> str | None:
-    """Return the first fault of a schema as JSON has it, as a sentence, None of one that has none.
+    """Return the first fault of a schema, which is parsed JSON, as a sentence; None if it has none.
 
-    Whether named types exist is not asked: other schemas may have them.
+    Named types need not exist: other schemas may define them.
 
     >>> schema_fault({"type": "record", "name": "r", "fields": [{"nam": "k", "type": "long"}]})
     'A field of the record "r" has no name: {"nam": "k", "type": "long"}.'
@@ -67,7 +67,7 @@ def _faults_of_field(record: Any, field: Any) -> Iterator[str]:
 
 
 def _faults_of_names(schema: dict[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with attributes of a type that are no types."""
+    """Yield the faults of a type's attributes, apart from types within it."""
     for attribute in ("name", "namespace", "logicalType"):
         if not isinstance(schema.get(attribute, ""), str):
             yield f'The "{attribute}" of a type is no text: {_shown(schema)}.'

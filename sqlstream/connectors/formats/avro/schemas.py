@@ -1,4 +1,4 @@
-"""Avro schemas: which types they have here, and what the one says that a table gives."""
+"""Avro schemas: their types in Arrow and SQL, and the schema in a table's options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlstream.connectors.formats.avro.schema_faults import schema_fault
 from sqlstream.duck import databases
 from sqlstream.errors import DataError, UnsupportedError
 
-# A schema as JSON has it.
+# A schema as parsed JSON.
 Avro = Any
 
 _PRIMITIVES = {
@@ -42,7 +42,10 @@ _LOGICAL = {
 
 @dataclass(frozen=True)
 class AvroSchema:
-    """The schema of a record: as it is written, with what it refers to, and what messages call it."""
+    """The schema of a record: its JSON as `text`, and its `name` in messages.
+
+    `references` has (name, JSON) of the schemas that it refers to, each behind the schemas that it refers to itself.
+    """
 
     text: str
     name: str
@@ -51,18 +54,18 @@ class AvroSchema:
 
     @cached_property
     def record(self) -> Mapping[str, Any]:
-        """The record. Raises DataError for what is none."""
+        """The schema as parsed JSON. Raises DataError if it is no Avro schema, or no record."""
         for _, text in self.references:
             self._note(self._parsed(text))
-        found = self._parsed(self.text)
-        self._note(found)
-        if not isinstance(found, dict) or found.get("type") != "record":
+        record = self._parsed(self.text)
+        self._note(record)
+        if not isinstance(record, dict) or record.get("type") != "record":
             raise DataError(f"{self.name} is no record", detail=f"It is: {self.text}.")
-        return found
+        return record
 
     @cached_property
     def parsed(self) -> Any:
-        """The schema as fastavro takes it."""
+        """The schema as fastavro parses it, with its references. Raises DataError if fastavro rejects it."""
         import fastavro
 
         named: dict[str, Any] = {}
@@ -81,22 +84,22 @@ class AvroSchema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The fields that Arrow has a type for."""
-        found = ((f["name"], self._arrow(f["type"], ())) for f in self.record["fields"])
-        return pa.schema([pa.field(name, type_) for name, type_ in found if type_ is not None])
+        """The record's fields as an Arrow schema, without the fields that have no type in Arrow."""
+        types = ((f["name"], self._arrow(f["type"], ())) for f in self.record["fields"])
+        return pa.schema([pa.field(name, type_) for name, type_ in types if type_ is not None])
 
     def columns(self) -> list[Column]:
-        """Return the columns of a table that declares none.
+        """Return the record's fields as columns, for a table that declares none.
 
-        Raises UnsupportedError for a field that has no type here, and where there is no field.
+        Raises UnsupportedError for a field that has no type in Arrow, and for a record without fields.
         """
         if not self.record["fields"]:
             raise UnsupportedError(f"{self.name}: a record without fields")
-        for found in self.record["fields"]:
-            if found["name"] not in self.arrow.names:
+        for record_field in self.record["fields"]:
+            if record_field["name"] not in self.arrow.names:
                 hint = "Declare the columns of the table, without this one."
                 raise UnsupportedError(
-                    f'field "{found["name"]}" of {self.name}: {json.dumps(found["type"])}', hint=hint
+                    f'field "{record_field["name"]}" of {self.name}: {json.dumps(record_field["type"])}', hint=hint
                 )
         with databases.passing() as con:
             con.register("_schema", self.arrow.empty_table())
@@ -104,97 +107,101 @@ class AvroSchema:
             return [Column(name, str(type_)) for name, type_ in zip(self.arrow.names, types, strict=True)]
 
     def is_plain(self) -> bool:
-        """Whether polars reads it: no map, no named type that is used twice, no union but with null, few inside of others."""
+        """Whether polars can decode every type of the schema.
+
+        It cannot decode maps, references to named types, unions other than of a type and null, nullable enums, records without
+        fields, and times and enums within other types.
+        """
         return not self.references and all(self._is_plain(f["type"], outermost=True) for f in self.record["fields"])
 
     # -- inside of a schema
 
     def _parsed(self, text: str) -> Avro:
-        """Return the JSON of a schema. Raises DataError for what is none of Avro's."""
+        """Return the parsed JSON of a schema. Raises DataError if it is no Avro schema."""
         message = f"{self.name} is no Avro schema"
         try:
-            found = json.loads(text)
-            fault = schema_fault(found)
+            schema = json.loads(text)
+            fault = schema_fault(schema)
         except ValueError as error:
             raise DataError(message, detail=f"It is no JSON: {error}.") from None
         except RecursionError:
             raise DataError(message, detail="Its types are nested too deeply.") from None
         if fault is not None:
             raise DataError(message, detail=fault)
-        return found
+        return schema
 
-    def _note(self, found: Avro, space: str = "") -> None:
+    def _note(self, schema: Avro, space: str = "") -> None:
         """Remember the named types of a schema."""
-        for inner, own in _named(found, space):
+        for inner, own in _named(schema, space):
             self._seen[own] = inner
             self._seen.setdefault(own.rpartition(".")[2], inner)
 
-    def _arrow(self, found: Avro, inside: tuple[int, ...]) -> pa.DataType | None:
-        """Return the type of values, None where there is none: of unions, recursive types, and too long decimals."""
-        if isinstance(found, list):
-            [*rest] = [option for option in found if option != "null"]
+    def _arrow(self, schema: Avro, inside: tuple[int, ...]) -> pa.DataType | None:
+        """Return the type of values; None if Arrow has none, as for recursive types, and unions other than of a type and null."""
+        if isinstance(schema, list):
+            [*rest] = [option for option in schema if option != "null"]
             return self._arrow(rest[0], inside) if len(rest) == 1 else None
-        if isinstance(found, str):
-            if found in _PRIMITIVES:
-                return _PRIMITIVES[found]
-            known = self._seen.get(found)
-            return None if known is None else self._arrow(known, inside)
-        logical = found.get("logicalType")
-        if logical == "decimal" and found.get("precision", 0) <= 38:
-            return pa.decimal128(found["precision"], found.get("scale", 0))
-        if logical in _LOGICAL and found["type"] in ("int", "long", "string"):
+        if isinstance(schema, str):
+            if schema in _PRIMITIVES:
+                return _PRIMITIVES[schema]
+            named_type = self._seen.get(schema)
+            return None if named_type is None else self._arrow(named_type, inside)
+        logical = schema.get("logicalType")
+        if logical == "decimal" and schema.get("precision", 0) <= 38:
+            return pa.decimal128(schema["precision"], schema.get("scale", 0))
+        if logical in _LOGICAL and schema["type"] in ("int", "long", "string"):
             return _LOGICAL[logical]
-        match found["type"]:
+        match schema["type"]:
             case "array":
-                item = self._arrow(found["items"], inside)
+                item = self._arrow(schema["items"], inside)
                 return item and pa.list_(item)
             case "map":
-                value = self._arrow(found["values"], inside)
+                value = self._arrow(schema["values"], inside)
                 return value and pa.map_(pa.string(), value)
             case "record":
-                if id(found) in inside:
+                if id(schema) in inside:
                     return None
-                fields = [(f["name"], self._arrow(f["type"], (*inside, id(found)))) for f in found["fields"]]
+                fields = [(f["name"], self._arrow(f["type"], (*inside, id(schema)))) for f in schema["fields"]]
                 is_whole = fields and all(type_ is not None for _, type_ in fields)
                 return pa.struct([pa.field(n, t) for n, t in fields]) if is_whole else None
             case "enum":
                 return pa.string()
             case "fixed":
                 return pa.binary()
-        return self._arrow(found["type"], inside)
+        return self._arrow(schema["type"], inside)
 
-    def _is_plain(self, found: Avro, *, outermost: bool = False, nullable: bool = False) -> bool:
-        if isinstance(found, list):
-            rest = [option for option in found if option != "null"]
-            return len(found) == 2 and len(rest) == 1 and self._is_plain(rest[0], outermost=outermost, nullable=True)
-        if isinstance(found, str):
-            return found in _PRIMITIVES and found != "null"
-        logical = found.get("logicalType", "")
+    def _is_plain(self, schema: Avro, *, outermost: bool = False, nullable: bool = False) -> bool:
+        if isinstance(schema, list):
+            rest = [option for option in schema if option != "null"]
+            return len(schema) == 2 and len(rest) == 1 and self._is_plain(rest[0], outermost=outermost, nullable=True)
+        if isinstance(schema, str):
+            return schema in _PRIMITIVES and schema != "null"
+        logical = schema.get("logicalType", "")
         if logical.startswith("time-"):
             return outermost
-        match found["type"]:
+        match schema["type"]:
             case "array":
-                return self._is_plain(found["items"])
+                return self._is_plain(schema["items"])
             case "record":
-                return bool(found["fields"]) and all(self._is_plain(f["type"]) for f in found["fields"])
+                return bool(schema["fields"]) and all(self._is_plain(f["type"]) for f in schema["fields"])
             case "enum":
                 return outermost and not nullable
             case "map":
                 return False
             case "fixed":
                 return True
-        return self._is_plain(found["type"], outermost=outermost, nullable=nullable)
+        return self._is_plain(schema["type"], outermost=outermost, nullable=nullable)
 
 
-def _named(found: Avro, space: str) -> Iterator[tuple[Avro, str]]:
-    match found:
+def _named(schema: Avro, space: str) -> Iterator[tuple[Avro, str]]:
+    match schema:
         case list():
-            for option in found:
+            for option in schema:
                 yield from _named(option, space)
         case {"type": "record" | "enum" | "fixed", "name": str(name)}:
-            space = found.get("namespace", name.rpartition(".")[0] or space)
-            yield found, name if "." in name or not space else f"{space}.{name}"
-            for inner in found.get("fields", ()):
+            space = schema.get("namespace", name.rpartition(".")[0] or space)
+            yield schema, name if "." in name or not space else f"{space}.{name}"
+            for inner in schema.get("fields", ()):
                 yield from _named(inner["type"], space)
         case {"type": "array", "items": inner} | {"type": "map", "values": inner}:
             yield from _named(inner, space)
@@ -203,18 +210,18 @@ def _named(found: Avro, space: str) -> Iterator[tuple[Avro, str]]:
 
 
 def given_schema(table: Table, format: str) -> AvroSchema | None:
-    """Return the schema that a table gives in its options."""
+    """Return the schema in a table's options; None if there is none."""
     text = table.options.get(f"{format}.schema")
     return None if text is None else AvroSchema(text, f'the schema of table "{table.name}"')
 
 
 def defaults_of(schema: AvroSchema | None) -> Mapping[str, Any]:
-    """Return what the fields of a reader's schema are where a writer's has none of them, by their names in small letters."""
+    """Return the defaults of a reader schema's fields, for values whose writer lacks the field, by field name in lower case."""
     fields = schema.record["fields"] if schema else ()
     return {f["name"].lower(): f["default"] for f in fields if "default" in f}
 
 
 def aliases_of(schema: AvroSchema | None) -> Mapping[str, Sequence[str]]:
-    """Return the names that fields of a reader's schema had before, by their names in small letters."""
+    """Return the aliases of a reader schema's fields by field name, all in lower case."""
     fields = schema.record["fields"] if schema else ()
     return {f["name"].lower(): [alias.lower() for alias in f.get("aliases", ())] for f in fields}

@@ -1,4 +1,4 @@
-"""Values in Avro as they are read: with the id of a registry's schema in front, or of the one schema that the table gives."""
+"""Reads Avro values: with the id of a registry's schema in front, or all with the schema in the table's options."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ AVRO, CONFLUENT = "avro", "avro-confluent"
 
 
 def confluent_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
 ) -> str:
-    """Return the marked rows of values whose schemas are in a registry; `kept` are further columns of them that stay."""
+    """Return the marked rows of values with the id of a registry's schema in front, see `ReadValues`."""
     check_package(table)
-    messages, rest = bytes_of(con, values, kept)
+    messages, rest = bytes_of(con, values, passthrough)
     reader, registry = given_schema(table, CONFLUENT), SchemaRegistry.of(table, CONFLUENT)
     groups, faults = by_schema(messages)
     decoded = [Decoded("", rest.slice(0, 0), (), faults)]
@@ -55,15 +55,15 @@ def confluent_values(
 
 
 def avro_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
 ) -> str:
-    """Return the marked rows of values that have the schema of the table; `kept` are further columns of them that stay."""
+    """Return the marked rows of values that have the schema in the table's options, see `ReadValues`."""
     check_package(table)
     schema = given_schema(table, AVRO)
     if schema is None:
         hint = f"Write the schema with which they were written into WITH (..): '{AVRO}.schema' = '{{\"type\": \"record\", ..}}'."
         raise DataError(f'table "{table.name}": messages in "{AVRO}" do not say what their schema is', hint=hint)
-    messages, rest = bytes_of(con, values, kept)
+    messages, rest = bytes_of(con, values, passthrough)
     numbers = [number for number, message in enumerate(messages) if message is not None]
     absent = {n: "There is no value" for n, message in enumerate(messages) if message is None}
     decoded = decode(schema, [messages[n] for n in numbers], numbers)
@@ -71,43 +71,43 @@ def avro_values(
 
 
 def columns_of(table: Table, format: str) -> Sequence[Column]:
-    """Return the columns of a table that declares none: those of the schema that it gives, or its subject has now."""
+    """Return the columns of a table that declares none: of the schema in its options, or of its subject's newest schema."""
     schema = given_schema(table, format)
     if schema is None:
         subject = subject_of(table, format, table.name)
         try:
-            found = SchemaRegistry.of(table, format).newest(subject)
+            newest_schema = SchemaRegistry.of(table, format).newest(subject)
         except NoSchema as error:
             hint = f"Declare the columns, or set '{format}.subject'."
             message = f'table "{table.name}": the schema registry has no subject "{subject}"'
             raise DataError(message, detail=f"{error}.", hint=hint) from None
-        schema = registered(found, f'the schema of subject "{subject}"')
+        schema = registered(newest_schema, f'the schema of subject "{subject}"')
     return schema.columns()
 
 
 @lru_cache(maxsize=1024)
-def registered(found: RegisteredSchema, name: str) -> AvroSchema:
-    """Return a schema of a registry, by what messages call it. Raises DataError where it is none of Avro's."""
-    if found.kind != "AVRO":
-        raise DataError(f"{name} is {found.kind}, not Avro")
-    return AvroSchema(found.text, name, tuple(_references(found)))
+def registered(schema: RegisteredSchema, name: str) -> AvroSchema:
+    """Return a registry's schema; `name` is its name in messages. Raises DataError if it is not an Avro schema."""
+    if schema.kind != "AVRO":
+        raise DataError(f"{name} is {schema.kind}, not Avro")
+    return AvroSchema(schema.text, name, tuple(_references(schema)))
 
 
-def _references(found: RegisteredSchema) -> Sequence[tuple[str, str]]:
-    """Return what a schema refers to, each before those that refer to it."""
-    return [pair for name, schema in found.references for pair in (*_references(schema), (name, schema.text))]
+def _references(schema: RegisteredSchema) -> Sequence[tuple[str, str]]:
+    """Return (name, text) of each schema that a schema refers to, behind the ones that it refers to itself."""
+    return [pair for name, reference in schema.references for pair in (*_references(reference), (name, reference.text))]
 
 
 def _renamed(decoded: Decoded, reader: AvroSchema | None) -> Decoded:
-    """Return rows whose writer had other names for some fields than the reader."""
+    """Return decoded rows with the names of the writer's fields that the reader's schema knows by an alias."""
     there = {name.lower() for name in decoded.rows.column_names}
-    found = {
+    names = {
         name: alias
         for name, aliases in aliases_of(reader).items()
         for alias in aliases
         if name not in there and alias in there
     }
-    return replace(decoded, names=found)
+    return replace(decoded, names=names)
 
 
 def _defaults(reader: AvroSchema | None) -> Mapping[str, str]:
@@ -115,7 +115,7 @@ def _defaults(reader: AvroSchema | None) -> Mapping[str, str]:
 
 
 def check_package(table: Table) -> None:
-    """Raise UsageError where the package is not installed."""
+    """Raise UsageError unless the package fastavro is installed."""
     if importlib.util.find_spec("fastavro") is None:
         hint = f"Install it: {install_command('avro')}."
         raise UsageError(f'table "{table.name}": Avro needs the package "fastavro"', hint=hint)

@@ -1,4 +1,4 @@
-"""Avro's container files as jobs write them: made of Parquet files that DuckDB has written, some rows at a time."""
+"""Writes Avro's container files: converts Parquet files that DuckDB has written, some rows at a time."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _BLOCK_BYTES = 64 << 10
 
 
 def codec(text: str) -> str:
-    """Return how files are compressed, of the value of an option. Raises ValueError."""
+    """Return the value of the option CODEC. Raises ValueError unless it is one of CODECS."""
     if text not in CODECS:
         raise ValueError(f'"{text}" is none of {", ".join(CODECS)}')
     return text
 
 
 def check_columns(table: Table) -> None:
-    """Raise BindError unless the columns of a table can be written."""
+    """Raise BindError unless the columns of a table can be written, and UsageError unless fastavro is installed."""
     check_package(table)
     fitted_columns(table, table.writable)
 
 
 def fitted_columns(table: Table, columns: Sequence[Column]) -> FittedColumns:
-    """Return how columns are written, those without a place in files left out."""
+    """Return the fields that files contain: the partition columns are only in paths. Raises BindError as `FittedColumns.of`."""
     inside = _inside(table, columns)
     schema = _schema(table, columns)
     return FittedColumns.of(table, inside, schema.arrow, schema.name)
 
 
 def to_avro(path: str, table: Table, columns: Sequence[Column]) -> None:
-    """Put an Avro file in the place of a Parquet file with the fitted columns of a table.
+    """Replace a Parquet file, which has a table's `fitted_columns`, by an Avro file with the same rows.
 
     Raises DataError for a row that does not fit.
     """
@@ -59,7 +59,7 @@ def to_avro(path: str, table: Table, columns: Sequence[Column]) -> None:
         except OSError:
             raise
         except Exception as error:
-            # Whatever values make of the encoder.
+            # The encoder may raise anything for a value that does not fit.
             message = f'a row of table "{table.name}" does not fit {schema.name}'
             raise DataError(message, detail=f"{str(error) or type(error).__name__}.") from error
         file.flush()

@@ -1,4 +1,4 @@
-"""Avro schemas of rows that are written: made of the columns of a table."""
+"""Makes an Avro schema from the columns of a table, for the rows that a job writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlstream.connectors.formats.avro.schemas import Avro, AvroSchema
 from sqlstream.duck import databases
 from sqlstream.errors import BindError
 
-# Of types of DuckDB, by their ids.
+# Avro's types by the ids of DuckDB's types.
 _WRITTEN: Mapping[str, Avro] = {
     "boolean": "boolean",
     **dict.fromkeys(("tinyint", "smallint", "integer", "utinyint", "usmallint"), "int"),
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def record_name(text: str) -> str:
-    """Return a text as a name that Avro has.
+    """Return a text as a name that Avro allows: letters, digits and underscores.
 
     >>> record_name("1st-é")
     '_1st__'
@@ -42,36 +42,39 @@ def record_name(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def schema_of_columns(columns: tuple[Column, ...], name: str) -> AvroSchema:
-    """Return the schema of rows: every field may be null. Raises BindError for what Avro has no type or no name for."""
-    # Types of one schema have different names.
-    taken = {name}
+    """Return the schema of a record with a nullable field per column; `name` is the record's name.
+
+    Raises BindError for a column that Avro has no type or no name for.
+    """
+    # The records of a schema need different names.
+    type_names = {name}
     with databases.passing() as con:
-        fields = [_field(c.name, con.sqltype(c.type), c, c.name, taken) for c in columns]
+        fields = [_field(c.name, con.sqltype(c.type), c, c.name, type_names) for c in columns]
     return AvroSchema(json.dumps({"type": "record", "name": name, "fields": fields}), f'the schema of "{name}"')
 
 
-def _field(name: str, type: Any, column: Column, path: str, taken: set[str]) -> Avro:
+def _field(name: str, type: Any, column: Column, path: str, type_names: set[str]) -> Avro:
     if not _NAME.fullmatch(name):
         hint = "Avro's names have letters from a to z, digits and underscores: give it another name."
         raise BindError(f'column "{column.name}": Avro has no field called "{name}"', hint=hint)
-    return {"name": name, "type": ["null", _written(type, column, path, taken)], "default": None}
+    return {"name": name, "type": ["null", _written(type, column, path, type_names)], "default": None}
 
 
-def _written(type: Any, column: Column, path: str, taken: set[str]) -> Avro:
+def _written(type: Any, column: Column, path: str, type_names: set[str]) -> Avro:
     match type.id:
         case "decimal":
             (_, width), (_, scale) = type.children
             return {"type": "bytes", "logicalType": "decimal", "precision": width, "scale": scale}
         case "list" | "array":
-            return {"type": "array", "items": ["null", _written(type.children[0][1], column, path, taken)]}
+            return {"type": "array", "items": ["null", _written(type.children[0][1], column, path, type_names)]}
         case "map" if type.children[0][1].id == "varchar":
-            return {"type": "map", "values": ["null", _written(type.children[1][1], column, path, taken)]}
+            return {"type": "map", "values": ["null", _written(type.children[1][1], column, path, type_names)]}
         case "struct":
             name = f"{path}_record"
-            while name in taken:
+            while name in type_names:
                 name += "_"
-            taken.add(name)
-            inner = [_field(n, t, column, f"{path}_{n}", taken) for n, t in type.children]
+            type_names.add(name)
+            inner = [_field(n, t, column, f"{path}_{n}", type_names) for n, t in type.children]
             return {"type": "record", "name": name, "fields": inner}
     if type.id not in _WRITTEN:
         hint = "Write it as STRING: CAST it in the query."

@@ -1,4 +1,4 @@
-"""Rows into Protobuf messages: of the table's message, of its subject's newest schema, or of one that its columns make."""
+"""Encodes rows as Protobuf messages, with the type in the table's options, its subject's newest one, or one made from columns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sqlstream.errors import DataError
 
 
 def check(table: Table, format: str, columns: Sequence[Column], part: str = VALUE_PART) -> None:
-    """Raise BindError unless rows of some columns can be written, as far as it is known without the registry."""
+    """Raise BindError unless some columns can be encoded, as far as that is known without the schema registry."""
     if format == PROTOBUF:
         _fitted(table, columns, declared_type(table))
 
@@ -44,17 +44,19 @@ def check(table: Table, format: str, columns: Sequence[Column], part: str = VALU
 def encoder(
     table: Table, format: str, columns: Sequence[Column], part: str = VALUE_PART
 ) -> Callable[[pa.Table], list[bytes]]:
-    """Return what makes messages of rows of some columns.
+    """Return the function that encodes rows of some columns as messages.
 
-    Asks the registry, where there is one: rows have the newest schema of the subject. Where there is none, the schema of the
-    columns is registered. Raises BindError for columns that do not fit their fields, DataError for a schema that is not there.
+    With a registry, rows get the newest schema of the subject. If the subject has none, the schema of the columns is registered.
+    Raises BindError for columns that do not fit their fields, and DataError for a schema that does not exist.
     """
     if format == PROTOBUF:
         type_, head = declared_type(table), b""
     else:
-        found = _registered_type(table, columns, part)
-        type_, place = found.type, found.place
-        head = framed(found.id, b"\0" if place == (0,) else b"".join(_zigzag(n) for n in (len(place), *place)))
+        registered_type = _registered_type(table, columns, part)
+        type_, place = registered_type.type, registered_type.place
+        head = framed(
+            registered_type.id, b"\0" if place == (0,) else b"".join(_zigzag(n) for n in (len(place), *place))
+        )
     fitted = _fitted(table, columns, type_)
 
     def encode(rows: pa.Table) -> list[bytes]:
@@ -69,12 +71,12 @@ def _fitted(table: Table, columns: Sequence[Column], type: ProtobufType) -> Fitt
 
 def _registered_type(table: Table, columns: Sequence[Column], part: str) -> RegisteredType:
     own = message_name(table.name) + ("_key" if part == KEY_PART else "")
-    wanted = table.options.get(f"{CONFLUENT}.{MESSAGE_NAME}", own)
-    subject = subject_of(table, CONFLUENT, wanted, part)
+    name = table.options.get(f"{CONFLUENT}.{MESSAGE_NAME}", own)
+    subject = subject_of(table, CONFLUENT, name, part)
     try:
         return newest_type(table, subject)
     except NoSchema as error:
-        if not registers(table, CONFLUENT) or wanted != own:
+        if not registers(table, CONFLUENT) or name != own:
             message = f'table "{table.name}": the schema registry has no subject "{subject}"'
             hint = f"Register it, or leave out '{CONFLUENT}.auto-register' and '{CONFLUENT}.{MESSAGE_NAME}'."
             raise DataError(message, detail=f"{error}.", hint=hint) from None
@@ -85,21 +87,21 @@ def _registered_type(table: Table, columns: Sequence[Column], part: str) -> Regi
 
 
 def _encoded(type: ProtobufType, rows: pa.Table, table: Table, *, is_key: bool) -> list[bytes]:
-    """Return rows as messages: a field without a column, and NULL, is not set. Raises DataError for rows that do not fit."""
-    arrays, types = [], [pa.field(found.name, _loose(found.type)) for found in type.handler.schema()]
+    """Return rows as messages; a field without a column, or with NULL, is not set. Raises DataError for rows that do not fit."""
+    arrays, types = [], [pa.field(arrow_field.name, _loose(arrow_field.type)) for arrow_field in type.handler.schema()]
     try:
-        for found in types:
-            if found.name not in rows.column_names:
-                arrays.append(pa.nulls(rows.num_rows, found.type))
+        for arrow_field in types:
+            if arrow_field.name not in rows.column_names:
+                arrays.append(pa.nulls(rows.num_rows, arrow_field.type))
                 continue
-            array = rows.column(found.name).cast(found.type).combine_chunks()
-            field = type.descriptor.fields_by_name[found.name]
+            array = rows.column(arrow_field.name).cast(arrow_field.type).combine_chunks()
+            field = type.descriptor.fields_by_name[arrow_field.name]
             fault = next(_faults(array, field), None)
             if fault is None and is_key and array.null_count and not field.has_presence:
                 fault = "is NULL, which cannot be told from its default: declare it optional in the schema"
             if fault:
                 message = f'a row of table "{table.name}" does not fit {type.name}'
-                raise DataError(message, detail=f'Its "{found.name}" {fault}.')
+                raise DataError(message, detail=f'Its "{arrow_field.name}" {fault}.')
             arrays.append(array)
         batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(types))
         for fault in _clashes(dict(zip(batch.schema.names, batch.columns, strict=True)), type.descriptor):
@@ -111,18 +113,18 @@ def _encoded(type: ProtobufType, rows: pa.Table, table: Table, *, is_key: bool) 
 
 
 def _loose(type: pa.DataType) -> pa.DataType:
-    """Return a type within which all may be NULL."""
+    """Return a type with the same parts, all of which may be NULL."""
     if pa.types.is_map(type):
         return pa.map_(type.key_type, _loose(type.item_type))
     if pa.types.is_list(type):
         return pa.list_(_loose(type.value_type))
     if pa.types.is_struct(type):
-        return pa.struct([pa.field(found.name, _loose(found.type)) for found in type])
+        return pa.struct([pa.field(field.name, _loose(field.type)) for field in type])
     return type
 
 
 def _faults(array: pa.Array, field: FieldDescriptor) -> Iterator[str]:
-    """Yield what values of a field would silently become others."""
+    """Yield the faults of a field's values that Protobuf would silently change."""
     if pa.types.is_map(array.type):
         entry = field.message_type.fields_by_name
         yield from _inside(array.keys, entry["key"], "has a NULL in a map")
@@ -140,18 +142,18 @@ def _inside(array: pa.Array, field: FieldDescriptor, without_null: str | None) -
         unknown = set(filter(None, pc.unique(array).to_pylist())) - set(field.enum_type.values_by_name)
         yield from (f'is "{name}", which is none of its names' for name in sorted(unknown))
     elif pa.types.is_struct(array.type) and isinstance(field.message_type, Descriptor):
-        parts = {found.name: array.field(n).filter(array.is_valid()) for n, found in enumerate(array.type)}
+        parts = {child.name: array.field(n).filter(array.is_valid()) for n, child in enumerate(array.type)}
         yield from _clashes(parts, field.message_type)
         for name, part in parts.items():
             yield from _faults(part, field.message_type.fields_by_name[name])
 
 
 def _clashes(values: Mapping[str, pa.Array], type: Descriptor) -> Iterator[str]:
-    """Yield where a row has values for several fields of a oneof: a reader would have the last one alone."""
+    """Yield a fault for each oneof of which a row sets several fields: a reader would see only the last one."""
     for group in type.oneofs:
         names = [field.name for field in group.fields if field.name in values]
-        given = [pc.is_valid(values[name]).cast(pa.int32()) for name in names]
-        if len(given) > 1 and (pc.max(reduce(pc.add, given)).as_py() or 0) > 1:
+        presence = [pc.is_valid(values[name]).cast(pa.int32()) for name in names]
+        if len(presence) > 1 and (pc.max(reduce(pc.add, presence)).as_py() or 0) > 1:
             yield f'has several of {", ".join(names)}, of which "{group.name}" can have one'
 
 

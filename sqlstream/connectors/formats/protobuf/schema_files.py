@@ -1,4 +1,4 @@
-"""The types that a table takes from a file: descriptors that protoc has written, or a schema (`.proto`), which is compiled.
+"""Reads a table's message types from a file: descriptors that protoc has written, or a schema (`.proto`), which is compiled.
 
 The compiler comes with grpcio-tools. It runs in a process of its own, as it writes its errors to stderr. A process compiles a
 file once, and again after the file has changed.
@@ -23,19 +23,19 @@ from sqlstream.errors import BindError, DataError, UsageError
 
 DESCRIPTORS, SCHEMA, IMPORTS = "protobuf.descriptor-file", "protobuf.schema-file", "protobuf.import-path"
 _SECONDS = 60
-# What protoc says: a file, a line, a column, and what is wrong there.
+# An error of protoc: a file, a line, a column, and a message.
 _ERROR = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?!warning)(?P<text>.+)$", re.MULTILINE)
 
 
 class _CompilerError(Exception):
-    """What the compiler says of a schema."""
+    """The compiler rejects a schema. The message is what it has written."""
 
 
 def declared_files(table: Table) -> tuple[bytes, ...]:
-    """Return the descriptors of the file that a table names, each behind those that it imports.
+    """Return the files of descriptors, serialized, in the file that a table names, each behind the ones that it imports.
 
-    Raises BindError for options that do not go together, UsageError without the compiler, DataError for a file that cannot be
-    used.
+    Raises BindError for options that exclude each other, UsageError if the compiler is not installed, and DataError for a file
+    that cannot be used.
     """
     if SCHEMA in table.options:
         if DESCRIPTORS in table.options:
@@ -77,8 +77,8 @@ def _of_schema(table: Table, path: str) -> tuple[bytes, ...]:
         message = f'table "{table.name}": the option "{SCHEMA}" needs the package "grpcio-tools"'
         hint = f"Install it: {install_command('protoc')}; or run protoc yourself, and set '{DESCRIPTORS}'."
         raise UsageError(message, table.option_span(SCHEMA), hint=hint)
-    given = [folder.strip() for folder in table.options.get(IMPORTS, "").split(";") if folder.strip()]
-    folders = tuple(os.path.abspath(folder) for folder in given or [os.path.dirname(path) or "."])
+    import_paths = [folder.strip() for folder in table.options.get(IMPORTS, "").split(";") if folder.strip()]
+    folders = tuple(os.path.abspath(folder) for folder in import_paths or [os.path.dirname(path) or "."])
     try:
         state = os.stat(path)
         return _compiled(os.path.abspath(path), folders, (state.st_mtime_ns, state.st_size))
@@ -86,14 +86,14 @@ def _of_schema(table: Table, path: str) -> tuple[bytes, ...]:
         raise _unreadable(table, path, error) from error
     except _CompilerError as error:
         span = table.option_span(SCHEMA, value=True)
-        found = _ERROR.search(str(error))
-        if found is None:
+        match = _ERROR.search(str(error))
+        if match is None:
             raise DataError(
                 f'file "{path}" of table "{table.name}" cannot be compiled', span, detail=str(error)
             ) from None
-        place = f"line {found['line']}, column {found['column']}"
+        place = f"line {match['line']}, column {match['column']}"
         where = (
-            f'file "{path}"' if os.path.basename(found["file"]) == os.path.basename(path) else f'file "{found["file"]}"'
+            f'file "{path}"' if os.path.basename(match["file"]) == os.path.basename(path) else f'file "{match["file"]}"'
         )
         raise DataError(
             f'{where} of table "{table.name}" is no schema of Protobuf: {place}', span, detail=str(error)
@@ -102,7 +102,7 @@ def _of_schema(table: Table, path: str) -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=64)
 def _compiled(path: str, folders: tuple[str, ...], state: tuple[int, int]) -> tuple[bytes, ...]:
-    """Return the descriptors of a schema. Raises _CompilerError. `state` is another one when the file has changed."""
+    """Compile a schema. Raises _CompilerError. `state` identifies the version of the file in the cache."""
     with tempfile.TemporaryDirectory() as scratch:
         out = os.path.join(scratch, "descriptors")
         command = [sys.executable, "-m", "grpc_tools.protoc", *(f"-I{folder}" for folder in folders)]

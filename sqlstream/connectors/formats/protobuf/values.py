@@ -1,7 +1,7 @@
-"""Values in Protobuf as they are read: of the one message that the table names, or with the id of a registry's schema in front.
+"""Reads Protobuf values: all of the message type that the table names, or with the id of a registry's schema in front.
 
-ptars makes Arrow of the messages of a type, all at once. In the registry's wire format the id is followed by the place of the
-message among those of its file: how many numbers, and these, or a 0 for the first message.
+ptars decodes all messages of a type at once into Arrow. In the registry's wire format, the place of the message type in its file
+follows the id: a number of indexes, and the indexes, one per level of nesting; or a single 0 for the first type.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WELL_KNOWN = "google/protobuf/"
 
 @dataclass(frozen=True, slots=True)
 class ProtobufType:
-    """A type of messages, and what messages about it call it."""
+    """A message type. `handler` is what ptars decodes and encodes it with, and `name` its name in errors."""
 
     descriptor: Descriptor
     handler: Any
@@ -51,7 +51,7 @@ class ProtobufType:
 
     @classmethod
     def of(cls, descriptor: Descriptor, name: str, table: Table) -> ProtobufType:
-        """Return a type. Raises UsageError where the package is missing that reads its messages."""
+        """Return the type of a descriptor. Raises UsageError unless the package ptars is installed."""
         try:
             import ptars
         except ImportError as error:
@@ -62,7 +62,7 @@ class ProtobufType:
         return cls(descriptor, pool.get_for_message(descriptor), name)
 
     def decode(self, messages: Sequence[bytes], numbers: Sequence[int]) -> Decoded:
-        """Return the rows that messages are; `numbers` are theirs among all."""
+        """Decode messages; `numbers` are their indexes among all values, see `Decoded`."""
         try:
             return Decoded(self.name, self._rows(messages), numbers)
         except ValueError:
@@ -79,7 +79,7 @@ class ProtobufType:
         return pa.Table.from_batches([self.handler.list_to_record_batch(list(messages))])
 
     def columns(self) -> list[Column]:
-        """Return the columns of a table that declares none."""
+        """Return the type's fields as columns, for a table that declares none."""
         with databases.passing() as con:
             schema: pa.Schema = self.handler.schema()
             con.register("_schema", schema.empty_table())
@@ -88,10 +88,10 @@ class ProtobufType:
 
 
 def protobuf_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
 ) -> str:
-    """Return the marked rows of values that are messages of a table's type; `kept` are further columns of them that stay."""
-    messages, rest = bytes_of(con, values, kept)
+    """Return the marked rows of values that are messages of the type in the table's options, see `ReadValues`."""
+    messages, rest = bytes_of(con, values, passthrough)
     numbers = [number for number, body in enumerate(messages) if body is not None]
     absent = {n: "There is no value" for n, body in enumerate(messages) if body is None}
     decoded = declared_type(table).decode([messages[n] for n in numbers], numbers)
@@ -99,16 +99,16 @@ def protobuf_values(
 
 
 def confluent_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
 ) -> str:
-    """Return the marked rows of values whose schemas are in a registry; `kept` are further columns of them that stay."""
-    messages, rest = bytes_of(con, values, kept)
+    """Return the marked rows of values with the id of a registry's schema in front, see `ReadValues`."""
+    messages, rest = bytes_of(con, values, passthrough)
     registry = SchemaRegistry.of(table, CONFLUENT)
     groups, faults = by_schema(messages)
     decoded = []
     for id, numbers in groups.items():
         try:
-            found = registry.by_id(id, serialized=True)
+            schema = registry.by_id(id, serialized=True)
         except NoSchema:
             faults |= dict.fromkeys(numbers, f"The registry has no schema {id}")
             continue
@@ -120,7 +120,7 @@ def confluent_values(
             except IndexError:
                 faults[number] = "The value does not say which message of its schema it is"
         for place, pairs in bodies.items():
-            type_ = _registered(found, f"schema {id}", place, table)
+            type_ = _registered(schema, f"schema {id}", place, table)
             if type_ is None:
                 faults |= dict.fromkeys((n for n, _ in pairs), f"Schema {id} has no message at {list(place)}")
             else:
@@ -130,34 +130,34 @@ def confluent_values(
 
 
 def columns_of(table: Table, format: str) -> Sequence[Column]:
-    """Return the columns of a table that declares none: those of its message, or of the newest schema of its subject."""
+    """Return the columns of a table that declares none: of its message type, or of its subject's newest schema."""
     return declared_type(table).columns() if format == PROTOBUF else _newest_there(table).columns()
 
 
 def declared_type(table: Table) -> ProtobufType:
-    """Return the type of a table that names it, and a file that has it.
+    """Return the message type in a table's options, from the file in its options.
 
-    Raises what `declared_files` raises, and DataError where the file does not have it.
+    Raises what `declared_files` raises, and DataError if no type is named, or the file does not have it.
     """
     files, name = declared_files(table), table.options.get(f"{PROTOBUF}.{MESSAGE_NAME}")
     if not name:
         hint = "Write the name of a message of the file into WITH (..), as package.Message."
         raise DataError(f'table "{table.name}" needs the option "{PROTOBUF}.{MESSAGE_NAME}"', hint=hint)
     try:
-        found = pool_of(files).FindMessageTypeByName(name)
+        descriptor = pool_of(files).FindMessageTypeByName(name)
     except (KeyError, TypeError) as error:
         path = table.options.get(SCHEMA) or table.options[DESCRIPTORS]
         at = table.option_span(f"{PROTOBUF}.{MESSAGE_NAME}", value=True)
         hint = missing("message", name, _message_names(files))
         raise DataError(f'file "{path}" of table "{table.name}" has no message "{name}"', at, hint=hint) from error
-    return ProtobufType.of(found, f"message {name}", table)
+    return ProtobufType.of(descriptor, f"message {name}", table)
 
 
 def _message_names(files: Sequence[bytes]) -> list[str]:
-    """Return the full names of the messages of files, without those of Protobuf itself."""
-    found = [FileDescriptorProto.FromString(text) for text in files]
+    """Return the full names of the message types in files, without the files of Protobuf itself."""
+    file_protos = [FileDescriptorProto.FromString(text) for text in files]
     pool = pool_of(tuple(files))
-    own = [pool.FindFileByName(file.name) for file in found if not file.name.startswith(_WELL_KNOWN)]
+    own = [pool.FindFileByName(file.name) for file in file_protos if not file.name.startswith(_WELL_KNOWN)]
     return [message.full_name for file in own for _, message in _messages(file)]
 
 
@@ -172,7 +172,7 @@ def _newest_there(table: Table) -> ProtobufType:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredType:
-    """A type of a registry's schema, with the schema's id, and the place of the message in it."""
+    """A message type of a registry's schema, with the schema's id, and the type's place in it."""
 
     type: ProtobufType
     id: int
@@ -180,61 +180,64 @@ class RegisteredType:
 
 
 def newest_type(table: Table, subject: str) -> RegisteredType:
-    """Return the type of the newest schema of a subject. Raises NoSchema, and DataError where the message is not in it."""
-    found = SchemaRegistry.of(table, CONFLUENT).newest(subject, serialized=True)
+    """Return the message type of a subject's newest schema that the options name, or else the first.
+
+    Raises NoSchema if the subject has no schema, and DataError if the schema does not have the type.
+    """
+    schema = SchemaRegistry.of(table, CONFLUENT).newest(subject, serialized=True)
     name = f'the schema of subject "{subject}"'
-    wanted = table.options.get(f"{CONFLUENT}.{MESSAGE_NAME}")
-    for place, descriptor in _messages(_file(found, name)):
-        if wanted in (None, descriptor.full_name):
-            return RegisteredType(ProtobufType.of(descriptor, name, table), found.id, place)
-    raise DataError(f'{name} has no message "{wanted}"')
+    message_name = table.options.get(f"{CONFLUENT}.{MESSAGE_NAME}")
+    for place, descriptor in _messages(_file(schema, name)):
+        if message_name in (None, descriptor.full_name):
+            return RegisteredType(ProtobufType.of(descriptor, name, table), schema.id, place)
+    raise DataError(f'{name} has no message "{message_name}"')
 
 
 def _messages(file: FileDescriptor) -> Sequence[tuple[tuple[int, ...], Descriptor]]:
-    """Return the messages of a file with their places, those inside of others behind these."""
+    """Return (place, message type) of the types in a file, nested types behind the type that contains them."""
 
-    def inside(found: Descriptor, place: tuple[int, ...]) -> list[tuple[tuple[int, ...], Descriptor]]:
-        pairs = [(place, found)]
-        for number, nested in enumerate(found.nested_types):
+    def inside(descriptor: Descriptor, place: tuple[int, ...]) -> list[tuple[tuple[int, ...], Descriptor]]:
+        pairs = [(place, descriptor)]
+        for number, nested in enumerate(descriptor.nested_types):
             pairs += inside(nested, (*place, number))
         return pairs
 
     listed = list(file.message_types_by_name.values())
-    return [pair for number, found in enumerate(listed) for pair in inside(found, (number,))]
+    return [pair for number, descriptor in enumerate(listed) for pair in inside(descriptor, (number,))]
 
 
 @lru_cache(maxsize=1024)
-def _types(found: RegisteredSchema, name: str, place: tuple[int, ...]) -> Descriptor | None:
-    return dict(_messages(_file(found, name))).get(place)
+def _types(schema: RegisteredSchema, name: str, place: tuple[int, ...]) -> Descriptor | None:
+    return dict(_messages(_file(schema, name))).get(place)
 
 
-def _registered(found: RegisteredSchema, name: str, place: tuple[int, ...], table: Table) -> ProtobufType | None:
-    descriptor = _types(found, name, place)
+def _registered(schema: RegisteredSchema, name: str, place: tuple[int, ...], table: Table) -> ProtobufType | None:
+    descriptor = _types(schema, name, place)
     return None if descriptor is None else ProtobufType.of(descriptor, name, table)
 
 
-def _file(found: RegisteredSchema, name: str) -> FileDescriptor:
-    """Return the file of a schema. Raises DataError where the registry does not give descriptors."""
-    if found.kind != "PROTOBUF":
-        raise DataError(f"{name} is {found.kind}, not Protobuf")
+def _file(schema: RegisteredSchema, name: str) -> FileDescriptor:
+    """Return the file of a schema. Raises DataError unless the registry has returned the schema as a descriptor."""
+    if schema.kind != "PROTOBUF":
+        raise DataError(f"{name} is {schema.kind}, not Protobuf")
     try:
-        files = [*_files(found)]
+        files = [*_files(schema)]
         return pool_of(tuple(file.SerializeToString() for file in files)).FindFileByName(files[-1].name)
     except (binascii.Error, message.DecodeError, TypeError, KeyError) as error:
         detail = f"The registry must know format=serialized: {error}."
         raise DataError(f"{name} is no descriptor of Protobuf", detail=detail) from error
 
 
-def _files(found: RegisteredSchema, name: str = "main.proto") -> Sequence[FileDescriptorProto]:
-    """Return the descriptor of a schema behind those to which it refers, by the names under which it does."""
-    file = FileDescriptorProto.FromString(base64.b64decode(found.text, validate=True))
+def _files(schema: RegisteredSchema, name: str = "main.proto") -> Sequence[FileDescriptorProto]:
+    """Return the files of the schemas that a schema imports, by the names that it imports, and then its own file."""
+    file = FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
     file.name = name
-    return [*(f for own, schema in found.references for f in _files(schema, own)), file]
+    return [*(f for own, reference in schema.references for f in _files(reference, own)), file]
 
 
 @lru_cache(maxsize=256)
 def pool_of(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
-    """Return a pool of files, each behind those that it imports, with those of Protobuf itself."""
+    """Return a pool of serialized files, each behind the ones that it imports, and of Protobuf's own files that they import."""
     from google.protobuf import (  # noqa: F401
         any_pb2,
         duration_pb2,
@@ -258,17 +261,17 @@ def pool_of(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
 
 
 def _place(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the place of a message in its schema, and where it begins. Raises IndexError where that is cut off.
+    """Return the place of a value's message type, and where its message begins. Raises IndexError if the place is cut off.
 
     >>> _place(b"....." + b"\\0x"), _place(b"....." + b"\\x04\\x02\\x00x")
     (((0,), 6), ((1, 0), 8))
     """
     count, at = _number(value, HEAD)
-    found = []
+    numbers = []
     for _ in range(count):
         number, at = _number(value, at)
-        found.append(number)
-    return tuple(found) or (0,), at
+        numbers.append(number)
+    return tuple(numbers) or (0,), at
 
 
 def _number(value: bytes, at: int) -> tuple[int, int]:

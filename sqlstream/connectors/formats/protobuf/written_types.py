@@ -1,4 +1,4 @@
-"""Types of Protobuf for rows that are written: messages whose fields are the columns of a table."""
+"""Makes a Protobuf message type from the columns of a table, for the rows that a job writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlstream.duck import databases
 from sqlstream.errors import BindError
 
 _F = FieldDescriptorProto
-# Of types of DuckDB, by their ids.
+# Protobuf's types by the ids of DuckDB's types.
 _SCALARS: Mapping[str, Any] = {
     "boolean": _F.TYPE_BOOL,
     **dict.fromkeys(("tinyint", "smallint", "integer"), _F.TYPE_INT32),
@@ -43,7 +43,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def message_name(text: str) -> str:
-    """Return a text as a name that Protobuf has.
+    """Return a text as a name of a message type that Protobuf allows: letters, digits and underscores.
 
     >>> message_name("1st-é")
     'Message_1st__'
@@ -53,9 +53,9 @@ def message_name(text: str) -> str:
 
 
 def file_of_columns(columns: Sequence[Column], name: str) -> FileDescriptorProto:
-    """Return a file with one message: fields that can be told from unset ones, in the order of columns.
+    """Return a file with one message type, which has a field per column. Plain fields are optional: NULL is not the default.
 
-    Raises BindError for what Protobuf has no type or no name for.
+    Raises BindError for a column that Protobuf has no type or no name for.
     """
     file = FileDescriptorProto(name="main.proto", syntax="proto3")
     message = file.message_type.add(name=name)
@@ -105,7 +105,7 @@ def _add(
 
 
 def _plain(field: FieldDescriptorProto, entry: DescriptorProto) -> None:
-    """Take a field of a map's entry out of the group that says whether it is set: Protobuf wants it so."""
+    """Make a field of a map's entry not optional, as Protobuf requires it."""
     if field.proto3_optional:
         field.ClearField("proto3_optional")
         field.ClearField("oneof_index")

@@ -1,1 +1,1 @@
-"""State of an operator made of that of another one, by families of operators; `registry` knows them all."""
+"""Computes the state of an operator from the state of an older one. `registry` has the adaptation of each kind."""

@@ -1,4 +1,4 @@
-"""The base class of adaptations. Each kind of operator has one: it makes the state of an operator from that of an older one."""
+"""The base class of adaptations. Each kind of operator has one, which computes state of a new operator from an older one's."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ S = TypeVar("S", bound=AnyState)
 
 
 class Adaptation(ABC, Generic[S]):
-    """How a recorded operator of a job becomes one of a new plan: `new` is its record there, `stage` its stage.
+    """Computes the state of an operator of a new plan from the state of the operator of a job that it continues.
 
-    `before` and `after` are the settings of the two.
+    `old` and `new` are the records of the two operators, `before` and `after` their settings, `stage` is the new one's stage.
     """
 
     # The settings that may change, by field.
@@ -30,17 +30,17 @@ class Adaptation(ABC, Generic[S]):
 
     @cached_property
     def carrying(self) -> Carrying:
-        """The columns of the old state that the new one takes over."""
+        """The columns of the old state that the new state takes over."""
         return Carrying(self.old, self.new)
 
     def check_settings(self) -> None:
-        """Raise CannotAdapt if other settings have changed."""
+        """Raise CannotAdapt if a setting has changed that is not in `may_differ`."""
         self.carrying.check_settings(self.may_differ)
 
     @abstractmethod
     def adapted(self) -> Adapted:
-        """Return how the new state is made. Raises CannotAdapt."""
+        """Return the SELECTs of the new state, with notes for people. Raises CannotAdapt."""
 
     def result(self, notes: list[str], tables: dict[str, str]) -> Adapted:
-        """Return the answer with notes for people and the SELECTs of state tables."""
+        """Return an Adapted with notes for people and the SELECTs of state tables."""
         return Adapted(self.new.name, self.old.name, tuple(notes), tables)

@@ -1,4 +1,4 @@
-"""GROUP BY with other aggregates: from what is kept where that has them in it, else from now on."""
+"""Adapts GROUP BY to other aggregates: they are computed from the stored state if it has their parts, else from now on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
-from sqlstream.jobs.upgrades.adaptations.calls import PartsOf, found_in_others, merged_parts
+from sqlstream.jobs.upgrades.adaptations.calls import PartsOf, columns_in_others, merged_parts
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
 from sqlstream.jobs.upgrades.changes import SINCE, Adapted
 from sqlstream.jobs.upgrades.forms import CallForm, call_form
@@ -34,22 +34,22 @@ class AggregateAdaptation(Adaptation[AggregateState]):
         match operator.of:
             case MergedAggregates(calls=calls):
                 _check_table(self.old, PARTIALS)
-                made, said = added_calls(carrying, dict(calls), PARTIALS, merged_parts)
-                notes += said
+                expressions, call_notes = added_calls(carrying, dict(calls), PARTIALS, merged_parts)
+                notes += call_notes
             case RetractedAggregates(calls=calls):
                 _check_table(self.old, SUMS)
                 linear = {name: call for name, call in calls if is_linear(call)}
-                made, said = added_calls(carrying, linear, SUMS, linear_parts, since=False)
-                notes += said
+                expressions, call_notes = added_calls(carrying, linear, SUMS, linear_parts, since=False)
+                notes += call_notes
                 if others := [item for item in carrying.added if item.name not in linear]:
                     raise CannotAdapt(f"{listed(others)}: {_TAKEN_BACK}")
             case _:
                 _check_table(self.old, "rows")
-                made = {}
+                expressions = {}
                 check_added_columns(carrying)
                 notes += recomputed_notes(carrying)
         notes += removed_notes(carrying)
-        return self.result(notes, replace(carrying, made=made).tables())
+        return self.result(notes, replace(carrying, expressions=expressions).tables())
 
 
 _TAKEN_BACK = "rows that were not counted in it may be taken back, so it cannot begin now"
@@ -58,42 +58,42 @@ _TAKEN_BACK = "rows that were not counted in it may be taken back, so it cannot 
 def added_calls(
     carrying: Carrying, calls: Mapping[str, AggregateCall], table: str, parts_of: PartsOf, *, since: bool = True
 ) -> tuple[dict[tuple[str, str], str], list[str]]:
-    """Return the SQL of columns of added aggregates over the old table, and sentences. Raises CannotAdapt.
+    """Return the SQL of added aggregates over the old table `table`, by table and column, and notes. Raises CannotAdapt.
 
-    Without `since` an aggregate cannot begin now.
+    Without `since` it also raises CannotAdapt for an aggregate whose parts the old table does not have.
     """
-    made: dict[tuple[str, str], str] = {}
-    kept, begins = [], []
+    expressions: dict[tuple[str, str], str] = {}
+    complete, begins = [], []
     for item in carrying.added:
         if item.kind != "aggregate" or item.name not in calls:
             continue
-        found = found_in_others(item, calls[item.name], carrying.old_shape.items, table, parts_of)
+        sources = columns_in_others(item, calls[item.name], carrying.old_shape.items, table, parts_of)
         own = [c for columns in item.columns.values() for c in columns]
-        if own and all(column in found or column == ROWS for column in own):
-            kept.append(item)
-            made |= {(table, column): source for column, source in found.items()}
-            made |= {(table, column): ROWS for column in own if column == ROWS}
+        if own and all(column in sources or column == ROWS for column in own):
+            complete.append(item)
+            expressions |= {(table, column): source for column, source in sources.items()}
+            expressions |= {(table, column): ROWS for column in own if column == ROWS}
         else:
             begins.append(item)
     if begins and not since:
         raise CannotAdapt(f"{listed(begins)}: {_TAKEN_BACK}")
-    goes_on = [*(pair.new for pair in carrying.items), *kept]
+    goes_on = [*(pair.new for pair in carrying.items), *complete]
     held = {(t, column): item for item in goes_on for t, columns in item.columns.items() for column in columns}
     for item in begins:
-        # A part of it would have all rows, another one those from now on.
+        # One part of it would count all rows, another one only the rows from now on.
         if shared := [held[t, c] for t, columns in item.columns.items() for c in columns if (t, c) in held]:
             raise CannotAdapt(
                 f'"{item.name}" needs more than what is kept for {listed(shared[:1])}, and shares that with it'
                 f"{_lacks(item, shared[0])}"
             )
-    notes = [f"{listed(kept)}: from what is kept"] if kept else []
+    notes = [f"{listed(complete)}: from what is kept"] if complete else []
     if begins:
         notes.append(f"{listed(begins)}: {SINCE}; rows before are not in it")
-    return made, notes
+    return expressions, notes
 
 
 def _lacks(item: ShapeItem, other: ShapeItem) -> str:
-    """Return what an average needs beside a sum or a count, which a migration can say, for people; else nothing."""
+    """Return a clause about the part that an average lacks beside a stored sum or count; "" for other aggregates."""
     average, values = call_form(item.value), item.value.removeprefix("avg")
     if average is None or average.function != "avg":
         return ""
@@ -106,12 +106,12 @@ def _lacks(item: ShapeItem, other: ShapeItem) -> str:
 
 
 def removed_notes(carrying: Carrying) -> list[str]:
-    """Return sentences about what is not kept any more."""
+    """Return a note about items that are not stored any more."""
     return [f"{listed(carrying.removed)}: no longer kept"] if carrying.removed else []
 
 
 def ttl_notes(carrying: Carrying) -> list[str]:
-    """Return sentences about times to live that change."""
+    """Return notes about changed times to live."""
     return [
         f"{one.name}: was {one.before or 'for ever'}, is {one.after or 'for ever'}"
         for one in changed_settings(carrying.old_settings, carrying.new_settings)
@@ -126,19 +126,19 @@ def check_added_columns(carrying: Carrying) -> None:
 
 
 def recomputed_notes(carrying: Carrying) -> list[str]:
-    """Return the note about new aggregates over stored rows."""
+    """Return a note about new aggregates over stored rows."""
     anew = [item for item in carrying.added if item.kind == "aggregate"]
     return [f"{listed(anew)}: from all rows, which are kept"] if anew else []
 
 
 def kept_columns_note(items: tuple[ShapeItem, ...]) -> list[str]:
-    """Return the sentence about columns of rows that are new."""
+    """Return a note about new columns of stored rows."""
     added = [item for item in items if item.kind == "column"]
     return [f"column {listed(added)}: a value {SINCE}, NULL in rows before"] if added else []
 
 
 def _check_table(old: OperatorRecord, table: str) -> None:
-    """Raise CannotAdapt where aggregates are kept in another way than before."""
+    """Raise CannotAdapt if the old operator has stored its aggregates in another table."""
     if all(t.name != table for t in old.tables):
         how = ", ".join(t.name for t in old.tables)
         raise CannotAdapt(f"the new aggregates follow from {table}, and the job kept {how}")

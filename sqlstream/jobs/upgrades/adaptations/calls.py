@@ -1,4 +1,4 @@
-"""Which stored columns of aggregate calls hold what those of other calls held: an average has the sum and the count in it."""
+"""Finds stored columns of aggregate calls that other calls can use: an average has a sum and a count in it."""
 
 from __future__ import annotations
 
@@ -13,46 +13,48 @@ from sqlstream.duck.aggregates.partial_columns import Strategy
 from sqlstream.jobs.upgrades.forms import call_form
 from sqlstream.warehouse.jobs import ShapeItem
 
-# What tells the columns of a call apart, in their order; none where they are not partial results.
+# Returns a text for each stored column of a call that identifies its contents; none if they are not partial results.
 PartsOf: TypeAlias = Callable[[AggregateCall], Sequence[str]]
 
 
 def merged_parts(call: AggregateCall) -> Sequence[str]:
-    """Return what tells the partial results of a call apart: what makes and what merges them, whatever their types are."""
+    """Return the SQL that computes and merges each partial result of a call, without its type, to compare it with others."""
     if strategy(call) in (None, Strategy.VALUES):
         return ()
-    [found] = partials([call], "p")
-    texts = zip(found.columns, found.partial, found.merge, strict=True)
-    return [f"{_bare(made, type)} / {_bare(merge, type).replace(name, '?')}" for (name, type), made, merge in texts]
+    [partial_columns] = partials([call], "p")
+    texts = zip(partial_columns.columns, partial_columns.partial, partial_columns.merge, strict=True)
+    return [
+        f"{_bare(partial, type)} / {_bare(merge, type).replace(name, '?')}" for (name, type), partial, merge in texts
+    ]
 
 
 def _bare(sql: str, type: str) -> str:
-    """Return SQL without the cast to the type in which it is stored, which may be a wider one now."""
+    """Return SQL without its cast to the stored type, which may be wider now."""
     cast = f" AS {type})"
     return sql[len("CAST(") : -len(cast)] if sql.startswith("CAST(") and sql.endswith(cast) else sql
 
 
-def found_in_others(
+def columns_in_others(
     item: ShapeItem, call: AggregateCall, old: Iterable[ShapeItem], table: str, parts_of: PartsOf
 ) -> Mapping[str, str]:
-    """Return the old columns in a table that hold what columns of a new call hold, by the names of these; maybe not of all."""
+    """Return the old column of a table with the contents of each column of a new call; columns without one are left out."""
     written = call_form(item.value)
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     if written is None or table not in item.columns:
-        return found
-    wanted = dict(zip(parts_of(call), item.columns[table], strict=False))
+        return columns
+    new_columns = dict(zip(parts_of(call), item.columns[table], strict=False))
     for other in old:
-        kept = call_form(other.value) if other.kind == "aggregate" and table in other.columns else None
-        if kept is None or kept.rest != written.rest:
+        other_form = call_form(other.value) if other.kind == "aggregate" and table in other.columns else None
+        if other_form is None or other_form.rest != written.rest:
             continue
-        for part, column in zip(_parts_of(call, kept.function, parts_of), other.columns[table], strict=False):
-            if part in wanted:
-                found.setdefault(wanted[part], column)
-    return found
+        for part, column in zip(_parts_of(call, other_form.function, parts_of), other.columns[table], strict=False):
+            if part in new_columns:
+                columns.setdefault(new_columns[part], column)
+    return columns
 
 
 def _parts_of(call: AggregateCall, function: str, parts_of: PartsOf) -> Sequence[str]:
-    """Return the parts of a call with another function in it, none where there is no such call."""
+    """Return the parts of a call with another function; none if there is no such call."""
     name = ALIASES.get(function.lower(), function.lower())
     if name not in FUNCTIONS:
         return ()

@@ -1,6 +1,6 @@
-"""State tables made of older ones, column by column: what holds the same thing is copied, what is wider is cast.
+"""Computes state tables from older ones, column by column: a column with the same contents is copied, or cast to a wider type.
 
-A family of operators says what becomes of the columns that have no counterpart: see `Carrying`.
+Adaptations add the expressions of columns that have no counterpart: see `Carrying`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from sqlstream.warehouse.jobs import OperatorRecord, OperatorShape, ShapeItem, T
 
 
 class CannotAdapt(Exception):
-    """The state cannot be made of the old one; the message is the reason, a sentence in lower case without a full stop."""
+    """The state cannot be computed from the old state. The message says why, in lower case and without a full stop."""
 
 
-# Tables of one item, or of items that share it: their numbers are others when the items are.
+# Prefixes of tables of one item, or of items that share it. The numbers behind them depend on the other items.
 _OF_ONE = ("values_", "accumulators_", "list_", "map_", "value_")
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An item of the new shape with the one of the old shape that holds the same."""
+    """An item of the new shape, and the item of the old shape that it continues."""
 
     new: ShapeItem
     old: ShapeItem
 
 
 def _tables_of(pair: Pair) -> Iterator[tuple[str, str]]:
-    """Yield the tables that hold an item with those that held it: of equal names, then the others."""
+    """Yield pairs of the new and the old tables that hold an item: tables of the same name, then the others in order."""
     common = [table for table in pair.new.columns if table in pair.old.columns]
     yield from ((table, table) for table in common)
     others = ([t for t in item.columns if t not in common] for item in (pair.new, pair.old))
@@ -45,15 +45,15 @@ def _tables_of(pair: Pair) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Carrying:
-    """From the state of an operator, as it was recorded, to the tables of another one of its kind.
+    """Computes the state tables of an operator from the tables of a recorded operator of its kind.
 
-    `made` is the SQL of columns of the new state over the rows of the old table, by table and column, where it is not that of
-    the same name; `sources` is the old table of a new one, where it has another name.
+    `expressions` has the SQL of new columns over the rows of the old table, by table and column; columns without one are copied.
+    `sources` has the old table of a new table, if its name differs.
     """
 
     old: OperatorRecord
     new: OperatorRecord
-    made: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    expressions: Mapping[tuple[str, str], str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -75,34 +75,34 @@ class Carrying:
         return settings_of(self.new_shape)
 
     def check_settings(self, allowed: Iterable[str] = ()) -> None:
-        """Raise CannotAdapt if settings differ in other fields than these."""
+        """Raise CannotAdapt if settings differ in fields that are not `allowed`."""
         for one in changed_settings(self.old_settings, self.new_settings):
             if one.field not in allowed:
                 raise CannotAdapt(f"{one.name}: was {one.before or 'none'}, is {one.after or 'none'}")
 
-    # -- what belongs together
+    # -- pairs of keys and items
 
     @cached_property
     def keys(self) -> tuple[Pair, ...]:
-        """The keys, in their new order, with those of before. Raises CannotAdapt where they are others."""
+        """The keys, in their new order, each with its old key. Raises CannotAdapt if a key is new or gone."""
         before = list(self.old_shape.keys)
-        found = []
+        pairs = []
         for key in self.new_shape.keys:
             form = key_form(self.new_shape, key)
             old = next((k for k in before if key_form(self.old_shape, k) == form), None)
             if old is None:
                 raise CannotAdapt(f'the key "{key.name}" is new, and rows of other keys have been put together')
             before.remove(old)
-            found.append(Pair(key, old))
+            pairs.append(Pair(key, old))
         if before:
             gone = ", ".join(f'"{key.name}"' for key in before)
             raise CannotAdapt(f"the key {gone} is gone, and what is kept of its values cannot be put together")
-        return tuple(found)
+        return tuple(pairs)
 
     @cached_property
     def items(self) -> tuple[Pair, ...]:
-        """The items that there were before, too: of equal value, else of equal name and equal text."""
-        found = []
+        """The items that the old shape has, too: with equal values, else with equal names and expressions."""
+        pairs = []
         for item in self.new_shape.items:
             like = [o for o in self.old_shape.items if (o.kind, o.input) == (item.kind, item.input)]
             named = [o for o in like if o.name == item.name]
@@ -112,8 +112,8 @@ class Carrying:
             if old is None:
                 old = next((o for o in named if expression_form(o) == expression_form(item)), None)
             if old is not None:
-                found.append(Pair(item, old))
-        return tuple(found)
+                pairs.append(Pair(item, old))
+        return tuple(pairs)
 
     @property
     def added(self) -> tuple[ShapeItem, ...]:
@@ -133,43 +133,43 @@ class Carrying:
 
     @cached_property
     def _held(self) -> dict[tuple[str, str], tuple[str, str]]:
-        """The old table and column of columns of the new state that hold keys and items."""
-        found: dict[tuple[str, str], tuple[str, str]] = {}
+        """The old table and column of each column of the new state that holds an item of both shapes."""
+        origins: dict[tuple[str, str], tuple[str, str]] = {}
         for pair in self.items:
             for table, source in _tables_of(pair):
                 columns, before = pair.new.columns[table], pair.old.columns[source]
                 # A state with a time to live has a column more, which says when it was written.
                 if len(columns) != len(before) and pair.new.kind != "state":
                     raise CannotAdapt(f'"{pair.new.name}" is kept in another way')
-                found |= {(table, new): (source, old) for new, old in zip(columns, before, strict=False)}
-        return found
+                origins |= {(table, new): (source, old) for new, old in zip(columns, before, strict=False)}
+        return origins
 
     def source_of(self, table: str) -> str | None:
-        """Return the old table of which a new one is made, None where there is none."""
+        """Return the old table from which a new table is computed, None if there is none."""
         if table in self.sources:
             return self.sources[table]
-        found = {source for (name, _), (source, _) in self._held.items() if name == table}
-        if found:
-            return table if table in found else sorted(found)[0]
+        old_tables = {source for (name, _), (source, _) in self._held.items() if name == table}
+        if old_tables:
+            return table if table in old_tables else sorted(old_tables)[0]
         # Another table of this name is of something else.
         return table if table in self._old_tables and not table.startswith(_OF_ONE) else None
 
     def tables(self) -> dict[str, str]:
-        """Return the SELECTs of the tables of the new state that are not as they were. Raises CannotAdapt."""
-        made = {table.name: self.select(table) for table in self.new.tables}
-        return {table.name: made[table.name] for table in self.new.tables if not self._stays(table)}
+        """Return the SELECTs of the tables of the new state, without tables that stay unchanged. Raises CannotAdapt."""
+        selects = {table.name: self.select(table) for table in self.new.tables}
+        return {table.name: selects[table.name] for table in self.new.tables if not self._stays(table)}
 
     def _stays(self, table: TableRecord) -> bool:
-        """Tell whether a table has the rows of the old one as they are, in the same buckets."""
+        """Tell whether a table has the same rows as the old one, in the same buckets."""
         source = self.source_of(table.name)
         if source != table.name or self.old.hash_columns != self.new.hash_columns:
             return False
-        if self._old_tables[source].columns != table.columns or any(name == table.name for name, _ in self.made):
+        if self._old_tables[source].columns != table.columns or any(name == table.name for name, _ in self.expressions):
             return False
         return all(self._old_name(table.name, source, name) == name for name, _ in table.columns)
 
     def select(self, table: TableRecord) -> str:
-        """Return the SELECT of one table. Raises CannotAdapt."""
+        """Return the SELECT of one table over its old table. Raises CannotAdapt."""
         columns = [Column(name, type) for name, type in table.columns]
         source = self.source_of(table.name)
         if source is None:
@@ -178,9 +178,9 @@ class Carrying:
         return f"SELECT {', '.join(items)} FROM {quote_name(source)}"
 
     def _value(self, table: str, source: str, column: Column) -> str:
-        """Return the SQL of a column of a new table over the rows of its old one."""
-        if (table, column.name) in self.made:
-            return f"CAST({self.made[table, column.name]} AS {column.type})"
+        """Return the SQL of a column of a new table over the rows of its old table."""
+        if (table, column.name) in self.expressions:
+            return f"CAST({self.expressions[table, column.name]} AS {column.type})"
         types = dict(self._old_tables[source].columns)
         name = self._old_name(table, source, column.name)
         if name is None:
@@ -212,14 +212,14 @@ class Carrying:
         return held[0] if held else None
 
     def _called(self, table: str, column: str) -> str:
-        """Return what people call a column of state."""
+        """Return the name of a column of state for people."""
         items = (*self.new_shape.keys, *self.new_shape.items)
         return next((f'"{item.name}"' for item in items if column in item.columns.get(table, ())), f'"{column}"')
 
-    # -- what to say
+    # -- notes
 
     def widened(self) -> list[str]:
-        """Return sentences about keys and items of other types or names."""
+        """Return notes about keys and items with other names or types."""
         notes = []
         for pair in (*self.keys, *self.items):
             what = "key" if pair.new.kind == "key" else "column" if pair.new.kind == "column" else "result"
@@ -232,7 +232,7 @@ class Carrying:
         return notes
 
     def recomputed_below(self) -> list[str]:
-        """Return sentences about items whose text is the same, of columns that are computed otherwise."""
+        """Return notes about items with the same text, over columns that are computed differently now."""
         pairs = (pair for pair in self.items if value_form(pair.new) != value_form(pair.old))
         return [
             f'"{pair.new.name}" goes on: rows so far were {pair.old.value}, from now on they are {pair.new.value}'

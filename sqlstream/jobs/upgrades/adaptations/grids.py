@@ -1,4 +1,4 @@
-"""Windows whose stretches of time are sums of older ones: where the bounds of the new windows are bounds of the old ones, too."""
+"""Windows that are sums of older windows: each bound of the new windows is a bound of the old ones, too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlstream.units import duration
 
 
 def sums_of(old: Sequence[Windows], new: Sequence[Windows]) -> tuple[Grid, Grid]:
-    """Return the grids of old and new windows where the new ones are sums of stretches of the old ones. Raises CannotAdapt."""
+    """Return the grids of old and new windows. Raises CannotAdapt unless the new windows are sums of slices of the old ones."""
     before, after = _single(old), _single(new)
     if before is None or after is None:
         raise CannotAdapt(f"windows: were {windows_words(old) or 'none'}, are {windows_words(new) or 'none'}")
@@ -48,20 +48,20 @@ def _size(windows: GridWindows) -> str:
 
 
 def _cuts(grid: Grid) -> set[int]:
-    """Return where bounds lie in a stretch of `slide`: at its beginning, and where a window ends that it does not divide."""
+    """Return where bounds of windows lie in a slide: at its beginning, and at the end of windows that it does not divide."""
     return {grid.offset % grid.slide, (grid.offset + grid.size) % grid.slide}
 
 
 def _divides(old: Grid, new: Grid) -> bool:
-    """Tell whether every bound of the new windows is one of the old ones, and no old row was in no window."""
+    """Tell whether every bound of the new windows is a bound of the old ones, and every old row was in a window."""
     if old.slide > old.size or new.slide % old.slide:
         return False
     return all(cut % old.slide in _cuts(old) for cut in _cuts(new))
 
 
 def columns(before: Grid, after: Grid) -> dict[str, str]:
-    """Return the SQL of the time columns of new windows over rows of old ones, by the column."""
-    # The last microsecond of what a row stands for, which is in the same new window as all of it.
+    """Return the SQL of the time columns of new windows over the rows of old windows, by column."""
+    # The last microsecond of the slice of a row; all of the slice is in the same new window.
     within = f"({SLICE} - 1)" if before.overlaps else f"(epoch_us({END}) - 1)"
     end = after.slice_end(within)
     if not after.overlaps:

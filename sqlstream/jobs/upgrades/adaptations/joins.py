@@ -1,4 +1,4 @@
-"""Joins that keep other columns of their inputs, for another time, or within another interval."""
+"""Adapts joins that store other columns of their inputs, for another time, or within another interval."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class JoinsAdaptation(Adaptation[J]):
             if item.input in self.after.changing and not self.has_versions:
                 raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
         notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
-        made, said = self._lengths()
-        notes += said
+        expressions, length_notes = self._lengths()
+        notes += length_notes
         sources = self._new_clocks()
-        made |= {(table, TOUCHED_AT.name): f"epoch_ms({NOW})" for table in sources}
-        made |= {(table, WEIGHT): "1" for table in sources}
+        expressions |= {(table, TOUCHED_AT.name): f"epoch_ms({NOW})" for table in sources}
+        expressions |= {(table, WEIGHT): "1" for table in sources}
         if self.before.condition != self.after.condition:
             conditions = (self.before.condition, self.after.condition)
             was, now = (one.text if one is not None else "true" for one in conditions)
             notes.append(f"ON: was {was}, is {now}; pairs so far stay as they are")
         notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
-        tables = replace(carrying, made=made, sources=sources).tables()
+        tables = replace(carrying, expressions=expressions, sources=sources).tables()
         tables |= {name: f"SELECT DISTINCT * FROM ({tables[name]})" for name in sources}
         return self.result(notes, tables)
 
@@ -59,7 +59,7 @@ class JoinsAdaptation(Adaptation[J]):
         return False
 
     def _lengths(self) -> tuple[dict[tuple[str, str], str], list[str]]:
-        """Return the SQL of how long rows stay, and notes, if that changes. Raises CannotAdapt."""
+        """Return the SQL of the times until which rows stay, and notes, if they change. Raises CannotAdapt."""
         return {}, []
 
     def _new_clocks(self) -> dict[str, str]:
@@ -87,14 +87,14 @@ class IntervalJoinAdaptation(JoinsAdaptation[IntervalJoinState]):
             return {}, []
         if operator.join not in ("inner", "semi"):
             raise CannotAdapt("rows without a match have left after another interval")
-        # As the operator makes it of new rows.
+        # As the operator computes it for new rows.
         stay = operator.before + operator.after
         waits = {"left": max(stay, operator.after), "right": max(stay, operator.before)}
-        made = {(side, UNTIL.name): f"{AT.name} + {max(wait, 0)}" for side, wait in waits.items()}
+        expressions = {(side, UNTIL.name): f"{AT.name} + {max(wait, 0)}" for side, wait in waits.items()}
         notes = [f"interval: was {interval_words(before)}, is {interval_words(after)}; pairs so far stay as they are"]
         if after.length > before.length:
             notes.append(f"rows were kept for {duration(before.length)}: older ones are missing at first")
-        return made, notes
+        return expressions, notes
 
 
 class JoinAdaptation(JoinsAdaptation[JoinState]):

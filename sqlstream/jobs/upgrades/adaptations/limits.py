@@ -1,4 +1,4 @@
-"""Notes about another n of a Top-N."""
+"""Notes about a changed n of a Top-N."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def limit_words(before: int | None, after: int | None) -> str:
 
 
 def limit_notes(before: int | None, after: int | None) -> list[str]:
-    """Return notes about another n, if rows beyond it are not stored."""
+    """Return notes about a changed n of an operator that stores only the first n rows."""
     if before == after:
         return []
     words = limit_words(before, after)

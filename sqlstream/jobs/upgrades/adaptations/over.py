@@ -1,4 +1,4 @@
-"""OVER with other calls: running results from what is kept or from now on, frames over the rows that are kept."""
+"""Adapts OVER to other calls: running results from stored results or from now on, frames over the stored rows."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class OverAdaptation(Adaptation[OverState]):
         assert isinstance(operator, OverOperator)
         notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
         running = {call.name: call.call for call in operator.calls if call.runs}
-        made, said = added_calls(carrying, running, TOTALS, merged_parts)
-        notes += said
+        expressions, call_notes = added_calls(carrying, running, TOTALS, merged_parts)
+        notes += call_notes
         framed = [item for item in carrying.added if item.kind == "aggregate" and item.name not in running]
         if framed:
             notes.append(f"{listed(framed)}: over the rows that are kept so far, and all that come {SINCE}")
         before, after = _stays(self.before.reach, self.after.reach)
         if before != after:
-            made[ROWS, UNTIL] = f"{AT} + {after + 1}"
+            expressions[ROWS, UNTIL] = f"{AT} + {after + 1}"
         notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
-        return self.result(notes, replace(carrying, made=made).tables())
+        return self.result(notes, replace(carrying, expressions=expressions).tables())
 
 
 def _stays(before: FrameReach, after: FrameReach) -> tuple[int, int]:

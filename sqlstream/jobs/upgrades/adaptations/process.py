@@ -1,8 +1,8 @@
-"""Process functions with other states: by their names, and as the method `migrate` of the class says.
+"""Adapts process functions to other states: by the names of states, and with the method `migrate` of the class.
 
-`migrate` is a static method or a class method. It gets the types of the states that the job has, by their names, and returns SQL
-for states of the class: of a value any expression of DuckDB over the names of the old values of the key, of a list or a map the
-name of an old one.
+`migrate` is a static method or a class method. It gets the types of the job's states by name, and returns SQL by the names of
+states of the class: for a value any DuckDB expression over the names of the key's old values, for a list or a map the name of an
+old one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sqlstream.operators.process.operator import ProcessOperator
 from sqlstream.operators.process.tables import AT, KEYS
 from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem
 
-# What a state is in a shape whose type is that of a value in the row of a key.
+# The expression of a state in a shape, if it is a value in the row of a key.
 _VALUE = "value"
 
 
@@ -51,19 +51,19 @@ class ProcessAdaptation(Adaptation[ProcessState]):
 
     @cached_property
     def carrying(self) -> Carrying:
-        """The columns of the old state that the new one takes over, with states under their new names."""
+        """The columns of the old state that the new state takes over, with states under their new names."""
         names = [one.name for one in self._operator.function.states]
         return Carrying(_renamed(self.old, self._migrated, names), self.new)
 
     def adapted(self) -> Adapted:
         self.check_settings()
-        operator, carrying, said = self._operator, self.carrying, self._migrated
+        operator, carrying, state_sql = self._operator, self.carrying, self._migrated
         for item in carrying.added:
             if item.input in self.after.changing and item.kind == "column":
                 raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
-        made = _written(carrying, operator)
-        converted = _converted(self.old, carrying, operator, said)
-        made |= converted
+        expressions = _written(carrying, operator)
+        converted = _converted(self.old, carrying, operator, state_sql)
+        expressions |= converted
         sources = {KEYS: KEYS} if any(table.name == KEYS for table in self.old.tables) else {}
         names = {name for _, name in converted}
         states = [s for s in operator.keeps if s.column is not None and s.column.name in names]
@@ -71,52 +71,56 @@ class ProcessAdaptation(Adaptation[ProcessState]):
             item for item in carrying.added if item.kind == "state" and item.name not in {s.state.name for s in states}
         ]
         assert self.old.shape is not None
-        known = {item.name for item in self.old.shape.of_kind("state")}
-        notes = [f'state "{was}" is called "{name}" now' for name, was in said.items() if was in known and was != name]
+        old_names = {item.name for item in self.old.shape.of_kind("state")}
+        notes = [
+            f'state "{was}" is called "{name}" now'
+            for name, was in state_sql.items()
+            if was in old_names and was != name
+        ]
         notes += [*carrying.widened(), *ttl_notes(carrying), *kept_columns_note(carrying.added)]
-        notes += [f'state "{s.state.name}": by migrate, {said[s.state.name]}' for s in states]
+        notes += [f'state "{s.state.name}": by migrate, {state_sql[s.state.name]}' for s in states]
         notes += [f"state {listed(added)}: empty"] if added else []
         notes += removed_notes(carrying)
-        return self.result(notes, replace(carrying, made=made, sources=sources).tables())
+        return self.result(notes, replace(carrying, expressions=expressions, sources=sources).tables())
 
 
-# -- what the class says
+# -- the method `migrate`
 
 
 def _migrations(old: OperatorRecord, operator: ProcessOperator) -> dict[str, str]:
-    """Return what the class says of its states: SQL by name. Raises CannotAdapt."""
+    """Call `migrate` of the class, and return its SQL by the names of states; empty without the method. Raises CannotAdapt."""
     migrate = getattr(_class_of(operator.function), "migrate", None)
     if migrate is None:
         return {}
     assert old.shape is not None
-    given = {item.name: item.type for item in old.shape.of_kind("state")}
+    state_types = {item.name: item.type for item in old.shape.of_kind("state")}
     try:
-        said: Any = migrate(given)
+        state_sql: Any = migrate(state_types)
     except Exception as error:
         raise CannotAdapt(f"migrate of {operator.function.name} fails: {type(error).__name__}: {error}") from error
-    if not isinstance(said, Mapping) or not all(isinstance(t, str) for pair in said.items() for t in pair):
+    if not isinstance(state_sql, Mapping) or not all(isinstance(t, str) for pair in state_sql.items() for t in pair):
         raise CannotAdapt(f"migrate of {operator.function.name} must return SQL by the names of states")
     states = [one.name for one in operator.function.states]
-    if unknown := [name for name in said if name not in states]:
+    if unknown := [name for name in state_sql if name not in states]:
         raise CannotAdapt(
             f'migrate of {operator.function.name} names "{unknown[0]}"; its states are {", ".join(states)}'
         )
-    return dict(said)
+    return dict(state_sql)
 
 
 def _class_of(function: ProcessFunction) -> type:
-    made: type = pickling.unpack_class(function.name, function.pickled).made
-    return made
+    python_class: type = pickling.unpack_class(function.name, function.pickled).python_class
+    return python_class
 
 
-def _renamed(old: OperatorRecord, said: Mapping[str, str], states: Collection[str]) -> OperatorRecord:
-    """Return the record with states under the names that they have now, where these are just other names.
+def _renamed(old: OperatorRecord, state_sql: Mapping[str, str], states: Collection[str]) -> OperatorRecord:
+    """Return the record with states under their new names, if `migrate` returns just their old names.
 
-    One that the class has under its old name, too, is there twice.
+    A state occurs twice if the class has its old name, too.
     """
     assert old.shape is not None
-    known = {item.name for item in old.shape.of_kind("state")}
-    renamed = {name: was for name, was in said.items() if was in known and was != name}
+    old_names = {item.name for item in old.shape.of_kind("state")}
+    renamed = {name: was for name, was in state_sql.items() if was in old_names and was != name}
     items: list[ShapeItem] = []
     for item in old.shape.items:
         names = [name for name, was in renamed.items() if was == item.name] if _is_state(item) else []
@@ -139,7 +143,7 @@ def _is_state(item: ShapeItem) -> bool:
 
 
 def _converted(
-    record: OperatorRecord, carrying: Carrying, operator: ProcessOperator, said: Mapping[str, str]
+    record: OperatorRecord, carrying: Carrying, operator: ProcessOperator, state_sql: Mapping[str, str]
 ) -> dict[tuple[str, str], str]:
     """Return the SQL of the values that `migrate` converts, over the rows of the old table of keys. Raises CannotAdapt."""
     assert record.shape is not None
@@ -148,9 +152,9 @@ def _converted(
         name: item.columns[KEYS][0] for name, item in old.items() if item.expression == _VALUE and KEYS in item.columns
     }
     renamed = {item.name for item in carrying.old_shape.of_kind("state")}
-    found = {}
+    expressions = {}
     for state in operator.keeps:
-        sql = said.get(state.state.name)
+        sql = state_sql.get(state.state.name)
         if sql is None or (state.state.name in renamed and _is_name(sql)):
             continue
         if state.column is None or state.state.kind != "value":
@@ -159,8 +163,8 @@ def _converted(
         if not row:
             raise CannotAdapt(f'migrate of "{state.state.name}": the job has no values of keys')
         _check(state.state.name, sql, {name: old[name].type for name in values})
-        found[KEYS, state.column.name] = f"(SELECT {sql} FROM (SELECT {row}))"
-    return found
+        expressions[KEYS, state.column.name] = f"(SELECT {sql} FROM (SELECT {row}))"
+    return expressions
 
 
 def _is_name(sql: str) -> bool:
@@ -168,7 +172,7 @@ def _is_name(sql: str) -> bool:
 
 
 def _check(name: str, sql: str, types: Mapping[str, str]) -> None:
-    """Raise CannotAdapt where DuckDB does not take the SQL of a state."""
+    """Raise CannotAdapt if DuckDB does not accept the SQL of a state."""
     columns = ", ".join(f"CAST(NULL AS {type}) AS {quote_name(n)}" for n, type in types.items())
     try:
         with duckdb.connect() as con:
@@ -178,18 +182,18 @@ def _check(name: str, sql: str, types: Mapping[str, str]) -> None:
 
 
 def _written(carrying: Carrying, operator: ProcessOperator) -> dict[tuple[str, str], str]:
-    """Return the SQL of when states were written that have a time to live only now: values with their key, others now."""
+    """Return the SQL of the write times of states that have gained a TTL: for values the time of their key, for others now."""
     held = {pair.new.name: pair.old for pair in carrying.items if pair.new.kind == "state"}
-    found: dict[tuple[str, str], str] = {}
+    expressions: dict[tuple[str, str], str] = {}
     for state in operator.keeps:
         was = held.get(state.state.name)
         if was is None or not state.ttl:
             continue
         if state.written is not None and len(was.columns.get(KEYS, ())) < 2:
-            found[KEYS, state.written.name] = AT.name
+            expressions[KEYS, state.written.name] = AT.name
         if state.table is not None and not _had_times(was):
-            found[state.table, AT.name] = f"epoch_us({NOW})"
-    return found
+            expressions[state.table, AT.name] = f"epoch_us({NOW})"
+    return expressions
 
 
 def _had_times(item: ShapeItem) -> bool:

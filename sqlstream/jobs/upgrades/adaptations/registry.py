@@ -50,7 +50,7 @@ Adapter: TypeAlias = Callable[[OperatorRecord, OperatorRecord, StatefulStage], K
 
 
 def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted | NotAdaptable:
-    """Return how a recorded operator becomes one of the same kind with another shape, or why it cannot."""
+    """Return how an operator takes over the state of a recorded operator of its kind with another shape, or why it cannot."""
     assert old.shape is not None
     assert new.shape is not None
     before, after = settings_of(old.shape), settings_of(new.shape)

@@ -1,4 +1,4 @@
-"""Operators that keep rows with other columns: Top-N, the rows of a table with a key, windows of so many rows, rows in order."""
+"""Adapts operators to other columns of stored rows: Top-N, the rows of a table with a key, count windows, sorted rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sqlstream.logical.plan.state_settings import (
     SortState,
 )
 
-# What stands behind the value of an item of ORDER BY.
+# The end of an item of ORDER BY, behind its expression.
 _DIRECTION = re.compile(r"(?: ASC| DESC)?(?: NULLS (?:FIRST|LAST))?$")
 
 
 class RowsAdaptation(Adaptation[S]):
-    """An operator whose stored rows get other columns."""
+    """The stored rows of an operator, which get other columns."""
 
     may_differ: ClassVar[tuple[str, ...]] = ("ttl",)
 
@@ -97,13 +97,13 @@ class RankAdaptation(RowsAdaptation[RankState]):
             yield from limit_notes(before, after)
 
     def _breaks_ties(self) -> str | None:
-        """Return the first column by which equal rows were numbered, and would not be now: numbers that were given would change.
+        """Return the first column that broke ties between rows, and would not now, so that emitted numbers would change.
 
-        ROW_NUMBER goes on with all columns in their order. A column that is new is NULL in all rows so far.
+        ROW_NUMBER breaks ties by all columns in their order. A new column is NULL in all stored rows.
         """
         if self.before.function != "row_number":
             return None
-        # What is the same in rows that are equal in the order decides nothing.
+        # Columns that are equal in all rows of a tie cannot break it.
         order, old = (text_form(_DIRECTION.sub("", item.text)) for item in self.before.order), self.carrying.old_shape
         same = {*order, *(key_form(old, key) for key in old.keys)}
         before = [item for item in old.items if value_form(item) not in same]

@@ -1,4 +1,4 @@
-"""Windows with other aggregates, other columns, another lateness, or windows that are sums of stretches of the old ones."""
+"""Adapts windows to other aggregates, columns or lateness, and to windows that are sums of slices of the old ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _BOUND = re.compile(r"\bwindow_(start|end|time)\b")
 
 
 class WindowsAdaptation(Adaptation[W]):
-    """The state of open windows; the windows may become sums of the old ones."""
+    """The state of open windows; the new windows may be sums of the old ones."""
 
     may_differ: ClassVar[tuple[str, ...]] = ("windows", "late_rows")
 
@@ -58,22 +58,22 @@ class WindowsAdaptation(Adaptation[W]):
         operator, carrying = self.stage.operator, self.carrying
         assert isinstance(operator, WindowOperator)
         notes = [*carrying.widened(), *carrying.recomputed_below(), *self.ranking_notes()]
-        made: dict[tuple[str, str], str] = {}
+        expressions: dict[tuple[str, str], str] = {}
         if isinstance(operator.of, Grouped):
-            made, said = added_calls(carrying, dict(operator.of.calls), PARTIALS, merged_parts)
-            notes += said
+            expressions, call_notes = added_calls(carrying, dict(operator.of.calls), PARTIALS, merged_parts)
+            notes += call_notes
         else:
             if self.after.changing:
                 check_added_columns(carrying)
             notes += [*kept_columns_note(carrying.added), *recomputed_notes(carrying)]
         notes += removed_notes(carrying)
-        times, said = self._times(operator)
+        times, time_notes = self._times(operator)
         self._check_trigger(operator)
-        notes += [*said, *self.firing_notes()]
-        made |= {(t.name, name): sql for t in self.new.tables if t.name != LATE for name, sql in times.items()}
+        notes += [*time_notes, *self.firing_notes()]
+        expressions |= {(t.name, name): sql for t in self.new.tables if t.name != LATE for name, sql in times.items()}
         if isinstance(operator.trigger, Corrections):
-            made |= self._corrections(operator.trigger, times.get(END, END))
-        tables = replace(carrying, made=made).tables()
+            expressions |= self._corrections(operator.trigger, times.get(END, END))
+        tables = replace(carrying, expressions=expressions).tables()
         for table in self.new.tables:
             # Late rows are shown to people, with other columns they begin anew; what waits to be emitted early is counted again.
             if table.name in (LATE, PENDING) and not self._is_same(table):
@@ -85,11 +85,11 @@ class WindowsAdaptation(Adaptation[W]):
     # -- the answers of kinds
 
     def ranking_notes(self) -> list[str]:
-        """Return notes about another n."""
+        """Return notes about a changed n."""
         return []
 
     def firing_notes(self) -> Iterator[str]:
-        """Yield notes about other times of emission. Raises CannotAdapt."""
+        """Yield notes about changed times of emission. Raises CannotAdapt."""
         yield from ()
 
     @property
@@ -184,13 +184,13 @@ class WindowAggregateAdaptation(WindowsAdaptation[WindowAggregateState]):
 
 
 def _makes_windows(node: Node | None) -> bool:
-    """Tell whether rows get their windows right below an operator. Those of windows that have ended leave it at once."""
+    """Tell whether rows get their windows right below an operator. Rows of windows that have ended leave it at once."""
     children = node.children if node is not None else ()
     return any(isinstance(c, TimeWindows) or (not isinstance(c, StatefulNode) and _makes_windows(c)) for c in children)
 
 
 def _check_bounds(carrying: Carrying) -> None:
-    """Raise CannotAdapt where bounds of the windows are in what is kept: rows so far have those of the old windows."""
+    """Raise CannotAdapt if keys or items contain bounds of windows: the stored rows have the bounds of the old windows."""
     for item in (*carrying.new_shape.keys, *carrying.new_shape.items):
         if any(item.columns.values()) and _BOUND.search(item.value):
             raise CannotAdapt(
@@ -201,7 +201,7 @@ def _check_bounds(carrying: Carrying) -> None:
 
 
 def _longer_gap(before: SessionWindows, after: SessionWindows) -> tuple[dict[str, str], list[str]]:
-    """Return the SQL of the ends of sessions with a longer gap. Raises CannotAdapt where it is shorter."""
+    """Return the SQL of the ends of sessions with a longer gap, and a note. Raises CannotAdapt if the gap is shorter."""
     if isinstance(before.gap, Sql) or isinstance(after.gap, Sql):
         raise CannotAdapt(f"windows: were {windows_words([before])}, are {windows_words([after])}")
     if before.time != after.time:
@@ -214,13 +214,13 @@ def _longer_gap(before: SessionWindows, after: SessionWindows) -> tuple[dict[str
 
 
 def _emitted(carrying: Carrying) -> dict[tuple[str, str], str]:
-    """Return the SQL of the results that were emitted, by their place among the calls; those of new ones are NULL."""
+    """Return the SQL of the columns of emitted results, by the places of the calls; results of new calls are NULL."""
     if all(table.name != EMITTED for table in carrying.old.tables):
         return {}
     before = [item for item in carrying.old_shape.items if item.kind == "aggregate"]
     pairs = {pair.new.name: pair.old for pair in carrying.items}
-    found = {}
+    expressions = {}
     for number, item in enumerate(i for i in carrying.new_shape.items if i.kind == "aggregate"):
         old = pairs.get(item.name)
-        found[EMITTED, f"r{number}"] = quote_name(f"r{before.index(old)}") if old is not None else "NULL"
-    return found
+        expressions[EMITTED, f"r{number}"] = quote_name(f"r{before.index(old)}") if old is not None else "NULL"
+    return expressions

@@ -37,7 +37,7 @@ class Aggregation:
     def __init__(self, binder: ExpressionBinder, node: Node, projections: Projections):
         self.binder, self.node, self.projections = binder, node, projections
         self.aggregates: dict[str, AggregateItem] = {}
-        self.taken: set[str] = set()
+        self.used_names: set[str] = set()
         # The output name of the select item being bound, if the item is an aggregate call.
         self.output: str | None = None
         # By the SQL of a key: the condition that the row's grouping set contains it; the names of all keys.
@@ -59,7 +59,7 @@ class Aggregation:
         ranks = self.ranks = Ranks(self.node)
         binder = self.binder
         grouped = self._grouped_binder(keys, names)
-        self.taken |= {n.lower() for n in (*names.values(), *bounds)}
+        self.used_names |= {n.lower() for n in (*names.values(), *bounds)}
         selected = [(name, node, grouped.rewrite_item(self._named(name, node))) for name, node in self.projections]
         # Aggregates of HAVING and QUALIFY are not columns of the result, and get no output name.
         self.output = ranks.output = None
@@ -129,7 +129,7 @@ class Aggregation:
         keys: list[Item] = []
         names: dict[str, str] = {}
         bounds = self._bounds_below()
-        self.taken |= {name.lower() for name in bounds.values()}
+        self.used_names |= {name.lower() for name in bounds.values()}
         if group is None:
             return keys, names
         if not has_sets(group):
@@ -169,7 +169,7 @@ class Aggregation:
         column = self._free(SET)
         self.node = Expand(self.node, column, tuple(range(len(sets))))
         members = [{sqls[id(node)] for node in s} for s in sets]
-        found, number_of_set = [], Expression.of_column(column, "INTEGER")
+        items, number_of_set = [], Expression.of_column(column, "INTEGER")
         for key, sql in zip(keys, names, strict=True):
             inside = [str(number) for number, member in enumerate(members) if sql in member]
             self.sets[sql] = f"{quote_name(column)} IN ({', '.join(inside)})"
@@ -181,8 +181,8 @@ class Aggregation:
                     raise self.binder.unsupported(f"a grouping set without {key.name}", group, hint)
                 sql = f"CASE WHEN {self.sets[sql]} THEN {key.expression.sql} END"
                 key = Item(key.name, Expression.over((key.expression, number_of_set), sql, key.expression.type))
-            found.append(key)
-        return [*found, Item(column, number_of_set)], names
+            items.append(key)
+        return [*items, Item(column, number_of_set)], names
 
     def _grouping(self, node: exp.Anonymous) -> exp.Expr:
         """Return GROUPING(a, b, ..) as a number with a bit for each key that the row's grouping set leaves out."""
@@ -199,7 +199,7 @@ class Aggregation:
     def _grouped(self, group: exp.Group, elements: list[exp.Expr]) -> list[exp.Expr]:
         if group.args.get("all"):
             return [e for _, e in self.projections if not any(self.binder.is_aggregate(n) for n in e.walk())]
-        found = []
+        keys = []
         for node in elements:
             if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
                 place = int(node.name)
@@ -208,8 +208,8 @@ class Aggregation:
                 node = self.projections[place - 1][1]
             elif isinstance(node, exp.Column) and not node.table and self.binder.scope.find(node.name) is None:
                 node = self.binder.scope.select_aliases.get(node.name.lower(), node)
-            found.append(node)
-        return found
+            keys.append(node)
+        return keys
 
     def _key_name(self, node: exp.Expr) -> str:
         alias = next((name for name, e in self.projections if e == node), None)
@@ -245,9 +245,9 @@ class Aggregation:
     def _aggregate(self, node: exp.Expr) -> str:
         """Return the name of an aggregate call's result; a new call is bound and added."""
         item = self._bind_call(node)
-        for known in self.aggregates.values():
-            if replace(known, name="") == item:
-                return known.name
+        for other in self.aggregates.values():
+            if replace(other, name="") == item:
+                return other.name
         name = self._free(self.output or readable(to_duckdb(node)))
         self.output = None
         self.aggregates[name] = replace(item, name=name)
@@ -335,10 +335,10 @@ class Aggregation:
 
     def _free(self, name: str) -> str:
         candidate, number = name, 1
-        while candidate.lower() in self.taken:
+        while candidate.lower() in self.used_names:
             number += 1
             candidate = f"{name}_{number}"
-        self.taken.add(candidate.lower())
+        self.used_names.add(candidate.lower())
         return candidate
 
 

@@ -16,10 +16,10 @@ def place_arguments(call: exp.Anonymous, function: DuckFunction, source: SourceT
     A call with too many arguments stays as it is, and DuckDB refuses it. Raises BindError at the argument that does not fit, and
     for a parameter without a value.
     """
-    given = list(call.expressions)
-    named = [a for a in given if isinstance(a, exp.Kwarg | exp.PropertyEQ)]
-    positional = given[: len(given) - len(named)]
-    if (not named and len(given) >= len(function.names)) or len(positional) > len(function.names):
+    arguments = list(call.expressions)
+    named = [a for a in arguments if isinstance(a, exp.Kwarg | exp.PropertyEQ)]
+    positional = arguments[: len(arguments) - len(named)]
+    if (not named and len(arguments) >= len(function.names)) or len(positional) > len(function.names):
         return
     described = f'function "{function.name}"'
     if stray := next((a for a in positional if isinstance(a, exp.Kwarg | exp.PropertyEQ)), None):

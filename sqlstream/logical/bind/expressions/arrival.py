@@ -33,7 +33,7 @@ class ArrivalColumns:
         return Projection(self._below, (*own, *self._items.values()))
 
     def of(self, parts: Sequence[exp.Expr]) -> tuple[exp.Expr, ...]:
-        """Return bound expressions, or items of ORDER BY, in which those that read the clock are replaced by their column."""
+        """Return bound expressions, or items of ORDER BY; a column replaces each expression that reads the clock."""
         return tuple(map(self._of, parts))
 
     def _of(self, part: exp.Expr) -> exp.Expr:
@@ -43,8 +43,8 @@ class ArrivalColumns:
         sql = to_duckdb(value)
         if sql not in self._items:
             fields = self._below.schema
-            taken = {f.name.lower() for f in fields} | {i.name for i in self._items.values()}
-            name = next(n for i in count(1) if (n := f"_time_{i}") not in taken)
+            names = {f.name.lower() for f in fields} | {i.name for i in self._items.values()}
+            name = next(n for i in count(1) if (n := f"_time_{i}") not in names)
             type = self._checker.type(fields, value, self._source)
             self._items[sql] = Item(name, Expression.of(value, type, span_of(value, self._source)))
         column = column_reference(self._items[sql].name)

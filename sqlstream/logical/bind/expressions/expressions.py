@@ -235,10 +235,10 @@ class ExpressionBinder:
         except WrongArgument as error:
             raise self.error(error.message, arguments[error.number], error.hint) from error
         if form is not None:
-            for number, given in enumerate(arguments):
+            for number, operand in enumerate(arguments):
                 if flink_functions.repeated(form, number) and self.is_volatile(argument(number)):
                     hint = "Compute it in a subquery in FROM, and use its column here."
-                    raise self.unsupported(f"a random argument of {name.upper()}", given, hint)
+                    raise self.unsupported(f"a random argument of {name.upper()}", operand, hint)
             return _filled(form, node, argument)
         if not self.checker.knows(name):
             counted = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
@@ -310,9 +310,9 @@ class GroupedBinder(ExpressionBinder):
         if any(self.is_aggregate(n) or self._is_alias(n) or isinstance(n, _OF_GROUPS) for n in node.walk()):
             return None
         bound = self.below.rewrite(node)
-        found = self.keys.get(to_duckdb(bound))
-        if found is not None:
-            return _like(node, column_reference(found))
+        key_name = self.keys.get(to_duckdb(bound))
+        if key_name is not None:
+            return _like(node, column_reference(key_name))
         if isinstance(node, exp.Column):
             if (field := self._field_of_key(bound)) is not None:
                 return _like(node, field)
@@ -373,9 +373,9 @@ def _filled(form: str, call: exp.Expr, argument: Callable[[int], exp.Expr] | Non
         node.meta.update(call.meta)
     for column in list(filled.find_all(exp.Column)):
         if argument is not None and _PLACE.fullmatch(column.name):
-            given = argument(int(column.name[1:])).copy()
-            plain = isinstance(given, exp.Column | exp.Literal | exp.Anonymous | exp.Paren)
-            column.replace(given if plain else exp.Paren(this=given))
+            value = argument(int(column.name[1:])).copy()
+            plain = isinstance(value, exp.Column | exp.Literal | exp.Anonymous | exp.Paren)
+            column.replace(value if plain else exp.Paren(this=value))
     inner: exp.Expr = filled.this
     return inner.pop() if isinstance(inner, exp.Anonymous | exp.Cast | exp.Case) else filled
 

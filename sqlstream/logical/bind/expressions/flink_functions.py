@@ -184,13 +184,13 @@ def _parse_url(call: FlinkCall) -> str:
     if part not in _URL_PARTS:
         raise WrongArgument(1, f'a URL has no part "{part}"', f"existing parts: {', '.join(_URL_PARTS)}")
     pattern = quote_text(_URL_PARTS[part])
-    found = f"CASE WHEN regexp_matches(_0, {pattern}) THEN regexp_extract(_0, {pattern}, 1) END"
+    part_sql = f"CASE WHEN regexp_matches(_0, {pattern}) THEN regexp_extract(_0, {pattern}, 1) END"
     if len(call.arguments) == 2:
-        return found
+        return part_sql
     if part != "QUERY":
         raise WrongArgument(2, f"the key of {call.name} goes with the part QUERY")
     key = "'(?:^|&)' || regexp_escape(_2) || '=([^&]*)'"
-    return f"CASE WHEN regexp_matches({found}, {key}) THEN regexp_extract({found}, {key}, 1) END"
+    return f"CASE WHEN regexp_matches({part_sql}, {key}) THEN regexp_extract({part_sql}, {key}, 1) END"
 
 
 def _sha2(call: FlinkCall) -> str:
@@ -213,9 +213,9 @@ def _variadic(form: str) -> Callable[[FlinkCall], str]:
     """Return a form with any number of arguments: `{1}` in it stands for the arguments from number 1 on."""
 
     def make(call: FlinkCall) -> str:
-        found = re.search(r"\{(\d)\}", form)
-        assert found is not None
-        return form.replace(found[0], ", ".join(f"_{i}" for i in range(int(found[1]), len(call.arguments))))
+        placeholder = re.search(r"\{(\d)\}", form)
+        assert placeholder is not None
+        return form.replace(placeholder[0], ", ".join(f"_{i}" for i in range(int(placeholder[1]), len(call.arguments))))
 
     return make
 

@@ -1,4 +1,4 @@
-"""Translates Java's patterns for dates and times (DateTimeFormatter), as in DATE_FORMAT, to those of DuckDB's strftime."""
+"""Translates Java's patterns for dates and times (DateTimeFormatter), as in DATE_FORMAT, to patterns of DuckDB's strftime."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class UntranslatablePattern(Exception):
 
 
 def strftime_pattern(pattern: str) -> str:
-    """Return the pattern of strftime and strptime for a Java pattern. Raises UntranslatablePattern.
+    """Translate a Java pattern to a pattern of strftime and strptime. Raises UntranslatablePattern.
 
     >>> strftime_pattern("yyyy-MM-dd'T'HH:mm:ss.SSS"), strftime_pattern("h 'o''clock' a, 100%")
     ('%Y-%m-%dT%H:%M:%S.%g', "%-I o'clock %p, 100%%")

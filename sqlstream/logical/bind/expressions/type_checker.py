@@ -80,7 +80,7 @@ class TypeChecker:
         return self.types(schema, [expression], source)[0]
 
     def parts(self, schema: Schema, sql: str) -> Schema:
-        """Return the fields of a STRUCT, the SQL `sql` over a schema; of any other value one field with an empty name.
+        """Return the fields of the STRUCT that `sql` computes over a schema; for any other type one field with an empty name.
 
         Raises duckdb.Error.
         """
@@ -129,19 +129,19 @@ class TypeChecker:
         text = str(error)
         if no := no_type(text, span):
             return no
-        if found := _NO_FUNCTION.search(text):
-            return self.no_function(found.group(1).strip('"'), span)
-        if found := _NO_MATCH.search(text) or _AMBIGUOUS.search(text):
-            if field := _NO_FIELDS.match(found.group(1)):
+        if match := _NO_FUNCTION.search(text):
+            return self.no_function(match.group(1).strip('"'), span)
+        if match := _NO_MATCH.search(text) or _AMBIGUOUS.search(text):
+            if field := _NO_FIELDS.match(match.group(1)):
                 hint = "Write m['key'] for the value of a map, list[1] for an element of a list."
                 return BindError(f"a value of type {field[1]} has no fields", span, hint=hint)
-            call = found.group(1).replace("INTEGER_LITERAL", "INTEGER").replace("STRING_LITERAL", "VARCHAR")
+            call = match.group(1).replace("INTEGER_LITERAL", "INTEGER").replace("STRING_LITERAL", "VARCHAR")
             forms = [form for line in text.splitlines() if (form := _FORM.match(line))]
             hint = f"it takes: {' or '.join(_form(form[1]) for form in forms)}"
             return BindError(f"no function fits {call}", span, hint=hint if len(forms) <= 3 else _CAST_ARGUMENTS)
-        if found := _NO_FIELD.search(text):
+        if match := _NO_FIELD.search(text):
             return BindError(
-                f'field "{found.group(1)}" does not exist', span, hint=f"existing fields: {found.group(2)}"
+                f'field "{match.group(1)}" does not exist', span, hint=f"existing fields: {match.group(2)}"
             )
         return BindError(plain(text), span)
 
@@ -162,11 +162,11 @@ class TypeChecker:
 
 def no_type(text: str, span: Span) -> BindError | None:
     """Return the error for a type that does not exist; None if the text of DuckDB's error is about something else."""
-    found = _NO_TYPE.search(text)
-    if found is None:
+    match = _NO_TYPE.search(text)
+    if match is None:
         return None
-    hint = missing("type", found.group(1).upper(), _TYPES)
-    return BindError(f'type "{found.group(1)}" does not exist', span, hint=hint)
+    hint = missing("type", match.group(1).upper(), _TYPES)
+    return BindError(f'type "{match.group(1)}" does not exist', span, hint=hint)
 
 
 def plain(text: str) -> str:
@@ -198,8 +198,8 @@ def _built_in() -> tuple[frozenset[str], frozenset[str]]:
     aggregates = {name for name, kind, _ in rows if kind == "aggregate"}
     # A macro that calls an aggregate is an aggregate, such as json_group_array; wavg calls such a macro.
     calls = {name: set(_CALLED.findall(body)) for name, kind, body in rows if kind == "macro" and body}
-    while found := {name for name, called in calls.items() if called & aggregates} - aggregates:
-        aggregates |= found
+    while macros := {name for name, called in calls.items() if called & aggregates} - aggregates:
+        aggregates |= macros
     return frozenset(aggregates), functions
 
 

@@ -13,7 +13,7 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, SourceText, Span
 from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
-from sqlstream.logical.bind.joins.lateral import Made
+from sqlstream.logical.bind.joins.lateral import LateralRows
 from sqlstream.logical.bind.joins.lookup_joins import lookup_join
 from sqlstream.logical.bind.joins.time_bounds import TimeBounds, time_bounds
 from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_time_to_live, no_versions, versions
@@ -40,14 +40,14 @@ class Conjunct:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A join of one more relation with those before it; with `made`, the relation is computed from their rows."""
+    """A join of one more relation with the relations before it; with `lateral`, the relation is computed from their rows."""
 
     kind: Kind
     conditions: tuple[Conjunct, ...]
     span: Span
     # The time of FOR SYSTEM_TIME AS OF.
     as_of: AsOf | None = None
-    made: Made | None = None
+    lateral: LateralRows | None = None
     # The columns of USING that coalesce both sides of a FULL JOIN.
     coalesced: tuple[Item, ...] = ()
     # The place of ON in the text, else of the join; None for a join of a subquery.
@@ -58,8 +58,8 @@ class Step:
 class JoinTree:
     """The relations of a query block, by their places in FROM, and the steps that join them from left to right.
 
-    `nodes` are the plans of relations, None for UNNEST and LATERAL, and `fields` their columns. `places` are the places of
-    columns' relations, `ttls` the times to live of relations by alias in lower case.
+    `nodes` are the plans of relations, None for UNNEST and LATERAL, and `fields` their columns. `places` maps columns to the
+    places of their relations, `ttls` has the times to live of relations by alias in lower case.
     """
 
     checker: TypeChecker
@@ -72,7 +72,7 @@ class JoinTree:
     steps: Sequence[Step]
 
     def of(self, where: Sequence[Conjunct]) -> Node:
-        """Return the joins, from left to right; conditions of WHERE filter as far below as they can, or become join conditions.
+        """Join the relations from left to right. Conditions of WHERE filter as far below as they can, or become join conditions.
 
         Raises BindError for conditions that cannot be keys or bounds, UnsupportedError for joins that cannot run.
         """
@@ -86,13 +86,15 @@ class JoinTree:
         assert tree is not None
         for place, step in enumerate(self.steps, 1):
             conditions = list(step.conditions)
-            if (step.kind == "inner" or step.made) and not any(s.kind in ("right", "full") for s in self.steps[place:]):
+            if (step.kind == "inner" or step.lateral) and not any(
+                s.kind in ("right", "full") for s in self.steps[place:]
+            ):
                 held = [c for c in rest if max(c.places, default=0) <= place and place in c.places]
                 conditions += held
                 rest = [c for c in rest if c not in held]
-            if step.made is not None:
-                made = Lateral(tree, step.made.rows, step.made.fields, step.kind == "left", step.made.key)
-                tree = _filtered(made, conditions)
+            if step.lateral is not None:
+                lateral = Lateral(tree, step.lateral.rows, step.lateral.fields, step.kind == "left", step.lateral.key)
+                tree = _filtered(lateral, conditions)
                 continue
             right = nodes[place]
             assert right is not None
@@ -120,9 +122,8 @@ class JoinTree:
             return self._temporal(left, right, place, step, conditions, pairs)
         keys = tuple(zip(*(self._comparable(c, pair) for c, pair in pairs), strict=True)) or ((), ())
         equal = [c for c, _ in pairs]
-        if (found := self._windows(left, right, pairs, step)) is not None:
+        if (window_ends := self._windows(left, right, pairs, step)) is not None:
             others = [c for c in conditions if c not in equal]
-            sides = found
             return IntervalJoin(
                 (left, right),
                 "",
@@ -131,7 +132,7 @@ class JoinTree:
                 _all(others),
                 aliases,
                 step.span,
-                sides,
+                window_ends,
                 windowed=True,
                 own_names=self._own_names(place),
             )
@@ -208,8 +209,10 @@ class JoinTree:
         """Return the operands of an equality with their own types, which must be comparable."""
         self._comparable(condition, pair)
         fields = tuple(f for fields in self.fields for f in fields)
-        types, given = self.checker.types(fields, list(pair), self.source), condition.expression
-        left, right = (Expression.of(s, t, given.span, given.volatile) for s, t in zip(pair, types, strict=True))
+        types, expression = self.checker.types(fields, list(pair), self.source), condition.expression
+        left, right = (
+            Expression.of(s, t, expression.span, expression.volatile) for s, t in zip(pair, types, strict=True)
+        )
         return left, right
 
     def _comparable(self, condition: Conjunct, pair: tuple[exp.Expr, exp.Expr]) -> tuple[Expression, Expression]:
@@ -272,11 +275,11 @@ class JoinTree:
                 bounds = TimeBounds()
                 used: list[Conjunct] = []
                 for condition in conditions:
-                    found = time_bounds(
+                    limits = time_bounds(
                         condition.bound, a, b, lambda n: constant_interval(self.checker, n, self.source)
                     )
-                    if found is not None:
-                        bounds, used = bounds.and_(found), [*used, condition]
+                    if limits is not None:
+                        bounds, used = bounds.and_(limits), [*used, condition]
                 if bounds.before is not None and bounds.after is not None:
                     if (a in left.processing_times) != (b in right.processing_times):
                         message = "a time of the clock and an event time cannot bound each other"
@@ -318,8 +321,10 @@ class JoinTree:
                 f"the times of the rows ({types[as_of.column]}) and of the versions ({types[versioned.time]}) differ"
             )
             raise BindError(message, as_of.span, hint="Declare both as TIMESTAMP, or both as TIMESTAMP_LTZ.")
-        known = [*pairs, *self._constants(conditions, place)]
-        keys = {to_duckdb(pair[1]): (c, pair) for c, pair in reversed(known) if to_duckdb(pair[1]) in versioned.sqls}
+        equalities = [*pairs, *self._constants(conditions, place)]
+        keys = {
+            to_duckdb(pair[1]): (c, pair) for c, pair in reversed(equalities) if to_duckdb(pair[1]) in versioned.sqls
+        }
         if lacking := [sql for sql in versioned.sqls if sql not in keys]:
             own = {quote_name(column): name for name, column in self.visible[place].columns.items()}
             named = ", ".join(own.get(sql, sql) for sql in lacking)

@@ -77,8 +77,8 @@ class JoinBinder:
             if self.steps[-1].kind in ("semi", "anti"):
                 self.hidden.add(place)
 
-    def add_made(self, join: exp.Join) -> None:
-        """Add UNNEST(..), LATERAL f(..) or LATERAL (..), whose rows are computed from those of the relations before it.
+    def add_lateral(self, join: exp.Join) -> None:
+        """Add UNNEST(..), LATERAL f(..) or LATERAL (..), whose rows are computed from a row of the relations before it.
 
         Raises UnsupportedError for any join but inner and left, BindError as LateralBinder does.
         """
@@ -87,15 +87,15 @@ class JoinBinder:
         if kind not in ("inner", "left") or join.args.get("using") or join.args.get("method"):
             hint = "Write CROSS JOIN, or LEFT JOIN .. ON TRUE."
             raise UnsupportedError("this join with rows that are made of the row itself", span, hint=hint)
-        made = LateralBinder(self.catalog, self.checker, self.source, self.scope, [*self.places]).bind(join.this)
-        if isinstance(made.rows, Expression) and made.rows.volatile:
+        lateral = LateralBinder(self.catalog, self.checker, self.source, self.scope, [*self.places]).bind(join.this)
+        if isinstance(lateral.rows, Expression) and lateral.rows.volatile:
             raise UnsupportedError(
                 "a random function in LATERAL (SELECT ..)",
                 span_of(join.this, self.source),
                 hint="Compute it in a subquery before.",
             )
-        self._check_alias(made.visible.alias, join.this)
-        self._append(None, made.visible, made.fields)
+        self._check_alias(lateral.visible.alias, join.this)
+        self._append(None, lateral.visible, lateral.fields)
         on = join.args.get("on")
         always = on is None or (isinstance(on.unnest(), exp.Boolean) and on.unnest().this)
         if on is not None and kind == "left" and not always:
@@ -104,15 +104,15 @@ class JoinBinder:
                 "a condition for LEFT JOIN with UNNEST or LATERAL", span_of(on, self.source), hint=hint
             )
         conditions = [] if on is None or always else self.conjuncts(on, self._scope(self.hidden), "ON")
-        self.steps.append(Step(kind, tuple(conditions), span, made=made))
+        self.steps.append(Step(kind, tuple(conditions), span, lateral=lateral))
         assert place == len(self.steps)
 
     def _append(self, node: Node | None, visible: Visible, fields: Schema | None = None) -> None:
-        found = fields if fields is not None or node is None else node.schema
-        assert found is not None
-        self.places |= {f.name: len(self.nodes) for f in found}
+        columns = fields if fields is not None or node is None else node.schema
+        assert columns is not None
+        self.places |= {f.name: len(self.nodes) for f in columns}
         self.nodes.append(node)
-        self.fields.append(found)
+        self.fields.append(columns)
         self.visible.append(visible)
 
     def _check_alias(self, alias: str, at: exp.Expr | None) -> None:
@@ -125,13 +125,13 @@ class JoinBinder:
 
     @property
     def scope(self) -> Scope:
-        """The scope of all relations so far, without those of semi and anti joins."""
+        """The scope of all relations so far, without the right inputs of semi and anti joins."""
         return self._scope(self.hidden)
 
     def _scope(self, hidden: Iterable[int] = ()) -> Scope:
         shown = tuple(v for place, v in enumerate(self.visible) if place not in hidden)
-        known = {own for v in shown for own in v.columns.values()} | {*self.merged.values()}
-        fields = tuple(f for fields in self.fields for f in fields if f.name in known)
+        names = {own for v in shown for own in v.columns.values()} | {*self.merged.values()}
+        fields = tuple(f for fields in self.fields for f in fields if f.name in names)
         absent = partial(without_rowtime, *(n for n in self.nodes if n is not None))
         return Scope("", fields, self.source, "the tables of FROM", {}, shown, self.merged, absent=absent)
 
@@ -171,19 +171,19 @@ class JoinBinder:
         word = (join.side or join.kind or "inner").lower()
         if join.kind in ("SEMI", "ANTI"):
             word = join.kind.lower()
-        found: Kind | None = next((k for k in get_args(Kind) if k == word), None)
-        return found or "inner"
+        kind: Kind | None = next((k for k in get_args(Kind) if k == word), None)
+        return kind or "inner"
 
     def _equal(self, name: str, place: int, kind: Kind, span: Span) -> Conjunct:
         """Return the condition of USING (name), and record the merged column."""
         earlier = [v for p, v in enumerate(self.visible[:place]) if p not in self.hidden]
-        known = [c for v in earlier if (c := v.find(name)) is not None]
-        left = self.merged.get(name.lower()) or next(iter(known), None)
+        columns = [c for v in earlier if (c := v.find(name)) is not None]
+        left = self.merged.get(name.lower()) or next(iter(columns), None)
         right = self.visible[place].find(name)
         if left is None or right is None:
             where = self.visible[place].described if right is None else "the tables before it"
             raise BindError(f'column "{name}" of USING does not exist in {where}', span)
-        if len(known) > 1 and name.lower() not in self.merged:
+        if len(columns) > 1 and name.lower() not in self.merged:
             hint = "Write ON, and say which one: a.x = b.x."
             raise BindError(f'column "{name}" of USING is in several of the tables before it', span, hint=hint)
         if kind == "full":
@@ -206,7 +206,7 @@ class JoinBinder:
     # -- semi and anti joins of subqueries
 
     def add_hidden(self, node: Node) -> dict[str, str]:
-        """Add the input of a semi or anti join, and return its columns' names with their names here; `match` must follow."""
+        """Add the right input of a semi or anti join, and map its columns to their new names; `match` must follow."""
         fields = node.schema
         own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
         self.hidden.add(len(self.nodes))
@@ -214,14 +214,14 @@ class JoinBinder:
         return {f.name: name for f, name in zip(fields, own, strict=True)}
 
     def match(self, kind: Kind, conditions: Sequence[Conjunct], span: Span) -> None:
-        """Add the join, semi or anti, with the input that `add_hidden` added last."""
+        """Add the semi or anti join with the input that `add_hidden` has added last."""
         self.steps.append(Step(kind, tuple(conditions), span))
 
     # -- conditions
 
     def conjuncts(self, condition: exp.Expr, scope: Scope, clause: str) -> list[Conjunct]:
         """Return the bound operands of AND of a condition; `clause` names the clause in errors. Raises BindError."""
-        found = []
+        conjuncts = []
         binder = ExpressionBinder(scope, self.catalog, self.checker)
         for part in parts_of(condition):
             binder.refuse_aggregates(part, f"in {clause}")
@@ -230,8 +230,8 @@ class JoinBinder:
             if expression.type not in ("BOOLEAN", NULL_TYPE):
                 message = f"{clause} needs a condition, not a value of type {expression.type}"
                 raise BindError(message, expression.span)
-            found.append(self.conjunct(bound, expression))
-        return found
+            conjuncts.append(self.conjunct(bound, expression))
+        return conjuncts
 
     def conjunct(self, bound: exp.Expr, expression: Expression) -> Conjunct:
         """Return a bound condition with the places of the relations that it names."""

@@ -35,11 +35,11 @@ _OVER_TABLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class LateralRows:
     """A bound item of FROM that is computed from a row of the relations before it.
 
     `rows` is a SELECT over that row with the columns `fields`, or a list whose elements have these columns. `key` are columns
-    that are unique among the rows of one row: empty for at most one row, None if nothing is known.
+    that are unique among the rows that one row yields: empty if it yields at most one, None if nothing is known.
     """
 
     rows: Expression | Elements
@@ -48,19 +48,24 @@ class Made:
     key: frozenset[str] | None
 
 
-def is_made(item: exp.Expr) -> bool:
+def is_lateral(item: exp.Expr) -> bool:
     """Return whether an item of FROM is UNNEST or LATERAL."""
     return isinstance(item, exp.Unnest | exp.Lateral)
 
 
 class LateralBinder:
-    """Binds items of FROM over a row of the relations before, `scope`; `taken` are the names of their columns."""
+    """Binds UNNEST and LATERAL in FROM, which read a row of the relations before them.
 
-    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, scope: Scope, taken: Sequence[str]):
+    `scope` has these relations, `used_names` are the names of all columns so far.
+    """
+
+    def __init__(
+        self, catalog: Catalog, checker: TypeChecker, source: SourceText, scope: Scope, used_names: Sequence[str]
+    ):
         self.catalog, self.checker, self.source, self.scope = catalog, checker, source, scope
-        self.lists = ListBinder(catalog, checker, source, taken)
+        self.lists = ListBinder(catalog, checker, source, used_names)
 
-    def bind(self, item: exp.Expr) -> Made:
+    def bind(self, item: exp.Expr) -> LateralRows:
         """Return the rows of UNNEST(..), of a table function, or of LATERAL (SELECT ..).
 
         Raises BindError for an item that is wrong, UnsupportedError for one that cannot run, such as LATERAL over a table.
@@ -71,9 +76,12 @@ class LateralBinder:
             inner = inner.this
         match inner:
             case exp.Unnest() | exp.Anonymous():
-                found = self.lists.bind(item, self.scope, numbered=False)
-                return Made(
-                    found.elements, found.fields, found.visible, frozenset({found.number}) if found.number else None
+                bound_list = self.lists.bind(item, self.scope, numbered=False)
+                return LateralRows(
+                    bound_list.elements,
+                    bound_list.fields,
+                    bound_list.visible,
+                    frozenset({bound_list.number}) if bound_list.number else None,
                 )
             case exp.Select():
                 return self._select(inner, item.args.get("alias"))
@@ -86,7 +94,7 @@ class LateralBinder:
 
     # -- LATERAL (SELECT ..)
 
-    def _select(self, select: exp.Select, alias: exp.Expr | None) -> Made:
+    def _select(self, select: exp.Select, alias: exp.Expr | None) -> LateralRows:
         """Return the rows of a subquery over the values of the row, and over lists in its FROM."""
         for key, clause in select.args.items():
             if clause and key not in _READ:
@@ -98,12 +106,12 @@ class LateralBinder:
         lists = self._lists(select)
         inner = self._inside(lists)
         binder = _RowBinder(inner, self.catalog, self.checker)
-        numbers = [made.number for made in lists if made.number is not None]
+        numbers = [bound_list.number for bound_list in lists if bound_list.number is not None]
         items = [(_name(e, i), binder.item(e, numbers)) for i, e in enumerate(_expanded(select, inner))]
         names = [name for name, _ in items]
         columns = ", ".join(f"{sql} AS {quote_name(f'_{i}')}" for i, (_, sql) in enumerate(items))
         sql = f"SELECT {'DISTINCT ' if select.args.get('distinct') else ''}{columns}"
-        sql += f" FROM {', '.join(f'({made.sql})' for made in lists)}" if lists else ""
+        sql += f" FROM {', '.join(f'({bound_list.sql})' for bound_list in lists)}" if lists else ""
         sql += self._clauses(select, binder, names, numbers)
         names = named(
             names, [c.name for c in alias.args.get("columns") or ()] if alias else [], alias or select, self.source
@@ -115,30 +123,32 @@ class LateralBinder:
         fields = tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True))
         called = alias.name if alias is not None else ""
         described = f'subquery "{called}"' if called else "the subquery"
-        rows = _rows([*binder.bound, *(made.elements.values for made in lists)], sql, span_of(select, self.source))
+        rows = _rows(
+            [*binder.bound, *(bound_list.elements.values for bound_list in lists)], sql, span_of(select, self.source)
+        )
         one = not lists or (binder.aggregates and select.args.get("group") is None)
-        return Made(rows, fields, Visible(called, described, dict(zip(names, own, strict=True))), _one(one))
+        return LateralRows(rows, fields, Visible(called, described, dict(zip(names, own, strict=True))), _one(one))
 
     def _lists(self, select: exp.Select) -> list[BoundList]:
         """Return the lists in a subquery's FROM; each may use the row and the lists before it."""
         clause = select.args.get("from_")
         joins = select.args.get("joins") or ()
-        found: list[BoundList] = []
+        lists: list[BoundList] = []
         for item in [*([clause.this] if clause is not None else []), *(j.this for j in joins)]:
             if not is_list(item):
                 what = "a subquery in LATERAL" if isinstance(item, exp.Subquery) else "LATERAL over another table"
                 raise self._unsupported(what, item, _OVER_TABLES)
-            found.append(self.lists.bind(item, self._inside(found), numbered=True))
+            lists.append(self.lists.bind(item, self._inside(lists), numbered=True))
         for join in joins:
             if any(join.args.get(part) for part in ("side", "method", "on", "using")):
                 raise self._unsupported("a join in LATERAL", join, "Write FROM UNNEST(a) AS x, UNNEST(b) AS y WHERE ..")
-        return found
+        return lists
 
     def _inside(self, lists: Sequence[BoundList]) -> Scope:
         """Return the scope of the columns of some lists, with the row as outer scope."""
-        shown = {own for made in lists for own in made.visible.columns.values()}
-        fields = tuple(f for made in lists for f in made.fields if f.name in shown)
-        visible = tuple(made.visible for made in lists)
+        shown = {own for bound_list in lists for own in bound_list.visible.columns.values()}
+        fields = tuple(f for bound_list in lists for f in bound_list.fields if f.name in shown)
+        visible = tuple(bound_list.visible for bound_list in lists)
         return Scope("", fields, self.source, "the subquery", {}, visible, outer=self.scope)
 
     def _clauses(self, select: exp.Select, binder: _RowBinder, names: Sequence[str], numbers: Sequence[str]) -> str:
@@ -243,13 +253,13 @@ class _RowBinder(ExpressionBinder):
 
 def _expanded(select: exp.Select, scope: Scope) -> list[exp.Expr]:
     """Return the select list with a star replaced by the columns of the lists."""
-    found: list[exp.Expr] = []
+    items: list[exp.Expr] = []
     for item in select.expressions:
         if isinstance(item, exp.Star) and not any(item.args.values()):
-            found += [exp.alias_(scope.reference(name, own, item), name, quoted=True) for name, own in scope.columns]
+            items += [exp.alias_(scope.reference(name, own, item), name, quoted=True) for name, own in scope.columns]
         else:
-            found.append(item)
-    return found
+            items.append(item)
+    return items
 
 
 def _name(item: exp.Expr, place: int) -> str:

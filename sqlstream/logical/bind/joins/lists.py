@@ -37,8 +37,8 @@ class BoundList:
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
-    """The expression of a list, and the name for errors and columns; `offset` is the name that the query gives to ordinality."""
+class _ListSource:
+    """A list of FROM: its expression, and its name for errors and columns. `offset` is the query's own name of the ordinality."""
 
     values: Expression
     name: str
@@ -47,10 +47,10 @@ class _Values:
 
 
 class ListBinder:
-    """Binds lists over a row. `taken` are names of columns that a list's columns must not have."""
+    """Binds lists over a row. `used_names` are names of columns that a list's columns must not have."""
 
-    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, taken: Sequence[str]):
-        self.catalog, self.checker, self.source, self.taken = catalog, checker, source, list(taken)
+    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, used_names: Sequence[str]):
+        self.catalog, self.checker, self.source, self.used_names = catalog, checker, source, list(used_names)
 
     def bind(self, item: exp.Expr, scope: Scope, *, numbered: bool) -> BoundList:
         """Return the elements of a list, or the entries of a map; with their numbers if `numbered`, or WITH ORDINALITY.
@@ -61,13 +61,13 @@ class ListBinder:
         inner = item.this if isinstance(item, exp.Lateral | exp.Table) else item
         alias = item.args.get("alias") or inner.args.get("alias")
         if isinstance(inner, exp.Unnest):
-            found = self._unnested(inner, scope)
+            list_source = self._unnested(inner, scope)
         else:
             assert isinstance(inner, exp.Anonymous)
-            found = self._called(inner, scope, bool(item.args.get("ordinality")))
-        return self._list(found, alias, scope, item, numbered=numbered)
+            list_source = self._called(inner, scope, bool(item.args.get("ordinality")))
+        return self._list(list_source, alias, scope, item, numbered=numbered)
 
-    def _unnested(self, item: exp.Unnest, scope: Scope) -> _Values:
+    def _unnested(self, item: exp.Unnest, scope: Scope) -> _ListSource:
         if len(item.expressions) != 1:
             raise UnsupportedError(
                 "UNNEST of several lists", span_of(item, self.source), hint="Write UNNEST(list_zip(a, b))."
@@ -86,9 +86,9 @@ class ListBinder:
         offset = item.args.get("offset")
         # sqlglot keeps the last column name apart.
         name = offset.name if isinstance(offset, exp.Identifier) else None
-        return _Values(values, "unnest", bool(offset), name)
+        return _ListSource(values, "unnest", bool(offset), name)
 
-    def _called(self, call: exp.Anonymous, scope: Scope, ordinality: bool) -> _Values:
+    def _called(self, call: exp.Anonymous, scope: Scope, ordinality: bool) -> _ListSource:
         """Return the call of a table function, whose rows DuckDB gets as a list."""
         function = self._function(call)
         binder = ExpressionBinder(scope, self.catalog, self.checker)
@@ -96,7 +96,7 @@ class ListBinder:
         bound = call.copy()
         place_arguments(bound, function, self.source)
         bound.set("expressions", [binder.rewrite(argument) for argument in bound.expressions])
-        return _Values(binder.typed(bound, call), function.name, ordinality, None)
+        return _ListSource(binder.typed(bound, call), function.name, ordinality, None)
 
     def _function(self, call: exp.Anonymous) -> Function:
         name = call.name
@@ -125,17 +125,19 @@ class ListBinder:
         return BindError(f'table function "{name}" does not exist', span, hint=hint)
 
     def _list(
-        self, found: _Values, alias: exp.Expr | None, scope: Scope, item: exp.Expr, *, numbered: bool
+        self, list_source: _ListSource, alias: exp.Expr | None, scope: Scope, item: exp.Expr, *, numbered: bool
     ) -> BoundList:
-        sql = found.values.sql
+        sql = list_source.values.sql
         parts = self.checker.parts(scope.rows, f"({sql})[1]")
-        whole = alias.name if alias is not None and alias.this is not None else found.name
+        whole = alias.name if alias is not None and alias.this is not None else list_source.name
         names = [part.name or whole for part in parts]
-        given = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
-        given += [found.offset] if found.offset is not None else []
-        shown = named([*names, *([ORDINALITY] if found.ordinality else [])], given, alias or item, self.source)
-        numbered = numbered or found.ordinality
-        own = self.own([*shown, *([ORDINALITY] if numbered and not found.ordinality else [])])
+        column_names = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
+        column_names += [list_source.offset] if list_source.offset is not None else []
+        shown = named(
+            [*names, *([ORDINALITY] if list_source.ordinality else [])], column_names, alias or item, self.source
+        )
+        numbered = numbered or list_source.ordinality
+        own = self.own([*shown, *([ORDINALITY] if numbered and not list_source.ordinality else [])])
         fields = bool(parts[0].name)
         values_of = [f"struct_extract_at(_element, {i})" for i in range(1, len(parts) + 1)] if fields else ["_element"]
         items = [*values_of, *(["_number"] if numbered else [])]
@@ -147,24 +149,24 @@ class ListBinder:
         return BoundList(
             f"SELECT {columns} FROM (SELECT {rows})",
             tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True)),
-            Visible(called, f'"{called}"' if called else found.name, dict(zip(shown, own, strict=False))),
+            Visible(called, f'"{called}"' if called else list_source.name, dict(zip(shown, own, strict=False))),
             own[-1] if numbered else None,
-            Elements(found.values, fields, numbered),
+            Elements(list_source.values, fields, numbered),
         )
 
     def own(self, names: Sequence[str]) -> list[str]:
-        """Return names for columns that no other column has, numbered where needed; they count as taken from now on."""
-        own = unique([*self.taken, *names])[len(self.taken) :]
-        self.taken += own
+        """Return names for columns that no other column has, numbered where needed, and add them to the used names."""
+        own = unique([*self.used_names, *names])[len(self.used_names) :]
+        self.used_names += own
         return own
 
 
-def named(names: Sequence[str], given: Sequence[str], at: exp.Expr, source: SourceText) -> list[str]:
-    """Return column names of which the first are replaced by `given`. Raises BindError for too many names."""
-    if len(given) > len(names):
+def named(names: Sequence[str], aliases: Sequence[str], at: exp.Expr, source: SourceText) -> list[str]:
+    """Return column names, the first of which are replaced by `aliases`. Raises BindError for too many aliases."""
+    if len(aliases) > len(names):
         columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
-        raise BindError(f"{len(given)} names are given for {columns}", span_of(at, source))
-    return unique([*given, *names[len(given) :]])
+        raise BindError(f"{len(aliases)} names are given for {columns}", span_of(at, source))
+    return unique([*aliases, *names[len(aliases) :]])
 
 
 def is_list(item: exp.Expr) -> bool:

@@ -30,20 +30,20 @@ def lookup_join(
 ) -> LookupJoin:
     """Return the join of the rows of `left` with the lookup table `right`.
 
-    `pairs` are the operands of equalities between both inputs, `constants` those of a constant and the table; the second one is
-    of the table. `condition` includes all equalities. The keys are the PRIMARY KEY if equalities cover it, else the columns of
-    `pairs`, else of `constants`. `described` names the table in errors, `on` is the place of ON in the text.
+    `pairs` are the operands of equalities between both inputs, `constants` of equalities between a constant and the table; the
+    second operand is of the table. `condition` includes all equalities. The keys are the PRIMARY KEY if equalities cover it, else
+    the columns of `pairs`, else of `constants`. `described` names the table in errors, `on` is the place of ON in the text.
 
     Raises UnsupportedError for a changelog, and for anything but a table; BindError if there is no key.
     """
     if left.is_changelog:
         hint = "Look up before rows are grouped, ranked or joined: a retraction could find another answer than its row did."
         raise UnsupportedError("a lookup join after a changelog", as_of.span, hint=hint)
-    found = _lookup_table(right)
-    if found is None:
+    lookup_table = _lookup_table(right)
+    if lookup_table is None:
         hint = "Name the table itself behind JOIN, and write conditions into ON or WHERE."
         raise UnsupportedError(f"AS OF PROCTIME() of {described}", as_of.span, hint=hint)
-    table, columns = found
+    table, columns = lookup_table
     keys = list(_keys(table, columns, [*pairs, *constants]))
     primary = [k for k in keys if k[1] in table.primary_key]
     if table.primary_key and len(primary) == len(table.primary_key):
@@ -64,14 +64,14 @@ def _keys(
     own = {f.name: name for name, f in columns}
     physical = {c.name: c for c in table.physical}
     seen = set[str]()
-    for wanted, side in pairs:
+    for value, side in pairs:
         name = own.get(side.column or "")
         if name is None or name not in physical or name in seen:
             continue
         seen.add(name)
         kind = physical[name].type
         # A value that the column cannot hold has no match: NULL.
-        yield wanted.cast(kind, how="TRY_CAST"), name
+        yield value.cast(kind, how="TRY_CAST"), name
 
 
 def _lookup_table(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:

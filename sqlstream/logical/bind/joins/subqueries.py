@@ -32,33 +32,33 @@ _CLAUSES = ("group", "having", "distinct", "qualify", "limit", "offset", "order"
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """IN or EXISTS as a join with `query`: kind semi, or anti if negated. `wanted` is the left operand of IN, None for EXISTS.
+    """IN or EXISTS as a join with `query`: kind semi, or anti if negated. `operand` is the left operand of IN, None for EXISTS.
 
     `written` is the parsed condition, which has the place in the text.
     """
 
     kind: Kind
     query: exp.Expr
-    wanted: exp.Expr | None
+    operand: exp.Expr | None
     written: exp.Expr
 
 
 def split(where: exp.Expr) -> tuple[list[exp.Expr], list[Matched]]:
-    """Return the operands of AND in a condition: those without a subquery, and those that are IN or EXISTS with one."""
+    """Return the operands of AND in a condition without a subquery, and the operands that are IN or EXISTS with a subquery."""
     plain: list[exp.Expr] = []
-    found: list[Matched] = []
+    subqueries: list[Matched] = []
     for part in parts_of(where):
         inner = part.unnest()
         negated = isinstance(inner, exp.Not)
         test = inner.this.unnest() if negated else inner
         kind: Kind = "anti" if negated else "semi"
         if isinstance(test, exp.Exists):
-            found.append(Matched(kind, test.this, None, part))
+            subqueries.append(Matched(kind, test.this, None, part))
         elif isinstance(test, exp.In) and test.args.get("query") is not None:
-            found.append(Matched(kind, test.args["query"], test.this, part))
+            subqueries.append(Matched(kind, test.args["query"], test.this, part))
         else:
             plain.append(part)
-    return plain, found
+    return plain, subqueries
 
 
 class Subqueries:
@@ -73,7 +73,7 @@ class Subqueries:
         Raises BindError if IN and the subquery differ in their numbers of columns, and as binding the subquery does.
         """
         select = _without_parentheses(matched.query)
-        wanted = _several(matched.wanted)
+        operands = _several(matched.operand)
         values: Sequence[exp.Expr] = ()
         conditions: list[exp.Expr] = []
         if isinstance(select, exp.Select) and self._is_plain(select):
@@ -91,22 +91,24 @@ class Subqueries:
             node = self.query(select)
             fields = node.schema
             visible = (Visible("", "the subquery", {f.name: f.name for f in fields}),)
-            if wanted:
+            if operands:
                 values = [exp.Column(this=exp.Identifier(this=f.name, quoted=True)) for f in fields]
         span = span_of(matched.written, self.joins.source)
-        if wanted and (len(values) != len(wanted) or any(v.is_star for v in values)):
-            columns = "one column" if len(wanted) == 1 else f"{len(wanted)} columns"
+        if operands and (len(values) != len(operands) or any(v.is_star for v in values)):
+            columns = "one column" if len(operands) == 1 else f"{len(operands)} columns"
             raise BindError(f"the subquery of IN has {columns}", span)
         names = self.joins.add_hidden(node)
         seen = tuple(replace(v, columns={n: names[own] for n, own in v.columns.items()}) for v in visible)
         below = Scope("", self.joins.fields[-1], scope.source, "the subquery", {}, seen, outer=scope)
-        found = [c for part in conditions for c in self.joins.conjuncts(part, below, "WHERE")]
-        if not wanted:
+        join_conditions = [c for part in conditions for c in self.joins.conjuncts(part, below, "WHERE")]
+        if not operands:
             # Nobody reads the select list of EXISTS, but its names must exist.
             for value in (v for v in values if not v.is_star):
                 self._binder(below).rewrite(value.unalias())
-        found += [self._equal(matched, w, v.unalias(), scope, below) for w, v in zip(wanted, values, strict=False)]
-        self.joins.match(matched.kind, found, span)
+        join_conditions += [
+            self._equal(matched, w, v.unalias(), scope, below) for w, v in zip(operands, values, strict=False)
+        ]
+        self.joins.match(matched.kind, join_conditions, span)
 
     def _is_plain(self, select: exp.Select) -> bool:
         """Return whether a subquery has only FROM and WHERE, so that it may be correlated."""
@@ -121,7 +123,7 @@ class Subqueries:
 
     def _check_ttls(self, select: exp.Select, node: Node) -> None:
         """Raise BindError for a STATE_TTL of a plain subquery that no join in it follows."""
-        ttls = self.ttls.left(state_ttls(select, self.joins.source))
+        ttls = self.ttls.unapplied(state_ttls(select, self.joins.source))
         if select.args.get("joins") and reads_join(node):
             check_followed(node, ttls)
         elif ttls:
@@ -146,10 +148,10 @@ class Subqueries:
         except BindError:
             return False
 
-    def _equal(self, matched: Matched, wanted: exp.Expr, value: exp.Expr, scope: Scope, below: Scope) -> Conjunct:
+    def _equal(self, matched: Matched, operand: exp.Expr, value: exp.Expr, scope: Scope, below: Scope) -> Conjunct:
         """Return the join condition of IN; for NOT IN, sides that may be NULL also match if one of them is NULL."""
         joins = self.joins
-        sides = [self._binder(s).rewrite(e) for s, e in ((scope, wanted), (below, value))]
+        sides = [self._binder(s).rewrite(e) for s, e in ((scope, operand), (below, value))]
         equal: exp.Expr = exp.EQ(this=sides[0], expression=sides[1])
         equal.meta.update(matched.written.meta)
         if matched.kind == "anti" and not all(self._is_certain(side) for side in sides):
@@ -211,12 +213,12 @@ def _names(outer: Scope, own: Collection[str], condition: exp.Expr) -> Iterator[
             yield column
 
 
-def _several(wanted: exp.Expr | None) -> Sequence[exp.Expr]:
-    """Return the left operands of IN: one value, those of (a, b), or none for EXISTS."""
-    if wanted is None:
+def _several(operand: exp.Expr | None) -> Sequence[exp.Expr]:
+    """Return the left operands of IN: one value, the values of (a, b), or none for EXISTS."""
+    if operand is None:
         return ()
-    inner = wanted.unnest()
-    return inner.expressions if isinstance(inner, exp.Tuple) else (wanted,)
+    inner = operand.unnest()
+    return inner.expressions if isinstance(inner, exp.Tuple) else (operand,)
 
 
 def _never_null(node: Node, column: str) -> bool:

@@ -28,7 +28,7 @@ class AsOf:
 class VersionedTable:
     """A plan whose rows, or changes, are versions, with its key columns and its time column.
 
-    `ttl` is the time to live that a hint gives to the deduplication whose input they are, and that a join with them has not.
+    `ttl` is the time to live that a hint sets for the deduplication above these rows; a temporal join cannot apply it.
     """
 
     node: Node
@@ -43,7 +43,7 @@ class VersionedTable:
 
 
 def versions(node: Node) -> VersionedTable | None:
-    """Return the versioned table behind a relation, None if it is none.
+    """Return the versioned table behind a relation, None if it has no versions.
 
     It is a table with a PRIMARY KEY and a watermark, or the input of a deduplication that keeps the newest row of each key.
     """
@@ -121,6 +121,6 @@ def no_versions(described: str, span: Span) -> BindError:
 
 
 def no_time_to_live(described: str, span: Span) -> UnsupportedError:
-    """Return the error for a relation whose rows a hint lets be forgotten, while a join keeps the newest version of each key."""
+    """Return the error for a versioned relation with STATE_TTL: a join keeps the newest version of each key."""
     hint = "Leave STATE_TTL out of it: a join with its versions keeps the newest one of each key."
     return UnsupportedError(f"versions of {described}, whose rows have a time to live", span, hint=hint)

@@ -87,8 +87,8 @@ def _complete(window: exp.Window, named: Mapping[str, exp.Window]) -> None:
     if alias is None:
         return
     for key in ("partition_by", "order", "spec"):
-        if not window.args.get(key) and (found := named[alias.name.lower()].args.get(key)):
-            window.set(key, [f.copy() for f in found] if isinstance(found, list) else found.copy())
+        if not window.args.get(key) and (clause := named[alias.name.lower()].args.get(key)):
+            window.set(key, [f.copy() for f in clause] if isinstance(clause, list) else clause.copy())
     window.set("alias", None)
 
 
@@ -103,8 +103,8 @@ def bind_call(window: exp.Window, block: OverBlock) -> OverItem:
     own = block.catalog.function(function) is not None
     python = block.catalog.aggregate_function(function)
     if own or (python is None and function not in PLACED and function not in block.checker.aggregates):
-        known = own or function in _OF_WHOLE_PARTITIONS or block.checker.knows(function)
-        if function and not known:
+        is_function = own or function in _OF_WHOLE_PARTITIONS or block.checker.knows(function)
+        if function and not is_function:
             raise block.checker.no_function(call.name, span)
         raise UnsupportedError(f"{call.name.upper() or 'this'} with OVER", span, hint=_HINT)
     if (inner := next(iter(window.this.find_all(exp.Window)), None)) is not None:
@@ -137,23 +137,25 @@ def _python_call(function: AggregateFunction, window: exp.Window, block: OverBlo
         plain[:1] = first.expressions
     arguments = placed(function, plain, call, block)
     type = own_type(function, arguments, call, block)
-    made: list[exp.Expr] = [exp.Distinct(expressions=arguments)] if isinstance(first, exp.Distinct) else list(arguments)
+    call_arguments: list[exp.Expr] = (
+        [exp.Distinct(expressions=arguments)] if isinstance(first, exp.Distinct) else list(arguments)
+    )
     if isinstance(last, exp.Order):
-        made[-1] = exp.Order(this=made[-1], expressions=last.expressions)
-    call.set("expressions", made)
-    found = _item(call.name.lower(), _bound(window.this, block), type, window, block)
-    return replace(found, call=replace(found.call, python=function))
+        call_arguments[-1] = exp.Order(this=call_arguments[-1], expressions=last.expressions)
+    call.set("expressions", call_arguments)
+    item = _item(call.name.lower(), _bound(window.this, block), type, window, block)
+    return replace(item, call=replace(item.call, python=function))
 
 
 def _bound(node: exp.Expr, block: OverBlock) -> exp.Expr:
     """Return a copy of a call whose arguments are bound."""
-    found = node.copy()
-    for child in list(found.iter_expressions()):
-        if isinstance(node, exp.Filter) and child is found.this:
+    copy = node.copy()
+    for child in list(copy.iter_expressions()):
+        if isinstance(node, exp.Filter) and child is copy.this:
             child.replace(_bound(child, block))
         elif not isinstance(child, exp.Star):
             child.replace(block.rewrite(child))
-    return found
+    return copy
 
 
 def _item(function: str, bound: exp.Expr, type: str, window: exp.Window, block: OverBlock) -> OverItem:
@@ -240,10 +242,10 @@ def _frame(window: exp.Window, block: OverBlock) -> OverFrame:
 def _frame_span(window: exp.Window, block: OverBlock) -> Span:
     """Return the place of the frame of an OVER clause in the text, after its ORDER BY."""
     order = block.span(window.args["order"])
-    found = _FRAME.search(order.source.text, order.end)
-    if found is None:
+    match = _FRAME.search(order.source.text, order.end)
+    if match is None:
         return block.span(window)
-    return Span(order.source, found.start(), found.start() + len(found[0].rstrip()))
+    return Span(order.source, match.start(), match.start() + len(match[0].rstrip()))
 
 
 def _bound_of(value: object, side: str | None, mode: str, block: OverBlock) -> int | None:
@@ -284,7 +286,7 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
 
 
 def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
-    """Return a plan for rows in the order of `time`, a result of `time_of`: by clock for a processing time.
+    """Return a plan whose rows can be ordered by `time`, a result of `time_of`; for a processing time all scans are by clock.
 
     Raises UnsupportedError for a TIMESTAMP_LTZ if the session's time zone is not UTC.
     """
@@ -301,7 +303,7 @@ def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
 
 
 def typed(parts: Sequence[exp.Expr], fields: Schema, block: OverBlock, span: Span | None) -> tuple[Expression, ...]:
-    """Return bound keys, or items of an order with their directions, with types; `span` is the place of parts without one."""
+    """Return bound keys or items of ORDER BY as expressions with types; `span` is the place of parts without one."""
     source = block.scope.source
     types = block.checker.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
     return tuple(

@@ -79,22 +79,22 @@ class Ranks:
         windowed = window is not None and tells_windows_apart(self.node, window, named)
         keys = tuple(p for p in partition if not windowed or to_duckdb(p) not in bounds)
         order = tuple(block.rewrite(o) for o in call.args["order"].expressions)
-        found = _Call(
+        new_call = _Call(
             function, Partition(keys, order), windowed, span, tuple(c for sql, c in bounds.items() if sql in named)
         )
-        for column, known in self._calls.items():
-            if known.sql == found.sql:
+        for column, other_call in self._calls.items():
+            if other_call.sql == new_call.sql:
                 return column
         column = self._free("_rank")
-        self._calls[column] = found
+        self._calls[column] = new_call
         return column
 
     def _over(self, call: exp.Window, block: OverBlock) -> str:
         item = bind_call(call, block)
         keys = tuple(block.rewrite(p) for p in call.args.get("partition_by") or ())
         partition = Partition(keys, tuple(block.rewrite(o) for o in call.args["order"].expressions))
-        for column, (other, known) in self._overs.items():
-            if other.sql == partition.sql and replace(known, call=replace(known.call, name="")) == item:
+        for column, (other, other_item) in self._overs.items():
+            if other.sql == partition.sql and replace(other_item, call=replace(other_item.call, name="")) == item:
                 return column
         column = self._free("_over")
         self._overs[column] = (partition, replace(item, call=replace(item.call, name=column)))
@@ -102,13 +102,13 @@ class Ranks:
 
     def _free(self, prefix: str) -> str:
         """Return the output name of the select item if it is free, else the prefix with a number."""
-        taken = {f.name.lower() for f in (*self.node.schema, *self.fields)}
-        wanted, self.output = self.output, None
+        names = {f.name.lower() for f in (*self.node.schema, *self.fields)}
+        output, self.output = self.output, None
         number = 1 + len(self._calls if prefix == "_rank" else self._overs)
-        return wanted if wanted and wanted.lower() not in taken else f"{prefix}_{number}"
+        return output if output and output.lower() not in names else f"{prefix}_{number}"
 
     def above(self, node: Node, block: OverBlock) -> Node:
-        """Return the node with nodes above it that add the results of all calls; it has the columns over which they were bound.
+        """Return a plan that adds the results of all calls above `node`, which has the columns over which they were bound.
 
         Raises UnsupportedError for a call in the order of time that cannot run there.
         """
@@ -142,9 +142,9 @@ def _arrived(partition: Partition, arrival: ArrivalColumns) -> Partition:
 def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: OverBlock, *, waiting: bool) -> Node:
     """Return a node with an Over node above it for every partition, with the calls that wait for later rows, or the others.
 
-    The waiting calls include those of the same partition whose frame begins a number of rows before the current one.
+    The waiting calls include calls of the same partition whose frame begins a number of rows before the current one.
     """
-    found: dict[object, tuple[Partition, list[OverItem]]] = {}
+    groups: dict[object, tuple[Partition, list[OverItem]]] = {}
     frames = [(partition.sql, item.frame) for partition, item in overs]
     wait = {sql for sql, frame in frames if frame.mode == "rows" and frame.following > 0}
     for partition, item in overs:
@@ -152,15 +152,15 @@ def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: Ov
         by_rows = frame.mode == "rows" and frame.preceding is not None
         if (frame.following > 0 or (by_rows and partition.sql in wait)) == waiting:
             way = (*partition.sql, frame.mode) if waiting else partition.sql
-            found.setdefault(way, (partition, []))[1].append(item)
-    if waiting and len(found) > 1:
-        [_, (_, [item, *_])] = list(found.values())[:2]
+            groups.setdefault(way, (partition, []))[1].append(item)
+    if waiting and len(groups) > 1:
+        [_, (_, [item, *_])] = list(groups.values())[:2]
         raise UnsupportedError(
             "calls that wait for later rows, with different partitions or kinds of frames",
             item.call.span,
             hint="Write one PARTITION BY for LEAD and for frames that end at FOLLOWING, and those of ROWS or of RANGE.",
         )
-    for partition, items in found.values():
+    for partition, items in groups.values():
         node = over(node, partition, items, block)
     return node
 
@@ -182,15 +182,15 @@ def _as_ranks(node: Node, column: str | None) -> Node:
     match node:
         case Projection():
             below = next((i.expression.column for i in node.items if i.name == column), None)
-            found = _as_ranks(node.input, below)
+            new_input = _as_ranks(node.input, below)
         case Filter():
-            found = _as_ranks(node.input, column)
+            new_input = _as_ranks(node.input, column)
         case Over(calls=(OverItem(call=call),)) if call.function in RANKS:
             own = call.name == column
-            found = node.input if own else _as_ranks(node.input, column)
-            if own or found is not node.input:
+            new_input = node.input if own else _as_ranks(node.input, column)
+            if own or new_input is not node.input:
                 keys, order = node.keys, node.order
-                return Rank(found, node.name, call.name, call.function, keys, order, ttl=node.ttl, span=call.span)
+                return Rank(new_input, node.name, call.name, call.function, keys, order, ttl=node.ttl, span=call.span)
         case _:
             return node
-    return node if found is node.input else replace(node, input=found)
+    return node if new_input is node.input else replace(node, input=new_input)

@@ -40,10 +40,10 @@ class GroupWindows:
         Raises BindError for wrong arguments, and for a call such as TUMBLE_END that does not match the window;
         UnsupportedError for a session whose other keys are not columns.
         """
-        found = find_group_window(select)
-        assert found is not None
-        kind, arguments = found.name.lower(), found.expressions
-        span = span_of(found, self.scope.source)
+        window = find_group_window(select)
+        assert window is not None
+        kind, arguments = window.name.lower(), window.expressions
+        span = span_of(window, self.scope.source)
         if len(arguments) - 1 not in (KINDS[kind], KINDS[kind] + (kind != "session")):
             message = f"{kind.upper()} takes a time attribute and {'2 intervals' if kind == 'hop' else 'an interval'}"
             raise BindError(message, span, hint=f"Write {_USAGE[kind]}.")
@@ -58,10 +58,10 @@ class GroupWindows:
             at=span_of(time, self.scope.source),
             intervals=intervals[: KINDS[kind]],
             offset=next(iter(intervals[KINDS[kind] :]), None),
-            keys=self._keys(select, found) if kind == "session" else [],
+            keys=self._keys(select, window) if kind == "session" else [],
             span=span,
         )
-        return node, self._replaced(select, found)
+        return node, self._replaced(select, window)
 
     def _column(self, column: exp.Column) -> str:
         bound = self.scope.resolve(column)
@@ -85,14 +85,14 @@ class GroupWindows:
         return keys
 
     def _replaced(self, select: exp.Select, window: exp.Anonymous) -> exp.Select:
-        wanted = [to_duckdb(e) for e in window.expressions]
+        arguments = [to_duckdb(e) for e in window.expressions]
         kind = window.name.lower()
 
         def bound(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Anonymous) or node.name.lower() not in NAMES:
                 return node
             suffix = node.name.lower().removeprefix(kind)
-            if suffix not in _BOUNDS or [to_duckdb(e) for e in node.expressions] != wanted:
+            if suffix not in _BOUNDS or [to_duckdb(e) for e in node.expressions] != arguments:
                 message = f"{node.name.upper()} does not match the window in GROUP BY"
                 raise BindError(message, span_of(node, self.scope.source), hint=f"GROUP BY has {to_duckdb(window)}.")
             column = column_reference(_BOUNDS[suffix])

@@ -41,18 +41,18 @@ def with_window_hints(select: exp.Expr, node: Node, base: Node, source: SourceTe
     calls = [call for call in hint.expressions if call.this in _USAGE] if hint is not None else []
     if not calls:
         return node
-    found = _process_below(node) if _calls_process(select) else _windowed(node, base)
+    target = _process_below(node) if _calls_process(select) else _windowed(node, base)
     for call in calls:
         span = span_of(call, source)
-        if found is None:
+        if target is None:
             raise BindError(f"{call.this} in a SELECT without windows", span, hint=_IN_WINDOWS)
-        _check(call.this, found, span)
-    assert found is not None
+        _check(call.this, target, span)
+    assert target is not None
     # Later errors about the node are about the hints, so they point there.
-    new = replace(found, span=span_of(calls[0], source))
+    new = replace(target, span=span_of(calls[0], source))
     for call in calls:
         new = _with(new, call, source)
-    return _replaced(node, found, new)
+    return _replaced(node, target, new)
 
 
 def _calls_process(select: exp.Expr) -> bool:
@@ -72,12 +72,12 @@ def _process_below(node: Node) -> Process:
 def _windowed(node: Node, base: Node) -> Windowed | None:
     """Return the windowed node of a block that gets late rows: the lowest, or the aggregate that makes the sessions below it."""
     above = list(_path(node, base))
-    found = [n for n in reversed(above) if isinstance(n, Windowed)]
+    nodes = [n for n in reversed(above) if isinstance(n, Windowed)]
     if isinstance(base, SessionWindow):
-        found.insert(0, base)
-    if len(found) > 1 and isinstance(found[0], SessionWindow) and isinstance(found[1], WindowAggregate):
-        return found[1]
-    return found[0] if found else None
+        nodes.insert(0, base)
+    if len(nodes) > 1 and isinstance(nodes[0], SessionWindow) and isinstance(nodes[1], WindowAggregate):
+        return nodes[1]
+    return nodes[0] if nodes else None
 
 
 def _path(node: Node, base: Node) -> Iterator[Node]:

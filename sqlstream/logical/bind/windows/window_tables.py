@@ -67,18 +67,18 @@ def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node,
     in_windows = any(n.makes_windows for n in walk(node))
     if not in_windows or not any(f.name.lower() in added for f in fields):
         return node, names
-    taken = {f.name.lower() for f in fields}
+    existing = {f.name.lower() for f in fields}
     for name in used:
         if name.lower() in added:
-            names[name] = next(n for i in count(1) if (n := f"_{name}_{i}") not in taken)
-    kept = _kept(f for f in fields if f.name.lower() not in added)
+            names[name] = next(n for i in count(1) if (n := f"_{name}_{i}") not in existing)
+    remaining = _column_items(f for f in fields if f.name.lower() not in added)
     renamed = [
         Item(names[f.name], Expression.of_column(f.name, f.type)) for f in fields if names.get(f.name, f.name) != f.name
     ]
-    return Projection(node, (*kept, *renamed)), names
+    return Projection(node, (*remaining, *renamed)), names
 
 
-def _kept(fields: Iterable[Field]) -> tuple[Item, ...]:
+def _column_items(fields: Iterable[Field]) -> tuple[Item, ...]:
     return tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
 
 
@@ -112,7 +112,7 @@ class WindowBinder:
         # If the gap reads a window column, the columns stay, and `windows` refuses them.
         if not any(c.name.lower() in BOUNDS for i in node.args["intervals"] for c in i.find_all(exp.Column)):
             renamed, names = _without_bounds(below, {time, *keys}, node.args["kind"])
-        found = self.windows(
+        window_node = self.windows(
             renamed,
             kind=node.args["kind"],
             time=names[time],
@@ -123,7 +123,11 @@ class WindowBinder:
             span=span_of(node, self.source),
         )
         hidden = {names[name] for name in names if names[name] != name}
-        return Projection(found, _kept(f for f in found.schema if f.name not in hidden)) if hidden else found
+        return (
+            Projection(window_node, _column_items(f for f in window_node.schema if f.name not in hidden))
+            if hidden
+            else window_node
+        )
 
     def windows(
         self,
@@ -139,7 +143,7 @@ class WindowBinder:
     ) -> Node:
         """Return the node with the rows of a relation in windows of a kind over its column `time`, at place `at` in the text.
 
-        `intervals` are the size; slide (or step) and size; or the gap; for count windows, numbers of rows. `keys` are those of
+        `intervals` are the size; slide (or step) and size; or the gap; for count windows, numbers of rows. `keys` partition
         sessions and count windows. Raises BindError for a column that is not a time attribute, an interval that does not fit, or
         existing window columns; UnsupportedError for windows that cannot follow the session's time zone.
         """
@@ -245,12 +249,12 @@ class WindowBinder:
 
     def _existing(self, below: Node, column: exp.Expr, hint: str | None = None) -> str:
         names = [f.name for f in below.schema]
-        found = next((n for n in names if n.lower() == column.name.lower()), None)
-        if found is None:
+        match = next((n for n in names if n.lower() == column.name.lower()), None)
+        if match is None:
             message = f'column "{column.name}" does not exist in {self.described}'
             hint = hint or missing("column", column.name, names)
             raise BindError(message, span_of(column, self.source), hint=hint)
-        return found
+        return match
 
     def _check_time(self, below: Node, name: str, at: Span) -> None:
         if name not in (*below.time_attributes, *below.processing_times):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from sqlstream.connectors.relational.dialect import FoundColumn, FoundTable
+from sqlstream.connectors.relational.dialect import DatabaseColumn, DatabaseTable
 from sqlstream.duck.sql import quote_text
 
 
-def file_table(con: sqlite3.Connection, name: str) -> FoundTable | None:
+def file_table(con: sqlite3.Connection, name: str) -> DatabaseTable | None:
     """Return the columns of a table, and the columns of its PRIMARY KEY and unique indexes; None if it does not exist."""
 
     def pragma(what: str, of: str) -> list[Any]:
@@ -20,13 +20,15 @@ def file_table(con: sqlite3.Connection, name: str) -> FoundTable | None:
         return None
     columns, key = [], set()
     for _, column, kind, not_null, default, in_key, hidden in described:
-        columns.append(FoundColumn(column, kind, bool(not_null) and default is None and not in_key, hidden in (2, 3)))
+        columns.append(
+            DatabaseColumn(column, kind, bool(not_null) and default is None and not in_key, hidden in (2, 3))
+        )
         key |= {column} if in_key else set()
     unique = [frozenset(key)]
     for _, index, is_unique, _, partial in pragma("index_list", name):
         if is_unique and not partial:
             unique.append(frozenset(column for _, _, column in pragma("index_info", index)))
-    return FoundTable(tuple(columns), tuple(unique))
+    return DatabaseTable(tuple(columns), tuple(unique))
 
 
 def is_passing(error: Exception) -> bool:

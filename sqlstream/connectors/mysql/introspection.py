@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from sqlstream.connectors.mysql.client import run
-from sqlstream.connectors.mysql.dialect import found_type
-from sqlstream.connectors.relational.dialect import FoundColumn, FoundTable
+from sqlstream.connectors.mysql.dialect import plain_type
+from sqlstream.connectors.relational.dialect import DatabaseColumn, DatabaseTable
 
 _TABLE = """
 SELECT t.table_schema, t.table_name, coalesce(t.engine, t.table_type), coalesce(e.transactions, 'NO')
@@ -33,7 +33,7 @@ ORDER BY index_name, seq_in_index
 class ServerTable:
     """A table on a server. `collations` maps its columns of texts to their collations."""
 
-    table: FoundTable
+    table: DatabaseTable
     schema: str
     engine: str
     has_transactions: bool
@@ -41,7 +41,7 @@ class ServerTable:
 
     @property
     def types(self) -> dict[str, str]:
-        """The types of columns, as `found_type` returns them, by column name."""
+        """The types of columns, as `plain_type` returns them, by column name."""
         return {c.name: c.type for c in self.table.columns}
 
 
@@ -57,18 +57,21 @@ def split(name: str) -> tuple[str | None, str]:
 
 def server_table(con: Any, name: str) -> ServerTable | None:
     """Return a table or view by its name, with or without its schema; None if it does not exist."""
-    found = run(con, _TABLE, split(name))
-    if not found:
+    rows = run(con, _TABLE, split(name))
+    if not rows:
         return None
-    [(schema, table, engine, transactions)] = found
+    [(schema, table, engine, transactions)] = rows
     columns = run(con, _COLUMNS, [schema, table])
     indexes = [
         [column for _, column in parts]
         for _, parts in groupby(run(con, _UNIQUE, [schema, table]), key=lambda part: part[0])
     ]
     return ServerTable(
-        FoundTable(
-            tuple(FoundColumn(n, found_type(kind), bool(needed), bool(made)) for n, kind, needed, made, _ in columns),
+        DatabaseTable(
+            tuple(
+                DatabaseColumn(n, plain_type(kind), bool(needed), bool(generated))
+                for n, kind, needed, generated, _ in columns
+            ),
             tuple(frozenset(names) for names in indexes if None not in names),
         ),
         schema,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlstream.connectors.relational.dialect import FoundColumn, FoundTable, qualified
+from sqlstream.connectors.relational.dialect import DatabaseColumn, DatabaseTable, qualified
 
 # A domain counts as its base type.
 _COLUMNS = """
@@ -26,14 +26,14 @@ GROUP BY i.indexrelid
 
 def oid_of(con: Any, name: str) -> int | None:
     """Return the OID of a table or view, None if it does not exist."""
-    [found] = con.execute("SELECT to_regclass(%s)::oid::bigint", [qualified(name)]).fetchone()
-    return None if found is None else int(found)
+    [oid] = con.execute("SELECT to_regclass(%s)::oid::bigint", [qualified(name)]).fetchone()
+    return None if oid is None else int(oid)
 
 
-def found_table(con: Any, name: str) -> FoundTable | None:
+def server_table(con: Any, name: str) -> DatabaseTable | None:
     """Return the columns and unique indexes of a table or view, None if it does not exist."""
     if (oid := oid_of(con, name)) is None:
         return None
-    columns = tuple(FoundColumn(*row) for row in con.execute(_COLUMNS, [oid]).fetchall())
+    columns = tuple(DatabaseColumn(*row) for row in con.execute(_COLUMNS, [oid]).fetchall())
     unique = tuple(frozenset(names) for (names,) in con.execute(_UNIQUE, [oid]).fetchall())
-    return FoundTable(columns, unique)
+    return DatabaseTable(columns, unique)
