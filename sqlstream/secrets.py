@@ -52,7 +52,7 @@ _IN_SQL = re.compile(
 )
 # Shorter secrets are not searched for; secrets shorter than the second number only as whole words: they may be parts of words.
 _SHORTEST, _SHORT = 4, 8
-_known: set[str] = set()
+_secret_values: set[str] = set()
 # The contents of secret files: secret in every option, whatever its name.
 _of_files: set[str] = set()
 
@@ -97,7 +97,7 @@ def remember(options: Mapping[str, str]) -> None:
         for secret in (value,) if is_secret(name) else _secrets_in(value):
             # As it is, and as it is written in an URL, in Python, in JSON and in SQL.
             spelt = {secret, unquote(secret), repr(secret)[1:-1], json.dumps(secret)[1:-1], secret.replace("'", "''")}
-            _known.update(one for one in spelt if len(one.strip()) >= _SHORTEST)
+            _secret_values.update(one for one in spelt if len(one.strip()) >= _SHORTEST)
 
 
 def remember_file(text: str) -> None:
@@ -109,7 +109,7 @@ def remember_file(text: str) -> None:
 
 def masked(text: str) -> str:
     """Return a text in which MASK replaces the secrets that this process knows and the passwords of URLs."""
-    for secret in sorted(_known, key=len, reverse=True):
+    for secret in sorted(_secret_values, key=len, reverse=True):
         if secret in text:
             text = _known_as(secret).sub(MASK, text)
     return _IN_URL.sub(lambda match: f"{match['user']}:{MASK}", text)
@@ -140,7 +140,7 @@ def places(sql: str) -> list[tuple[int, int]]:
             spans.add((start, end))
         else:
             spans |= {(start + a, start + b) for a, b in _spans_in(sql[start:end])}
-    for secret in _known:
+    for secret in _secret_values:
         spans |= {m.span() for m in _known_as(secret).finditer(sql)}
     return list(_apart(sorted(spans)))
 

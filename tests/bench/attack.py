@@ -162,7 +162,8 @@ def _seconds(process: psutil.Process, *, children: bool = True) -> float:
         times = process.cpu_times()
     except psutil.Error:
         return 0.0
-    return times.user + times.system + (times.children_user + times.children_system if children else 0.0)
+    own = times.user + times.system
+    return float(own + times.children_user + times.children_system if children else own)
 
 
 def _attack(url: str, end: threading.Event, answers: list[int], first: int) -> None:

@@ -56,7 +56,7 @@ def table(columns: Mapping[str, str], format: str = "json", **options: str) -> T
 def rows(declared: Table, *values: bytes | str | None) -> list[tuple[Any, ...]]:
     with duckdb.connect() as con:
         plan = Messages(declared).take(con, [list(values)], WHERE)
-        return con.execute(f"SELECT * FROM {plan.taken} ORDER BY pos").fetchall()
+        return con.execute(f"SELECT * FROM {plan.well_formed} ORDER BY pos").fetchall()
 
 
 @pytest.mark.parametrize("encode", [str, str.encode])
@@ -141,7 +141,7 @@ def test_changes_in_envelopes() -> None:
     ]
     read = source_table(declared)
     with duckdb.connect() as con:
-        relation = Messages(read).take(con, [envelopes], WHERE).taken
+        relation = Messages(read).take(con, [envelopes], WHERE).well_formed
         changes = con.execute(
             f"SELECT id, n, pos, __sqlstream_row, __sqlstream_change FROM ({changes_of(declared, relation)})"
         )
@@ -158,7 +158,7 @@ def test_rows_have_numbers_by_which_they_are_found() -> None:
     with duckdb.connect() as con:
         numbered = Messages(declared).numbered(con, ['{"k": 1}', "x", '{"k": 3}'])
         counts = [
-            n for (n,) in con.execute(f"SELECT __sqlstream_row + 1 FROM {numbered.plan.taken} ORDER BY 1").fetchall()
+            n for (n,) in con.execute(f"SELECT __sqlstream_row + 1 FROM {numbered.plan.well_formed} ORDER BY 1").fetchall()
         ]
         assert counts == [101, 103]
         assert numbered.places([103])[103].text == '{"k": 3}'

@@ -49,7 +49,7 @@ class TimerTables:
 
     def load(self) -> dict[int, dict[Identity, int]]:
         """Return the timers of the keys in TOUCHED: by a key's number and a timer's identity, the time at which it is due."""
-        timers: dict[int, dict[Identity, int]] = {}
+        by_key: dict[int, dict[Identity, int]] = {}
         for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
             rows = self.state.candidates(self.con, table, self.tables.key_names, TOUCHED)
             if rows is None:
@@ -60,8 +60,8 @@ class TimerTables:
             shift = self.tables.shift if is_event else 0
             for number, name, stored in self.con.execute(sql).fetchall():
                 due = stored - shift
-                timers.setdefault(number, {})[is_event, name or due] = due
-        return timers
+                by_key.setdefault(number, {})[is_event, name or due] = due
+        return by_key
 
     def store(self, changes: Mapping[bool, TimerChanges]) -> None:
         """Store the changes of timers of event time (True) and of processing time (False), and set the bucket's timers."""

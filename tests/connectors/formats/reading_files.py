@@ -54,7 +54,7 @@ def failure(con: Con, declared: Table, *splits: FileSplit) -> DataError:
 
 def skipping(con: Con, declared: Table, *splits: FileSplit) -> tuple[list[tuple[Any, ...]], int]:
     plan = take(con, splits, declared)
-    return con.execute(f"FROM {plan.taken}").fetchall(), plan.skipped(con)
+    return con.execute(f"FROM {plan.well_formed}").fetchall(), plan.skipped(con)
 
 
 def parquet(path: Path, columns: dict[str, pa.Array], **options: Any) -> FileSplit:

@@ -86,7 +86,7 @@ def test_malformed_csv_is_skipped_and_counted(con: Con, tmp_path: Path) -> None:
     # Reading twice, as a plan with two uses of the table does, counts once.
     for _ in range(2):
         plan.take(con)
-        found = con.execute(f"FROM {plan.taken}").fetchall()
+        found = con.execute(f"FROM {plan.well_formed}").fetchall()
         assert len(found) == 3 * len(MALFORMED_CSV) + 1
     assert plan.skipped(con) == 3 * len(MALFORMED_CSV) + 1
     plan.forget(con)
