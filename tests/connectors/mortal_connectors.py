@@ -58,10 +58,10 @@ class Gone(Kept):
 
     def read(self, partition: str, start: Any, end: Any) -> pa.Table:
         taken = 0
-        with contextlib.suppress(FileNotFoundError), open(f"{self.folder}.well_formed") as file:
+        with contextlib.suppress(FileNotFoundError), open(f"{self.folder}.taken") as file:
             taken = int(file.read())
         point()
-        write(f"{self.folder}.well_formed", str(end["next"]))
+        write(f"{self.folder}.taken", str(end["next"]))
         point()
         return super().read(partition, {"next": max(taken, start["next"])}, end)
 

@@ -92,7 +92,7 @@ JOB = "INSERT INTO counts SELECT k, count(*) AS n FROM source GROUP BY k;"
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    secrets._known.clear()
+    secrets._secret_values.clear()
     secrets._of_files.clear()
 
 

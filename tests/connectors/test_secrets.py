@@ -28,7 +28,7 @@ SECRETS = (PASSWORD, PASSWORD.replace("'", "''"), OTHER, DSN, IN_URL)
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    secrets._known.clear()
+    secrets._secret_values.clear()
     secrets._of_files.clear()
 
 

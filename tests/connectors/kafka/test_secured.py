@@ -42,7 +42,7 @@ INSERT INTO copied SELECT n FROM given;
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    secrets._known.clear()
+    secrets._secret_values.clear()
 
 
 @pytest.fixture
