@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import sqlglot.errors
+import sqlglot.parser
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError
+from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError, UsageError
+
+
+def check_interpreted(parser: str) -> None:
+    """Raise UsageError if the file of sqlglot's parser is machine code, of which no parser of ours can be a kind.
+
+    Another program in the same environment may have installed it, by sqlglot's extra `c`.
+    """
+    if Path(parser).suffix != ".py":
+        message = "sqlglot is installed in its compiled form, package sqlglotc, which sqlstream cannot extend"
+        raise UsageError(message, hint="Remove it: pip uninstall sqlglotc. sqlglot works without it, too.")
+
+
+check_interpreted(sqlglot.parser.__file__)
 
 
 class Failure(sqlglot.errors.ParseError):

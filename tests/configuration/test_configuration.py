@@ -45,7 +45,7 @@ server.host = "0.0.0.0"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(secrets, "_known", set[str]())
+    monkeypatch.setattr(secrets, "_secret_values", set[str]())
     monkeypatch.setattr(secrets, "_of_files", set[str]())
     (tmp_path / "sqlstream.toml").write_text(WHOLE)
     return tmp_path

@@ -158,7 +158,10 @@ def test_rows_have_numbers_by_which_they_are_found() -> None:
     with duckdb.connect() as con:
         numbered = Messages(declared).numbered(con, ['{"k": 1}', "x", '{"k": 3}'])
         counts = [
-            n for (n,) in con.execute(f"SELECT __sqlstream_row + 1 FROM {numbered.plan.well_formed} ORDER BY 1").fetchall()
+            n
+            for (n,) in con.execute(
+                f"SELECT __sqlstream_row + 1 FROM {numbered.plan.well_formed} ORDER BY 1"
+            ).fetchall()
         ]
         assert counts == [101, 103]
         assert numbered.places([103])[103].text == '{"k": 3}'
