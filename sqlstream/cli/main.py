@@ -294,11 +294,14 @@ def drop(job: str | None, savepoint: str | None, project: str | None, warehouse:
 )
 @with_folders
 def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
-    """Find damaged files of jobs and savepoints; --repair them."""
+    """Find damaged files of jobs and savepoints; --repair them.
+
+    Exit codes: 0 all is intact, 1 damage remains, 2 there is none, but something could not be checked.
+    """
     from sqlstream.cli.check import checked
 
     with open_session(project, warehouse, (), load=False) as session:
-        return 0 if checked(session, job, repair=repair, write=click.echo) else 1
+        return checked(session, job, repair=repair, write=click.echo)
 
 
 @cli.command(short_help="Read the manual: list its pages, show one, or search.")
