@@ -131,13 +131,13 @@ def run(
                 session.notice(f"warning: {text}")
             if not planned:
                 session.notice("nothing to run: the SQL has neither an INSERT nor a query")
-            anew = fresh_jobs(planned, fresh_of(fresh))
-            check_fresh(anew, savepoint=savepoint, upgrades=upgrade or migrate is not None)
+            check_fresh(fresh_of(fresh), restores=savepoint is not None, upgrades=upgrade or migrate is not None)
             planned, restored = plan_restore(
                 planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
             )
             if only:
-                planned = only_jobs(planned, only)
+                planned = only_jobs(planned, only, restored)
+            anew = fresh_jobs(planned, fresh_of(fresh))
             job_upgrade = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
             warned = job_upgrade is not None and confirm(
                 session, planned, restored, job_upgrade, yes=yes, warn=warn_people if log is None else log.warn
