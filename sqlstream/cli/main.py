@@ -14,6 +14,7 @@ from sqlstream.cli.arguments import (
     compile_all,
     format_of,
     is_job,
+    logs_json,
     naming_scripts,
     open_session,
     query_text,
@@ -140,7 +141,13 @@ def run(
             anew = fresh_jobs(planned, fresh_of(fresh))
             job_upgrade = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
             warned = job_upgrade is not None and confirm(
-                session, planned, restored, job_upgrade, yes=yes, warn=warn_people if log is None else log.warn
+                session,
+                planned,
+                restored,
+                job_upgrade,
+                yes=yes,
+                asks=log is None,
+                warn=warn_people if log is None else log.warn,
             )
             with served(session, planned, metrics):
                 run_jobs(
@@ -350,23 +357,51 @@ for command in (shell, *COMMANDS, config, serve):
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed while running, 2 wrong SQL or arguments, 130 interrupted."""
-    code = 0
-    # A shell reads the output of a completion, and with lines of JSON there must be nothing else.
-    if "_SQLSTREAM_COMPLETE" not in os.environ and "json" not in sys.argv and (warning := namesake_warning()):
+    _exit(_json_command() if logs_json(sys.argv[1:], os.environ) else _command())
+
+
+def _command() -> int:
+    """Run the command, with texts for people on standard error; return the exit code."""
+    # A shell reads the output of a completion.
+    if "_SQLSTREAM_COMPLETE" not in os.environ and (warning := namesake_warning()):
         click.echo(warning, err=True)
+    try:
+        return _invoked()
+    except SqlStreamError as e:
+        click.echo(e.render(terminal_width(sys.stderr)), err=True)
+        return e.exit_code
+    except click.ClickException as e:
+        e.show()
+        return 2
+
+
+def _json_command() -> int:
+    """Run the command, with lines of JSON on standard error; return the exit code."""
+    from sqlstream.cli.json_log import JsonLog
+
+    log = JsonLog(sys.stderr)
+    if warning := namesake_warning():
+        log.notice(warning)
+    try:
+        return _invoked()
+    except SqlStreamError as e:
+        log.error(e)
+        return log.exit_code
+    except click.ClickException as e:
+        log.error(UsageError(e.format_message()))
+        return log.exit_code
+    except Exception as e:
+        log.fault(e)
+        return 1
+
+
+def _invoked() -> int:
     try:
         with keyboard_interrupts():
             result = cli.main(prog_name="sqlstream", standalone_mode=False)
-        code = result if isinstance(result, int) else 0
-    except SqlStreamError as e:
-        click.echo(e.render(terminal_width(sys.stderr)), err=True)
-        code = e.exit_code
-    except click.ClickException as e:
-        e.show()
-        code = 2
     except (click.Abort, KeyboardInterrupt):
-        code = 130
-    _exit(code)
+        return 130
+    return result if isinstance(result, int) else 0
 
 
 def _exit(code: int) -> None:
