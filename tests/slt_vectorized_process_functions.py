@@ -104,7 +104,7 @@ class WrongTables:
         column = pa.array([1])
         match self.how:
             case "missing":
-                return pa.table({"total": column})
+                return pa.table({"total": column} if rows["x"][0].as_py() < 9 else {"total": column, "rows": column})
             case "extra":
                 return pa.table({"rows": column, "total": column, "k": column})
             case "type":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -103,6 +104,22 @@ def test_the_other_program_is_named(tmp_path: Path) -> None:
     assert 'warning: the distribution "sqlstream 0.6.3", another program, is installed beside' in done.stderr
     assert "pip uninstall sqlstream && pip install -e ." in done.stderr
     assert "sqlstream 0.6.3" not in done.stdout
+    nothing = tmp_path / "nothing.sql"
+    nothing.write_text("")
+    for words, variable in ((["--log-format=json"], "text"), (["--log-format", "json"], "text"), ([], "json")):
+        command = [sys.executable, "-m", "sqlstream", "run", str(nothing), *words]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**environment, "SQLSTREAM_LOG_FORMAT": variable},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        first, *_ = lines = [json.loads(line) for line in done.stderr.splitlines()]
+        assert (first["level"], first["event"], len(lines)) == ("warning", "notice", 2)
+        assert first["message"].startswith('the distribution "sqlstream 0.6.3", another program, is installed beside')
+        assert "pip uninstall sqlstream" in first["hint"]
 
 
 def built(source: Path, kind: str, folder: Path) -> Path:

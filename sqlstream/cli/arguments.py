@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,9 @@ from sqlstream.errors import UsageError
 if TYPE_CHECKING:
     from sqlstream.compiler.compiler import Compiled
     from sqlstream.session.session import Session
+
+
+_LOG_FORMAT = "SQLSTREAM_LOG_FORMAT"
 
 
 def with_folders(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,9 +92,25 @@ def with_monitoring(command: Callable[..., Any]) -> Callable[..., Any]:
         "--log-format",
         type=click.Choice(["text", "json"]),
         default="text",
-        envvar="SQLSTREAM_LOG_FORMAT",
+        envvar=_LOG_FORMAT,
         help="With json a line of JSON on standard error for every event, in place of what people read.",
     )(command)
+
+
+def logs_json(words: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Return whether the words of a command line ask for lines of JSON, before they are parsed.
+
+    >>> logs_json(["run", "a.sql", "--log-format", "json"], {}), logs_json(["query", "--format", "json", "FROM t"], {})
+    (True, False)
+    >>> logs_json(["run", "--log-format=text", "a.sql"], {"SQLSTREAM_LOG_FORMAT": "json"})
+    False
+    """
+    form = environment.get(_LOG_FORMAT)
+    for word, after in pairwise([*words, ""]):
+        name, equals, value = word.partition("=")
+        if name == "--log-format":
+            form = value if equals else after
+    return [*words][:1] == ["run"] and form == "json"
 
 
 def with_output(command: Callable[..., Any]) -> Callable[..., Any]:

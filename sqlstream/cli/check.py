@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 
 from sqlstream.errors import DamageError, SqlStreamError
 from sqlstream.session.session import Session
@@ -11,11 +12,22 @@ from sqlstream.storage.check import Checkup
 from sqlstream.storage.savepoint_check import SavepointCheckup, check_savepoints, repair_savepoint
 
 
-def checked(session: Session, job: str | None, *, repair: bool, write: Callable[[str], None]) -> bool:
-    """Check a job and its savepoints, or all (None), and write a line per damaged file. Return whether no damage remains."""
+class Outcome(IntEnum):
+    """The exit codes of a check: all is intact, damage remains, or there is none but something could not be checked."""
+
+    INTACT = 0
+    DAMAGED = 1
+    UNCHECKED = 2
+
+
+def checked(session: Session, job: str | None, *, repair: bool, write: Callable[[str], None]) -> Outcome:
+    """Check a job and its savepoints, or all (None), and write a line per damaged file; `repair` what is damaged."""
     whole = True
     checkups = session.check(job)
     savepoints = check_savepoints(session.warehouse, job)
+    if not (checkups or savepoints or session.warehouse.fs.exists(session.warehouse.root)):
+        write(f'there is no warehouse in "{session.warehouse.root}": nothing was checked')
+        return Outcome.UNCHECKED
     for checkup in checkups:
         for line in _lines(checkup, session.warehouse.root):
             write(line)
@@ -32,12 +44,16 @@ def checked(session: Session, job: str | None, *, repair: bool, write: Callable[
     intact = [one.name for one in savepoints if not one.damaged and one.unreadable is None]
     if intact and not any(one.damaged for one in savepoints):
         write(f'savepoint "{intact[0]}" is intact' if len(intact) == 1 else f"{len(intact)} savepoints are intact")
-    return whole
+    if not whole:
+        return Outcome.DAMAGED
+    # A script that looks at the exit code must not take them for intact ones.
+    reasons = [*(one.unreadable for one in checkups), *(one.unreadable for one in savepoints)]
+    return Outcome.INTACT if all(reason is None for reason in reasons) else Outcome.UNCHECKED
 
 
 def _lines(checkup: Checkup, root: str) -> list[str]:
     if checkup.unreadable is not None:
-        return [f"{checkup.unreadable}: its files were not checked"]
+        return [f'job "{checkup.job}" was not checked: {checkup.unreadable}']
     if not checkup.damaged:
         return []
     return [f'job "{checkup.job}" is damaged:', *_files(checkup.damaged, root), f"  {_outlook(checkup)}"]
@@ -69,7 +85,7 @@ def _repaired(session: Session, checkup: Checkup, write: Callable[[str], None]) 
 
 def _savepoint_lines(checkup: SavepointCheckup, root: str) -> list[str]:
     if checkup.unreadable is not None:
-        return [f"{checkup.unreadable}: its files were not checked"]
+        return [f'savepoint "{checkup.name}" was not checked: {checkup.unreadable}']
     if not checkup.damaged:
         return []
     outlook = "No job can go on from it. --repair takes files with rows from the job, if that still has them."

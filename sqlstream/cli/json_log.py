@@ -1,15 +1,19 @@
-"""`--log-format json`: the events of a command as lines of JSON on standard error."""
+"""`--log-format json`: the events of a command as lines of JSON on standard error, where nothing else is written then."""
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from sqlstream.errors import SqlStreamError
+from sqlstream.functions.invocation import named
 from sqlstream.secrets import masked
 from sqlstream.storage.facts import FACTS
 
@@ -41,8 +45,9 @@ class JsonLog:
 
     def notice(self, text: str) -> None:
         """Write a notice, which people would read on standard error; a warning if it begins with "warning: "."""
-        warning = text.startswith("warning: ")
-        self.write("warning" if warning else "info", "notice", message=text.removeprefix("warning: "))
+        level = "warning" if text.startswith("warning: ") else "info"
+        message, _, hint = text.removeprefix("warning: ").partition("\nhint: ")
+        self.write(level, "notice", message=message, hint=hint or None)
 
     def warn(self, job: str, warning: SqlStreamError | str) -> None:
         """Write a warning about a job."""
@@ -52,6 +57,11 @@ class JsonLog:
         """Write the error that ends the command, and keep its exit code."""
         self.write("error", "error", **_error_fields(error))
         self.exit_code = error.exit_code
+
+    def fault(self, error: BaseException, *, event: str = "error") -> None:
+        """Write an error of the program itself, with its traceback."""
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        self.write("error", event, kind="internal error", message=named(error), detail=trace)
 
     def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
         """Does nothing: hints about silent jobs are for people."""
@@ -103,6 +113,66 @@ def _masked(value: Any) -> Any:
     return masked(value) if isinstance(value, str) else value
 
 
+class _Notices(io.TextIOBase):
+    """Stands for standard error: what is written there becomes notices, once a line is complete.
+
+    So libraries, functions of the user, warnings and Python's logging write no lines that are not JSON.
+    """
+
+    encoding, errors = "utf-8", "replace"
+
+    def __init__(self, log: JsonLog, stream: TextIO):
+        self._log, self._stream = log, stream
+        self._begun = ""
+        # A signal may come while a text is being added.
+        self._adding = threading.RLock()
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        with self._adding:
+            whole, end, self._begun = (self._begun + text).rpartition("\n")
+        if end:
+            self._note(whole)
+        return len(text)
+
+    def finish(self) -> None:
+        """Write the notice of a line without an end."""
+        with self._adding:
+            text, self._begun = self._begun, ""
+        self._note(text)
+
+    def _note(self, text: str) -> None:
+        if text.strip():
+            self._log.notice(text.rstrip())
+
+
+@contextmanager
+def _only_json(log: JsonLog) -> Iterator[None]:
+    """Let all that Python writes to standard error inside of the context go to a log."""
+    notices, before = _Notices(log, sys.stderr), threading.excepthook
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        if sys.stderr is not notices or not isinstance(arguments.exc_value, Exception):
+            before(arguments)
+        else:
+            log.fault(arguments.exc_value, event="notice")
+
+    threading.excepthook = hook
+    try:
+        with redirect_stderr(cast(TextIO, notices)):
+            yield
+    finally:
+        if threading.excepthook is hook:
+            # Otherwise another one calls it, which is to stay.
+            threading.excepthook = before
+        notices.finish()
+
+
 @contextmanager
 def reporting(form: str) -> Iterator[JsonLog | None]:
     """Yield a log for all messages of a command, which gets its error, too, if the form is "json"; None otherwise."""
@@ -110,7 +180,8 @@ def reporting(form: str) -> Iterator[JsonLog | None]:
         yield None
         return
     log = JsonLog(sys.stderr)
-    try:
-        yield log
-    except SqlStreamError as error:
-        log.error(error)
+    with _only_json(log):
+        try:
+            yield log
+        except SqlStreamError as error:
+            log.error(error)

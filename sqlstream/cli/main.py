@@ -14,6 +14,7 @@ from sqlstream.cli.arguments import (
     compile_all,
     format_of,
     is_job,
+    logs_json,
     naming_scripts,
     open_session,
     query_text,
@@ -131,16 +132,22 @@ def run(
                 session.notice(f"warning: {text}")
             if not planned:
                 session.notice("nothing to run: the SQL has neither an INSERT nor a query")
-            anew = fresh_jobs(planned, fresh_of(fresh))
-            check_fresh(anew, savepoint=savepoint, upgrades=upgrade or migrate is not None)
+            check_fresh(fresh_of(fresh), restores=savepoint is not None, upgrades=upgrade or migrate is not None)
             planned, restored = plan_restore(
                 planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
             )
             if only:
-                planned = only_jobs(planned, only)
+                planned = only_jobs(planned, only, restored)
+            anew = fresh_jobs(planned, fresh_of(fresh))
             job_upgrade = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
             warned = job_upgrade is not None and confirm(
-                session, planned, restored, job_upgrade, yes=yes, warn=warn_people if log is None else log.warn
+                session,
+                planned,
+                restored,
+                job_upgrade,
+                yes=yes,
+                asks=log is None,
+                warn=warn_people if log is None else log.warn,
             )
             with served(session, planned, metrics):
                 run_jobs(
@@ -294,11 +301,14 @@ def drop(job: str | None, savepoint: str | None, project: str | None, warehouse:
 )
 @with_folders
 def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
-    """Find damaged files of jobs and savepoints; --repair them."""
+    """Find damaged files of jobs and savepoints; --repair them.
+
+    Exit codes: 0 all is intact, 1 damage remains, 2 there is none, but something could not be checked.
+    """
     from sqlstream.cli.check import checked
 
     with open_session(project, warehouse, (), load=False) as session:
-        return 0 if checked(session, job, repair=repair, write=click.echo) else 1
+        return checked(session, job, repair=repair, write=click.echo)
 
 
 @cli.command(short_help="Read the manual: list its pages, show one, or search.")
@@ -347,23 +357,51 @@ for command in (shell, *COMMANDS, config, serve):
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed while running, 2 wrong SQL or arguments, 130 interrupted."""
-    code = 0
-    # A shell reads the output of a completion, and with lines of JSON there must be nothing else.
-    if "_SQLSTREAM_COMPLETE" not in os.environ and "json" not in sys.argv and (warning := namesake_warning()):
+    _exit(_json_command() if logs_json(sys.argv[1:], os.environ) else _command())
+
+
+def _command() -> int:
+    """Run the command, with texts for people on standard error; return the exit code."""
+    # A shell reads the output of a completion.
+    if "_SQLSTREAM_COMPLETE" not in os.environ and (warning := namesake_warning()):
         click.echo(warning, err=True)
+    try:
+        return _invoked()
+    except SqlStreamError as e:
+        click.echo(e.render(terminal_width(sys.stderr)), err=True)
+        return e.exit_code
+    except click.ClickException as e:
+        e.show()
+        return 2
+
+
+def _json_command() -> int:
+    """Run the command, with lines of JSON on standard error; return the exit code."""
+    from sqlstream.cli.json_log import JsonLog
+
+    log = JsonLog(sys.stderr)
+    if warning := namesake_warning():
+        log.notice(warning)
+    try:
+        return _invoked()
+    except SqlStreamError as e:
+        log.error(e)
+        return log.exit_code
+    except click.ClickException as e:
+        log.error(UsageError(e.format_message()))
+        return log.exit_code
+    except Exception as e:
+        log.fault(e)
+        return 1
+
+
+def _invoked() -> int:
     try:
         with keyboard_interrupts():
             result = cli.main(prog_name="sqlstream", standalone_mode=False)
-        code = result if isinstance(result, int) else 0
-    except SqlStreamError as e:
-        click.echo(e.render(terminal_width(sys.stderr)), err=True)
-        code = e.exit_code
-    except click.ClickException as e:
-        e.show()
-        code = 2
     except (click.Abort, KeyboardInterrupt):
-        code = 130
-    _exit(code)
+        return 130
+    return result if isinstance(result, int) else 0
 
 
 def _exit(code: int) -> None:

@@ -41,12 +41,13 @@ def confirm(
     upgrade: Upgrade,
     *,
     yes: bool,
+    asks: bool,
     warn: Callable[[str, SqlStreamError], None],
 ) -> bool:
     """Show the upgrade plans of jobs whose queries have changed, and ask for confirmation; return whether there are any.
 
-    If there are, it first passes the warnings about all jobs to `warn`, so that the question comes last. Raises UsageError if an
-    upgrade is impossible, or without a terminal to ask on, and Abort if the answer is no.
+    If there are, it first passes the warnings about all jobs to `warn`, so that the question comes last. `asks` is as in `ask`.
+    Raises UsageError if an upgrade is impossible, or cannot be confirmed, and Abort if the answer is no.
     """
     texts = upgrade_texts(session, planned, restored, upgrade, partial(click.echo, err=True))
     if not texts:
@@ -54,22 +55,23 @@ def confirm(
     for one in (one for one in planned if isinstance(one, PlannedJob)):
         for warning in one.warnings:
             warn(one.name, warning)
-    ask(texts, yes=yes)
+    ask(texts, yes=yes, asks=asks)
     return True
 
 
-def ask(texts: Sequence[str], *, yes: bool) -> None:
-    """Show upgrade plans, and ask for confirmation unless `yes`.
+def ask(texts: Sequence[str], *, yes: bool, asks: bool = True) -> None:
+    """Show upgrade plans, and ask for confirmation unless `yes`. Without `asks`, standard error has lines of JSON only.
 
-    Raises UsageError without a terminal to ask on, and Abort if the answer is no.
+    Raises UsageError where nobody can be asked, and Abort if the answer is no.
     """
     for text in texts:
         click.echo(text, err=True)
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not (asks and sys.stdin.isatty()):
+        why = "there is no terminal to ask on" if asks else "lines of JSON ask no questions"
         raise UsageError(
-            "an upgrade has to be confirmed, and there is no terminal to ask on",
+            f"an upgrade has to be confirmed, and {why}",
             hint="Say --yes to do it without asking.",
         )
     if not click.confirm("Go on like this?", err=True):

@@ -43,6 +43,9 @@ def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> s
     names = {job.name.lower(): job.name for job in compiled if isinstance(job, PlannedJob) and not job.is_query}
     if isinstance(fresh, bool):
         return set(names.values()) if fresh else set()
+    if isinstance(fresh, str):
+        # A text would be taken for the names that its letters are.
+        fresh = (fresh,)
     for name in fresh:
         if name.lower() not in names:
             hint = missing("job", name, names.values()) if names else None
@@ -50,22 +53,37 @@ def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> s
     return {names[name.lower()] for name in fresh}
 
 
-def check_fresh(anew: Collection[str], *, savepoint: str | None, upgrades: bool) -> None:
-    """Raise UsageError when some jobs start from scratch and a savepoint or an upgrade is requested as well."""
-    if anew and savepoint is not None:
-        raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
-    if anew and upgrades:
-        raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
+def check_fresh(fresh: bool | Collection[str], *, restores: bool, upgrades: bool) -> None:
+    """Raise UsageError when jobs are to start from scratch, and a savepoint or an upgrade is requested as well."""
+    if fresh and restores:
+        raise UsageError(
+            "a job begins anew, or from a savepoint",
+            hint="Leave out --fresh, or --from (in Python fresh, or savepoint).",
+        )
+    if fresh and upgrades:
+        raise UsageError(
+            "a job begins anew, or is upgraded",
+            hint="Leave out --fresh, or --upgrade and --migrate (in Python fresh, or upgrade and migrate).",
+        )
 
 
-def only_jobs(compiled: Iterable[Compiled], selection: Collection[str]) -> list[Compiled]:
-    """Return only the jobs whose names are in `selection`, in any case. Raises UsageError for a name that no job has."""
+def only_jobs(
+    compiled: Iterable[Compiled], selection: Collection[str], restored: Collection[str] = ()
+) -> list[Compiled]:
+    """Return only the jobs whose names are in `selection`, in any case.
+
+    Raises UsageError for a name that no job has, and if a job that begins from a savepoint, in `restored`, is left out.
+    """
     jobs = [one for one in compiled if isinstance(one, PlannedJob) and not one.is_query]
     names = [job.name for job in jobs]
     for name in selection:
         if name.lower() not in map(str.lower, names):
             raise UsageError(f'there is no job "{name}" in the SQL', hint=missing("job", name, names))
     lower_names = {name.lower() for name in selection}
+    for name in restored:
+        if name.lower() not in lower_names:
+            hint = f'Add --job "{name}", or leave out --from.'
+            raise UsageError(f'job "{name}" is to begin from a savepoint, and is not among the jobs to run', hint=hint)
     return [job for job in jobs if job.name.lower() in lower_names]
 
 

@@ -16,7 +16,7 @@ from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.identity import is_planned, planned_identity, recorded_identity
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of
+from sqlstream.jobs.launch import check_fresh, check_only_writer, job_record, job_spec, key_hash_of
 from sqlstream.jobs.parallelism import SpreadProgress, begun_outside, newest_entry, spread
 from sqlstream.jobs.restart_strategies import NoRestart, covered_errors, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
@@ -68,9 +68,10 @@ class Starter:
 
         With `fresh` the job starts from scratch, with `restore` from a savepoint; its earlier state and results are deleted.
         With `upgrade` its query may have changed. Raises UsageError when another process runs the job, or a job of this name has
-        another plan, and DamageError.
+        another plan, or `fresh` is beside one of the others, and DamageError.
         """
         # Before anything is discarded, or recorded.
+        check_fresh(fresh, restores=restore is not None, upgrades=upgrade is not None)
         check_places(self.warehouse, (sink.table for sink in planned.physical.sinks))
         paths = self.warehouse.job(name)
         lock = lock_job(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)

@@ -446,7 +446,8 @@ class Commits:
             if files and (writer := self._writers.get(sink)) is not None:
                 writer.write(self._batch(batch, plan, files))
             elif files and self.emit:
-                self.emit(sink, list(map(self.warehouse.fs.local_copy, files)))
+                with self.warehouse.fs.local_copies(files) as local_paths:
+                    self.emit(sink, local_paths)
             self.warehouse.fs.delete_all(files)
             return
         manifest = self._manifests.get(sink)

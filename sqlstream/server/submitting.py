@@ -75,12 +75,13 @@ def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> Che
     """Compile and check a script, and answer its SHOW, DESCRIBE and EXPLAIN. Raises SqlStreamError, with places in the script."""
     source = SourceText("request", request.sql)
     notices: list[str] = []
+    _check_fresh(request)
     with _session(settings, role, request, source, notices) as session:
         compiled = session.compile(source)
         compiled, restored = plan_restore(
             compiled, session.warehouse, request.savepoint, request.as_job, session.compiler.table_options.starting
         )
-        statements = only_jobs(compiled, request.only) if request.only else compiled
+        statements = only_jobs(compiled, request.only, restored) if request.only else compiled
         jobs = [one for one in statements if isinstance(one, PlannedJob)]
         for job in jobs:
             if job.is_query:
@@ -91,7 +92,6 @@ def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> Che
             _check_secrets(source)
             _check_options(request)
         anew = fresh_jobs(statements, request.fresh)
-        check_fresh(anew, savepoint=request.savepoint, upgrades=_upgrades(request))
         for job in [job for job in jobs if not job.appends and job.name not in restored]:
             _check_startable(session.warehouse, job, is_anew=job.name in anew, upgrades=_upgrades(request))
             if job.name not in anew and (skipped := _skipped(session.warehouse, job)) is not None:
@@ -136,11 +136,12 @@ def _texts_of_upgrade(
 def upgrade_plans(settings: ServerSettings, role: Role, request: SubmitRequest) -> list[str]:
     """Return the upgrade plans of the jobs of a script whose queries have changed, as texts. Raises SqlStreamError."""
     source = SourceText("request", request.sql)
+    _check_fresh(request)
     with _session(settings, role, request, source, []) as session:
         compiled = session.compile(source)
         starting = session.compiler.table_options.starting
         compiled, restored = plan_restore(compiled, session.warehouse, request.savepoint, request.as_job, starting)
-        statements = only_jobs(compiled, request.only) if request.only else compiled
+        statements = only_jobs(compiled, request.only, restored) if request.only else compiled
         jobs = [one for one in statements if isinstance(one, PlannedJob)]
         return _texts_of_upgrade(session, jobs, restored, request)
 
@@ -223,6 +224,10 @@ def _check_options(request: SubmitRequest) -> None:
             if shown(option, value) != value:
                 hint = "Write it into the SQL as '${NAME}': the server's environment has the value."
                 raise UsageError(f'the option "{option}" holds a secret, and is kept in the warehouse', hint=hint)
+
+
+def _check_fresh(request: SubmitRequest) -> None:
+    check_fresh(request.fresh, restores=request.savepoint is not None, upgrades=_upgrades(request))
 
 
 def _upgrades(request: SubmitRequest) -> bool:

@@ -21,7 +21,7 @@ from sqlstream.errors import SourceText, UsageError, plainly
 from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs import ending
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.launch import fresh_jobs
+from sqlstream.jobs.launch import check_fresh, fresh_jobs
 from sqlstream.jobs.restoring import Restore, plan_restore
 from sqlstream.jobs.session_jobs import SessionJobs
 from sqlstream.jobs.upgrades.upgrading import Upgrade
@@ -109,8 +109,10 @@ class Session:
         savepoint: its job continues from there. With `as_job`, the only job of the text continues from there instead, as a fork
         of that name. With `upgrade`, jobs whose queries have changed continue with the state that the new queries can use.
         `migrate` is a text of MIGRATE STATE statements, which compute state of operators, also for unchanged queries.
+        Raises UsageError for `fresh` beside these, before anything is changed.
         """
         with plainly():
+            check_fresh(fresh, restores=savepoint is not None, upgrades=upgrade or migrate is not None)
             compiled = self.compile(SourceText("sql", text))
             compiled, restored = plan_restore(
                 compiled, self.warehouse, savepoint, as_job, self.compiler.table_options.starting
@@ -129,6 +131,7 @@ class Session:
         upgrade: Upgrade | None = None,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
         """Run compiled statements, as `sql` does; return the result of the last one."""
+        check_fresh(fresh, restores=bool(restored), upgrades=upgrade is not None)
         result: Job | Changes | duckdb.DuckDBPyRelation | None = None
         anew = fresh_jobs(compiled, fresh)
         for number, one in enumerate(compiled, 1):
@@ -245,7 +248,7 @@ class Session:
 
         `fresh`, `restore` and `upgrade` are as in `Starter.start`. A `receiver` gets the rows of a bare SELECT, which are
         printed to `output` without it. Raises UsageError when another process runs the job, or a job of this name has another
-        plan, and for a receiver beside `restore` or `upgrade`.
+        plan, for a receiver beside `restore` or `upgrade`, and for `fresh` beside these.
         """
         if receiver is not None:
             if restore is not None or upgrade is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -43,51 +43,75 @@ class ResultView(ABC):
 
 
 class MaterializedTable:
-    """The present rows of a result. An update replaces the row before it; beyond `most` rows the oldest are dropped."""
+    """The present rows of a result. An update replaces the row before it; beyond `most` rows the oldest are dropped.
+
+    A change takes the same time however many rows there are, and what is gone takes no memory.
+    """
 
     def __init__(self, most: int):
         self.most = most
-        self._rows: dict[int, Row] = {}
-        self._places: dict[Row, deque[int]] = {}
-        self._freed: deque[int] = deque()
+        # Ordered dictionaries, whose first item is found at once: that of a dict is found behind all that were deleted before it.
+        # The rows by their places, in the order of the places; None where the row before an update was taken away.
+        self._rows: OrderedDict[int, Row | None] = OrderedDict()
+        # The places of equal rows, in the order in which they came.
+        self._places: dict[Row, OrderedDict[int, None]] = {}
+        # The places without a row, for the rows after updates.
+        self._freed: OrderedDict[int, None] = OrderedDict()
         self._next = 0
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) - len(self._freed)
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows in the order in which they came; an update has the place of the row before it."""
-        for place in sorted(self._rows):
-            yield self._rows[place]
+        return (row for row in self._rows.values() if row is not None)
 
     def newest(self, count: int) -> list[Row]:
         """Return the last `count` rows of `rows`."""
-        return [self._rows[place] for place in sorted(self._rows)[-count:]]
+        there = (row for row in reversed(self._rows.values()) if row is not None)
+        return [*islice(there, count)][::-1]
 
     def apply(self, kind: str, row: Row) -> None:
         """Apply a change of a kind (+I, +U, -U or -D). Taking away a row that is not there does nothing."""
         if kind in ("+I", "+U"):
-            self._put(row, self._freed.popleft() if kind == "+U" and self._freed else None)
-            return
-        places = self._places.get(row)
-        if not places:
-            return
-        place = places.popleft()
-        if not places:
-            del self._places[row]
-        del self._rows[place]
-        if kind == "-U":
-            self._freed.append(place)
+            self._put(row, is_update=kind == "+U")
+        elif row in self._places:
+            place = self._take(row)
+            if kind == "-U":
+                self._rows[place] = None
+                self._freed[place] = None
+            else:
+                del self._rows[place]
 
-    def _put(self, row: Row, place: int | None) -> None:
-        if place is None:
+    def _put(self, row: Row, *, is_update: bool) -> None:
+        if is_update and self._freed:
+            place, _ = self._freed.popitem(last=False)
+        else:
             place, self._next = self._next, self._next + 1
         self._rows[place] = row
-        self._places.setdefault(row, deque()).append(place)
-        if len(self._rows) > self.most:
-            oldest = min(self._rows)
-            self._places[self._rows[oldest]].remove(oldest)
-            del self._rows[oldest]
+        self._places.setdefault(row, OrderedDict())[place] = None
+        while len(self._rows) > self.most:
+            self._drop_oldest()
+
+    def _take(self, row: Row, place: int | None = None) -> int:
+        """Forget that a row is at a place, by default the oldest of those of equal rows; return the place."""
+        places = self._places[row]
+        place = next(iter(places)) if place is None else place
+        del places[place]
+        if not places:
+            del self._places[row]
+        return place
+
+    def _drop_oldest(self) -> None:
+        """Drop a place without a row, or if there is none the oldest row."""
+        if self._freed:
+            # No update has come for it yet; if one comes, its row is a new one.
+            place, _ = self._freed.popitem(last=False)
+            del self._rows[place]
+            return
+        place, row = self._rows.popitem(last=False)
+        assert row is not None
+        self._take(row, place)
 
 
 class TableView(ResultView):

@@ -50,8 +50,15 @@ class ClassData:
     def archive_later(self, java: Sequence[str], log_file: str) -> subprocess.Popen[bytes] | None:
         """Start a process that makes the archive from the list of a finished run; `java` is its command up to the class path.
 
-        The process outlives this one. Return it, or None if there is nothing to make.
+        The process outlives this one. Return it, or None if there is nothing to make, or the cache is gone or cannot be used.
         """
+        try:
+            return self._begin(java, log_file)
+        except OSError:
+            self.discard()
+            return None
+
+    def _begin(self, java: Sequence[str], log_file: str) -> subprocess.Popen[bytes] | None:
         if self.record is None or self.archive.exists() or not _is_of_a_job(self.record):
             self.discard()
             return None
@@ -73,14 +80,15 @@ class ClassData:
     def discard(self) -> None:
         """Delete the list that this run has recorded."""
         if self.record is not None:
-            self.record.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.record.unlink(missing_ok=True)
 
 
 def class_data(java: str, classpath: Sequence[str]) -> ClassData | None:
     """Return the archive of a Java and class path, which need not exist yet; None if archives are off or unusable."""
     if os.environ.get("SQLSTREAM_CDS", "").lower() == "off":
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sqlstream"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "sqlstream"
     try:
         cache.mkdir(parents=True, exist_ok=True)
         archive = cache / f"classes-{_fingerprint([os.path.realpath(java), *classpath])}.jsa"

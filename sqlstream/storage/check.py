@@ -21,8 +21,8 @@ _LOOKS = 3
 class Checkup:
     """The result of a check: damaged files of a job, its newest version, and its newest intact version.
 
-    `whole` is -1 for the job's beginning, None if nothing is intact. A job of another version of sqlstream is not checked:
-    `unreadable` is the message.
+    `whole` is -1 for the job's beginning, None if nothing is intact. A job with files of another version of sqlstream is not
+    checked: `unreadable` is the message.
     """
 
     job: str
@@ -34,12 +34,15 @@ class Checkup:
 
 def check_job(warehouse: Warehouse, name: str) -> Checkup:
     """Check all files of a job, including every byte of its segments; the job may be running."""
-    warehouse = warehouse.uncached()
-    damaged: dict[str, DamageError] = {}
     try:
-        Versions(warehouse, name).record()
+        return _check_readable(warehouse.uncached(), name)
     except OtherVersionError as error:
         return Checkup(name, (), -1, None, unreadable=error.message)
+
+
+def _check_readable(warehouse: Warehouse, name: str) -> Checkup:
+    """Check all files of a job. Raises OtherVersionError."""
+    damaged: dict[str, DamageError] = {}
     for look in range(_LOOKS):
         versions = Versions(warehouse, name, content=True)
         faults = {error.path: error for error in _every_fault(versions)}

@@ -17,7 +17,8 @@ from sqlstream.warehouse.savepoints import Savepoint, is_savepoint, read_savepoi
 class SavepointCheckup:
     """The result of a check: a savepoint, its job (empty: not known), and its damaged files.
 
-    A savepoint of a later version of sqlstream is not checked: `unreadable` is the message.
+    A savepoint with files of another version of sqlstream is not checked: `unreadable` is the message. If its own record has
+    been read, its job is known.
     """
 
     name: str
@@ -39,13 +40,15 @@ def check_savepoints(warehouse: Warehouse, job: str | None = None) -> list[Savep
 
 def check_savepoint(warehouse: Warehouse, name: str) -> SavepointCheckup:
     """Check all files of a savepoint. Raises FileNotFoundError where there is none, or it is dropped meanwhile."""
+    job = ""
     try:
         savepoint = read_savepoint(warehouse.savepoint(name), name)
+        job = savepoint.record.job
+        faults = {error.path: error for error in (*savepoint.faults(), *_contents(savepoint))}
     except OtherVersionError as error:
-        return SavepointCheckup(name, "", (), unreadable=error.message)
+        return SavepointCheckup(name, job, (), unreadable=error.message)
     except DamageError as error:
-        return SavepointCheckup(name, "", (error,))
-    faults = {error.path: error for error in (*savepoint.faults(), *_contents(savepoint))}
+        return SavepointCheckup(name, job, (error,))
     if faults and not is_savepoint(savepoint.warehouse):
         raise FileNotFoundError(savepoint.warehouse.root)
     return SavepointCheckup(savepoint.record.name, savepoint.record.job, tuple(faults.values()))

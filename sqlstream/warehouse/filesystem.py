@@ -100,9 +100,10 @@ class Filesystem(ABC):
         """Return the results of `read` for some paths, in their order; several calls may run at the same time."""
         return list(map(read, paths))
 
-    def local_copy(self, path: str) -> str:
-        """Return a local path of a file that does not change: its own path, or that of a copy."""
-        return path
+    @contextlib.contextmanager
+    def local_copies(self, paths: Sequence[str]) -> Iterator[list[str]]:
+        """Yield local paths of files that do not change: their own, or those of copies, which are there inside of the block."""
+        yield list(paths)
 
     def fetch(self, paths: Iterable[str]) -> None:  # noqa: B027
         """Copy files that do not change to the local disk, several at a time, before they are read one by one."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,8 @@ from sqlstream.duck import remote_files
 from sqlstream.errors import OutageError, SqlStreamError, UsageError
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.file_cache import user_cache
-from sqlstream.warehouse.filesystem import FileInfo, Filesystem
+from sqlstream.warehouse.filesystem import FileInfo, Filesystem, storage_errors
+from sqlstream.warehouse.process_folders import COPIES, process_folder
 
 # Bytes of a file that is collected in memory before its put; a larger one is collected on disk.
 _IN_MEMORY = 16 << 20
@@ -109,6 +111,9 @@ class StoreFilesystem(Filesystem):
         self._scheme = f"sqlstream-{blake2b(place.encode(), digest_size=6).hexdigest()}"
         self._place = place
         remote_files.serve(self._scheme, f"{bucket}/", self)
+        if cached:
+            # A wrong SQLSTREAM_CACHE_SIZE is an error now, and not after a file was put.
+            user_cache()
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -157,8 +162,9 @@ class StoreFilesystem(Filesystem):
             self._put(path, file)
             if self._is_kept(path):
                 # Its job reads it soon.
-                file.seek(0)
-                user_cache().add(self._name(path), iter(lambda: file.read(_PIECE), b""))
+                with contextlib.suppress(OSError):
+                    file.seek(0)
+                    self._keep(path, iter(lambda: file.read(_PIECE), b""))
 
     def _put(self, path: str, content: Any, **options: Any) -> Tag:
         with store_errors(path):
@@ -224,18 +230,35 @@ class StoreFilesystem(Filesystem):
 
     def open_bytes(self, path: str) -> IO[bytes]:
         if self._is_kept(path):
-            with contextlib.suppress(FileNotFoundError):
-                return open(self.local_copy(path), "rb")
-            # Another process has evicted the copy in the meantime.
-            return open(self.local_copy(path), "rb")
-        file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
-        file.writelines(self.pieces(path))
-        file.seek(0)
-        return file
+            name = self._name(path)
+            copy = user_cache().open_copy(name) or user_cache().add(name, self.pieces(path))
+            if copy is not None:
+                return copy
+        with storage_errors(tempfile.gettempdir()):
+            file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+            file.writelines(self.pieces(path))
+            file.seek(0)
+            return file
 
-    def local_copy(self, path: str) -> str:
-        name = self._name(path)
-        return user_cache().find(name) or user_cache().add(name, self.pieces(path))
+    @contextlib.contextmanager
+    def local_copies(self, paths: Sequence[str]) -> Iterator[list[str]]:
+        folder = process_folder(COPIES)
+        with storage_errors(folder):
+            os.mkdir(folder)
+        try:
+            yield [self._local_copy(path, f"{folder}/{path.rpartition('/')[2]}") for path in paths]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _local_copy(self, path: str, local: str) -> str:
+        """Make a local copy of a file, or a link to the one in the cache, which another process may delete; return its path."""
+        with contextlib.suppress(OSError):
+            if self._is_kept(path) and (copy := user_cache().find(self._name(path))) is not None:
+                os.link(copy, local)
+                return local
+        with self.open_bytes(path) as source, storage_errors(local), open(local, "wb") as target:
+            shutil.copyfileobj(source, target)
+        return local
 
     def fetch(self, paths: Iterable[str]) -> None:
         if not self._cached:
@@ -244,9 +267,15 @@ class StoreFilesystem(Filesystem):
         def copy(path: str) -> None:
             # The caller that reads the missing file gets the error.
             with contextlib.suppress(FileNotFoundError):
-                self.local_copy(path)
+                self._keep(path, self.pieces(path))
 
         self.together(copy, [path for path in paths if user_cache().find(self._name(path)) is None])
+
+    def _keep(self, path: str, content: Iterable[bytes]) -> None:
+        """Let the cache have a copy of a file, if its disk takes it."""
+        copy = user_cache().add(self._name(path), content)
+        if copy is not None:
+            copy.close()
 
     def pieces(self, path: str) -> Iterator[bytes]:
         """Yield the bytes of a file from the store, in pieces."""
@@ -255,7 +284,7 @@ class StoreFilesystem(Filesystem):
 
     def size(self, path: str) -> int:
         if self._is_kept(path) and (local_path := user_cache().find(self._name(path))) is not None:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 return os.stat(local_path).st_size
         with store_errors(path):
             return int(_obstore().head(self._store, self._key(path))["size"])

@@ -62,6 +62,9 @@ def test_what_run_is_told_of_savepoints_fits_together(tmp_path: Path) -> None:
         sqlstream(tmp_path, "run", "-e", sql, "--as", "other")
     with pytest.raises(SqlStreamError, match="a job begins anew, or from a savepoint"):
         sqlstream(tmp_path, "run", "-e", sql, "--fresh", "--from", "noon")
+    other = "CREATE TABLE u (a INT); INSERT INTO u SELECT k AS a FROM (VALUES (1)) AS v(k)"
+    with pytest.raises(SqlStreamError, match='there is no job "t" in the SQL to start anew'):
+        sqlstream(tmp_path, "run", "-e", f"{sql}; {other}", "--job", "u", "--fresh=t")
     with pytest.raises(SqlStreamError, match='savepoint "noon" does not exist'):
         sqlstream(tmp_path, "run", "-e", sql, "--from", "noon")
     two = f"{sql}; INSERT INTO t SELECT k AS a FROM (VALUES (1)) AS v(k)"

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 
 from sqlstream import Context, ListState, SideOutput, ValueState, process, side_output, state, table
+from sqlstream.catalog import Column
 from sqlstream.errors import BindError
 from sqlstream.functions.process.declare import declare_process
+from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.vectors import TableShape
 
 
 @dataclass
@@ -123,3 +126,37 @@ def test_classes_that_are_not_vectorized() -> None:
     for made, message in wrong.items():
         with pytest.raises(BindError, match=message):
             declare_process(made)
+
+
+FITS = {"k": [1], "x": [2]}
+
+
+@pytest.mark.parametrize(
+    ("tables", "place", "message"),
+    [
+        ([FITS, FITS, {"k": [1]}], 2, 'emitted a table without the column "x"'),
+        ([FITS, {**FITS, "y": [1]}], 1, 'emitted a table with an unexpected column "y"'),
+        ([FITS, {"k": [1], "x": ["2"]}, {"k": [1], "x": ["two"]}], 2, "emitted a table whose column"),
+        # Of tables with one schema, the one whose value is none.
+        (
+            [{"k": [1], "x": ["2"]}, {"k": [1], "x": ["3"]}, {"k": [1], "x": ["two"]}],
+            2,
+            "Failed to parse string: 'two'",
+        ),
+        ([FITS, [1]], 1, "which is no Arrow table"),
+    ],
+)
+def test_the_table_that_does_not_fit_is_named(tables: list[Any], place: int, message: str) -> None:
+    shape = TableShape((Column("k", "BIGINT"), Column("x", "BIGINT")))
+    with pytest.raises(Misfit) as raised:
+        shape.fitted([pa.table(one) if isinstance(one, dict) else one for one in tables], "emitted")
+    assert raised.value.number == place
+    assert message in raised.value.what
+
+
+def test_two_columns_of_a_name_are_of_the_table_that_has_them() -> None:
+    shape = TableShape((Column("k", "BIGINT"),))
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([1])], ["k", "k"])
+    with pytest.raises(Misfit, match='with two columns "k"') as raised:
+        shape.fitted([pa.table({"k": [1]}), twice], "emitted")
+    assert raised.value.number == 1

@@ -14,8 +14,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sqlstream import Session
-from sqlstream.cli.json_log import JsonLog
+from sqlstream.cli.json_log import JsonLog, reporting
 from sqlstream.cli.run import served
+from sqlstream.cli.upgrades import ask
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UsageError
 from sqlstream.local.engine import LocalEngine
@@ -28,6 +29,7 @@ from sqlstream.storage.snapshot import JobHistory
 from sqlstream.units import now
 from sqlstream.warehouse.status import Backlog, effective_status, read_status, write_status
 from tests.command_line import run_command
+from tests.forked import run_python
 
 DASHBOARD = Path(__file__).parents[2] / "examples" / "operations" / "grafana-dashboard.json"
 SCRIPT = """
@@ -273,3 +275,84 @@ def test_log_lines_are_json(folder: Path) -> None:
     assert (line["level"], line["event"], line["kind"]) == ("error", "error", "error")
     assert (line["source"], line["line"]) == ("-e", 2)
     assert "does not exist" in line["message"]
+
+
+NOISY = """
+import logging, sys, threading, warnings
+
+def fails():
+    raise ValueError("in a thread")
+
+def said():
+    print("one", file=sys.stderr)
+    warnings.warn("two")
+    logging.getLogger("mine").error("three")
+    thread = threading.Thread(target=fails)
+    thread.start()
+    thread.join()
+    sys.stderr.write("without an end")
+
+said()
+"""
+
+
+def test_what_functions_write_to_standard_error_is_json(folder: Path) -> None:
+    (folder / "udfs").mkdir()
+    (folder / "udfs" / "noisy.py").write_text(NOISY)
+    done = run_command(folder, "run", "--log-format", "json", "-e", "CREATE TABLE a (k BIGINT)")
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {line["event"] for line in lines} == {"notice"}
+    texts = [line["message"] for line in lines]
+    assert (texts[0], texts[2], texts[3]) == ("one", "three", "ValueError: in a thread")
+    assert "UserWarning: two" in texts[1]
+    assert "Traceback" in lines[3]["detail"]
+    assert texts[-1] == "without an end"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--nothing"], "No such option"),
+        (["--metrics", "x", "-e", "CREATE TABLE a (k BIGINT)"], '--metrics "x" is neither PORT nor HOST:PORT'),
+        (["no such file.sql"], "no such file.sql"),
+        ([], "there is no SQL to run"),
+    ],
+)
+def test_wrong_arguments_are_json(folder: Path, words: list[str], message: str) -> None:
+    done = run_command(folder, "run", *words, environment={"SQLSTREAM_LOG_FORMAT": "json"})
+    line = [json.loads(line) for line in done.stderr.splitlines()][-1]
+    assert (done.returncode, line["level"], line["event"]) == (2, "error", "error")
+    assert message in line["message"]
+
+
+def test_a_fault_of_the_program_is_json(folder: Path) -> None:
+    program = (
+        "import sys; from sqlstream.cli import main; main.cli.main = lambda **_: 1 / 0;"
+        " sys.argv[1:] = ['run', '--log-format=json']; main.main()"
+    )
+    (folder / "faulty.py").write_text(program)
+    done = run_python("faulty.py", cwd=folder)
+    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (done.returncode, line["kind"], line["message"]) == (
+        1,
+        "internal error",
+        "ZeroDivisionError: division by zero",
+    )
+    assert "Traceback" in line["detail"]
+
+
+def test_upgrade_plans_are_json_and_nothing_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    with reporting("json") as log:
+        ask(["job a:\n  goes on"], yes=True, asks=False)
+        ask(["job b:\n  goes on"], yes=False, asks=False)
+    assert log is not None
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["message"] for line in lines] == [
+        "job a:\n  goes on",
+        "job b:\n  goes on",
+        "an upgrade has to be confirmed, and lines of JSON ask no questions",
+    ]
+    assert log.exit_code == 2

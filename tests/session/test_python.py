@@ -10,6 +10,7 @@ from dataclasses import FrozenInstanceError, fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import duckdb
 import pytest
@@ -19,6 +20,7 @@ from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import JobError, SourceText, SqlStreamError, UsageError
 from sqlstream.jobs.job import Job
+from sqlstream.jobs.launch import only_jobs
 from sqlstream.jobs.progress import progress_of
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
@@ -67,6 +69,48 @@ def test_a_query_for_a_receiver_has_no_earlier_state(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="cannot be upgraded: it begins anew each time"):
             session.start(planned, receiver=rows, upgrade=Upgrade())
         assert session.jobs == []
+
+
+@pytest.mark.parametrize("options", [{"savepoint": "spring"}, {"upgrade": True}, {"migrate": ""}])
+def test_a_job_that_begins_anew_does_not_go_on(tmp_path: Path, options: dict[str, Any]) -> None:
+    with sqlstream.Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1)")
+    with sqlstream.Session(str(tmp_path)) as session:
+        with pytest.raises(UsageError, match=r"a job begins anew, or .*"):
+            session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (2)", fresh=True, **options)
+        # Nothing was declared, or it could not be declared now; and nothing is deleted.
+        [planned] = (
+            one
+            for one in session.compile(SourceText("sql", "CREATE TABLE t (a INT); INSERT INTO t VALUES (2)"))
+            if isinstance(one, PlannedJob)
+        )
+        for restore, upgrade in ((Restore("spring"), None), (None, Upgrade())):
+            with pytest.raises(UsageError, match=r"a job begins anew, or .*"):
+                session.start(planned, fresh=True, restore=restore, upgrade=upgrade)
+            restored = {"t_values": restore} if restore is not None else {}
+            with pytest.raises(UsageError, match=r"a job begins anew, or .*"):
+                session.run([planned], ["t_values"], restored, upgrade)
+        assert session.jobs == []
+        assert session.query("FROM t").fetchall() == [(1,)]
+
+
+def test_a_text_names_one_job_that_begins_anew(tmp_path: Path) -> None:
+    sql = "CREATE TABLE t (a INT); INSERT INTO t VALUES ({})"
+    for number in (1, 2):
+        with sqlstream.Session(str(tmp_path)) as session:
+            session.sql(sql.format(number), fresh="T_values")
+            assert session.query("FROM t").fetchall() == [(number,)]
+            with pytest.raises(UsageError, match='there is no job "totals" in the SQL to start anew'):
+                session.sql("INSERT INTO t VALUES (3)", fresh="totals")
+
+
+def test_a_job_that_begins_from_a_savepoint_runs(tmp_path: Path) -> None:
+    with sqlstream.Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE t (a INT); CREATE TABLE u (a INT)")
+        compiled = session.compile(SourceText("sql", "INSERT INTO t VALUES (1); INSERT INTO u VALUES (1)"))
+        assert only_jobs(compiled, ["T_values"], ["t_values"]) == compiled[:1]
+        with pytest.raises(UsageError, match='job "u_values" is to begin from a savepoint, and is not among the jobs'):
+            only_jobs(compiled, ["t_values"], ["u_values"])
 
 
 def test_dir_shows_what_is_for_users(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -321,3 +323,55 @@ def test_an_update_takes_the_place_of_its_row() -> None:
     # The oldest has gone: there is room for three.
     assert list(table.rows()) == [("c", "1"), ("d", "1"), ("e", "1")]
     assert table.newest(2) == [("d", "1"), ("e", "1")]
+
+
+def test_an_update_of_a_full_table_has_room() -> None:
+    table = MaterializedTable(most=2)
+    for kind, row in [("+I", ("a",)), ("+I", ("b",)), ("-U", ("a",)), ("+I", ("c",))]:
+        table.apply(kind, row)
+    assert (len(table), list(table.rows())) == (2, [("b",), ("c",)])
+    # The place of its row was needed, so it comes last.
+    table.apply("+U", ("a2",))
+    assert (len(table), list(table.rows())) == (2, [("c",), ("a2",)])
+    # Of equal rows the oldest is taken away, and the row that is gone is not there.
+    for kind, row in [("+I", ("a2",)), ("-D", ("c",)), ("-U", ("a2",)), ("-D", ("b",)), ("+U", ("d",))]:
+        table.apply(kind, row)
+    assert (len(table), list(table.rows()), table.newest(1)) == (2, [("d",), ("a2",)], [("a2",)])
+
+
+def full_table(most: int) -> MaterializedTable:
+    table = MaterializedTable(most)
+    for number in range(most):
+        table.apply("+I", (str(number),))
+    return table
+
+
+def test_a_row_beyond_the_limit_costs_no_more_with_many_rows() -> None:
+    def cost(table: MaterializedTable) -> float:
+        begin = time.process_time()
+        for number in range(table.most, table.most + 300):
+            table.apply("+I", (str(number),))
+            table.newest(10)
+        return time.process_time() - begin
+
+    few, many = full_table(100), full_table(100_000)
+    assert cost(many) < 30 * cost(few)
+    assert len(many) == 100_000
+
+
+def test_rows_that_are_gone_take_no_memory() -> None:
+    table = full_table(100)
+    tracemalloc.start()
+    try:
+        taken = []
+        for _ in range(2):
+            for number in range(3_000):
+                table.apply("+I", (f"row {number}",))
+                # Such as those of a query that filters the rows after its updates.
+                table.apply("-U", (f"row {number}",))
+                table.apply("+I", (f"next {number}",))
+            taken.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert taken[1] < taken[0] + 50_000
+    assert len(table) <= 100

@@ -149,6 +149,17 @@ def test_a_session_without_a_job_leaves_nothing(tmp_path: Path, cache: Path) -> 
     assert list(cache.iterdir()) == []
 
 
+def test_a_session_ends_whatever_becomes_of_its_archive(tmp_path: Path, cache: Path) -> None:
+    recorded = archive_of(fake_java(tmp_path / "jdk", "17"))
+    assert recorded.record is not None
+    recorded.record.write_text(class_data._SEEN_IN_A_JOB)
+    # Not even its log can be written.
+    assert recorded.archive_later(["java"], str(tmp_path)) is None
+    assert list(cache.iterdir()) == []
+    recorded.record.mkdir()
+    recorded.discard()
+
+
 def test_only_a_complete_archive_gets_its_name(tmp_path: Path, cache: Path) -> None:
     def dump(exit_code: int) -> Path:
         script = (

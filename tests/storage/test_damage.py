@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from sqlstream.cli.check import checked
+from sqlstream.cli.check import Outcome, checked
 from sqlstream.errors import DamageError, JobError, QueryError
 from sqlstream.local.stepped import SteppedRun
 from sqlstream.queries.query import open_query
@@ -383,7 +383,7 @@ def test_what_was_read_long_ago_is_nowhere_else(copy: Warehouse, way: str) -> No
     hurt(path, way)
     said: list[str] = []
     with Session(warehouse=copy.root) as session:
-        assert not checked(session, "totals", repair=True, write=said.append)
+        assert checked(session, "totals", repair=True, write=said.append) is Outcome.DAMAGED
     text = "\n".join(said)
     assert "It says which input the job read before its last batches, which no other file says." in text
     assert (
@@ -408,18 +408,18 @@ def test_what_check_prints(tmp_path: Path) -> None:
     with Session(str(tmp_path)) as session:
         session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
         said: list[str] = []
-        assert checked(session, None, repair=False, write=said.append)
+        assert checked(session, None, repair=False, write=said.append) is Outcome.INTACT
         assert said == ['job "t_values" is intact']
         hurt(tmp_path / "warehouse/jobs/t_values/checkpoint/commits/1", "missing")
         said.clear()
-        assert not checked(session, "T_VALUES", repair=False, write=said.append)
+        assert checked(session, "T_VALUES", repair=False, write=said.append) is Outcome.DAMAGED
         assert said == [
             'job "t_values" is damaged:',
             "  jobs/t_values/checkpoint/commits/1 is missing. It says that batch 1 is committed.",
             "  Version 0 is the newest that is intact; the job was at 1. --repair resets the job to it.",
         ]
-        assert checked(session, None, repair=True, write=said.append)
-        assert checked(session, None, repair=False, write=lambda line: None)
+        assert checked(session, None, repair=True, write=said.append) is Outcome.INTACT
+        assert checked(session, None, repair=False, write=lambda line: None) is Outcome.INTACT
 
 
 @pytest.mark.parametrize("kind", ["record", "log", "commit", "state manifest", "state segment", "result segment"])
@@ -430,13 +430,14 @@ def test_a_damaged_savepoint_is_found_and_its_rows_come_from_the_job(copy: Wareh
         take(copy, "totals", "other")
         path = min(Path(root).glob(KINDS[kind].replace(f"0/{NEWEST:010d}-*", "0/*").replace(f"*-{NEWEST}-*", "*")))
         is_rows = path.suffix == ".parquet"
+        outcome = Outcome.INTACT if is_rows else Outcome.DAMAGED
         # A link is damaged in both, so this one is gone.
         hurt(path, "missing" if is_rows else "flipped")
-        assert not checked(session, "Totals", repair=False, write=said.append)
+        assert checked(session, "Totals", repair=False, write=said.append) is Outcome.DAMAGED
         assert said[:2] == ['savepoint "spare" is damaged:', *[line for line in said[1:2] if path.name in line]]
         assert said[-1] == 'job "totals" is intact'
         said.clear()
-        assert checked(session, None, repair=True, write=said.append) == is_rows
+        assert checked(session, None, repair=True, write=said.append) is outcome
         end = (
             "is repaired: the job had its files."
             if is_rows
@@ -444,8 +445,51 @@ def test_a_damaged_savepoint_is_found_and_its_rows_come_from_the_job(copy: Wareh
         )
         assert f'savepoint "spare" {end}' in said[-2]
         said.clear()
-        assert checked(session, None, repair=False, write=said.append) == is_rows
+        assert checked(session, None, repair=False, write=said.append) is outcome
         assert (said[-1] == "2 savepoints are intact") == is_rows
+
+
+LATER = '{"format":99,"job":"totals"}'
+
+
+@pytest.mark.parametrize("kind", ["record", "state manifest", "log"])
+def test_a_job_that_cannot_be_checked_is_not_taken_for_an_intact_one(copy: Warehouse, kind: str) -> None:
+    said: list[str] = []
+    with Session(str(copy.root), warehouse=copy.root) as session:
+        session.sql("CREATE TABLE u (a INT); INSERT INTO u VALUES (1)")
+        write_sealed(copy.fs, str(the_file(copy, kind)), LATER)
+        assert checked(session, "totals", repair=False, write=said.append) is Outcome.UNCHECKED
+        [line] = said
+        assert line.startswith('job "totals" was not checked: ')
+        assert line.endswith("was written by a later version of sqlstream")
+        # What is beside it is checked, and damage goes first.
+        assert checked(session, None, repair=True, write=said.append) is Outcome.UNCHECKED
+        assert said[1:] == [line, 'job "u_values" is intact']
+        hurt(Path(copy.job("u_values").record), "cut")
+        assert checked(session, None, repair=False, write=said.append) is Outcome.DAMAGED
+
+
+def test_a_place_without_a_warehouse_is_not_taken_for_an_intact_one(tmp_path: Path) -> None:
+    said: list[str] = []
+    with Session(str(tmp_path), warehouse=f"{tmp_path}/mistyped") as session:
+        assert checked(session, None, repair=False, write=said.append) is Outcome.UNCHECKED
+        assert said == [f'there is no warehouse in "{tmp_path}/mistyped": nothing was checked']
+        (tmp_path / "mistyped").mkdir()
+        assert checked(session, None, repair=False, write=said.append) is Outcome.INTACT
+        assert said[1:] == ["0 jobs are intact"]
+
+
+@pytest.mark.parametrize("path", ["savepoint.json", "jobs/totals/job.json", KINDS["state manifest"]])
+def test_a_savepoint_that_cannot_be_checked_is_not_taken_for_an_intact_one(copy: Warehouse, path: str) -> None:
+    said: list[str] = []
+    with Session(str(copy.root), warehouse=copy.root) as session:
+        root = Path(take(copy, "totals", "spare").warehouse.root)
+        [file] = root.glob(path.replace(f"{NEWEST:010d}-*", "*"))
+        file.unlink()
+        write_sealed(copy.fs, str(file), LATER)
+        outcome = checked(session, None, repair=False, write=said.append)
+    assert any(line.startswith('savepoint "spare" was not checked: ') for line in said)
+    assert outcome is Outcome.UNCHECKED
 
 
 def test_a_job_that_runs_does_not_believe_a_changed_segment(made: Made, copy: Warehouse) -> None:

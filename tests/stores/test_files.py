@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from sqlstream.connectors.formats import copies
 from sqlstream.connectors.formats.copies import near
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.duck.remote_files import SharedFile
-from sqlstream.errors import SqlStreamError
-from sqlstream.warehouse import stores
-from sqlstream.warehouse.file_cache import FileCache
+from sqlstream.errors import SqlStreamError, UsageError
+from sqlstream.warehouse import file_cache, stores
+from sqlstream.warehouse.file_cache import FileCache, user_cache
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.stores import Changed, StoreFilesystem, Tag, open_store
 from tests.stores.server import S3Server
@@ -77,7 +81,7 @@ def test_what_never_changes_is_fetched_once(bucket: str, s3: S3Server) -> None:
     path, other = f"{root}/data/0/x.parquet", f"{root}/log/x.json"
     for one in (path, other):
         fs.write_text_atomic(one, "rows")
-    os.unlink(fs.local_copy(path))
+    os.unlink(user_cache().path(fs._name(path)))
     s3.requests.clear()
     for _ in range(3):
         assert (fs.read_text(path), fs.size(path), fs.read_text(other)) == ("rows", 4, "rows")
@@ -117,6 +121,28 @@ def test_files_that_others_write_are_read_as_they_are_now(bucket: str) -> None:
         assert Path(near(FileSplit(path, len(text), number, len(text))).path).read_text() == text
 
 
+def test_local_copies_of_files_of_others_stay_below_a_limit(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs, root = open_store(bucket)
+    monkeypatch.setattr(copies, "_copies", copies._Copies())
+    monkeypatch.setattr(copies, "LARGEST", 10)
+    monkeypatch.setattr(copies, "IN_USE", 0.0)
+
+    def near_path(name: str) -> Path:
+        fs.write_text_atomic(f"{root}/{name}.csv", name * 4)
+        return Path(near(FileSplit(f"{root}/{name}.csv", 4, 1, 4)).path)
+
+    first, second = near_path("a"), near_path("b")
+    # The one that is used again is not the oldest any more.
+    assert near_path("a") == first
+    third = near_path("c")
+    assert [path.exists() for path in (first, second, third)] == [True, False, True]
+    assert near_path("b").read_text() == "bbbb"
+    monkeypatch.setattr(copies, "IN_USE", 60.0)
+    # What is in use stays.
+    assert [near_path(name).exists() for name in "abcd"] == [True] * 4
+    assert first.exists()
+
+
 def test_the_cache_forgets_what_was_used_least_lately(tmp_path: Path) -> None:
     cache = FileCache(str(tmp_path), 100)
     for number in range(5):
@@ -125,7 +151,137 @@ def test_the_cache_forgets_what_was_used_least_lately(tmp_path: Path) -> None:
     assert cache.find("0"), "the first one is used again"
     cache.add("large", [b"x" * 60])
     assert [n for n in ("0", "1", "2", "3", "4", "large") if cache.find(n)] == ["0", "4", "large"]
-    assert cache.find(cache.add("larger than all", [b"x" * 1000]) and "larger than all")
+    cache.add("larger than all", [b"x" * 1000])
+    assert cache.find("larger than all")
+
+
+def test_the_cache_leaves_to_others_what_they_are_writing(tmp_path: Path) -> None:
+    cache = FileCache(str(tmp_path), 100)
+    cache.add("small", [b"x" * 20])
+    folder = Path(cache.path("small")).parent
+    (folder / "notes.txt").write_text("x" * 200)
+    written, abandoned = (folder / f"{folder.name}{number * 30}.{number * 8}.tmp" for number in "12")
+    for path in (written, abandoned):
+        path.write_bytes(b"x" * 200)
+    os.utime(abandoned, (0, 0))
+    os.utime(folder / "notes.txt", (0, 0))
+    cache.add("large", [b"x" * 101])
+    assert sorted(path.name for path in folder.iterdir()) == sorted([written.name, "notes.txt"])
+    assert cache.find("large")
+
+
+def test_a_copy_that_vanishes_while_it_is_written_is_there_for_its_writer(tmp_path: Path) -> None:
+    cache = FileCache(str(tmp_path), 100)
+
+    def content() -> Iterator[bytes]:
+        yield b"one, "
+        # As another process does that takes it for an old one.
+        for path in tmp_path.rglob("*.tmp"):
+            path.unlink()
+        yield b"two"
+
+    copy = cache.add("x", content())
+    assert copy is not None
+    with copy:
+        assert copy.read() == b"one, two"
+    assert cache.find("x") is None
+
+
+def test_errors_of_the_content_leave_nothing_in_the_cache(tmp_path: Path) -> None:
+    def content() -> Iterator[bytes]:
+        yield b"half"
+        raise FileNotFoundError("it is gone")
+
+    with pytest.raises(FileNotFoundError, match="it is gone"):
+        FileCache(str(tmp_path), 100).add("x", content())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+class Hasty(FileCache):
+    """Another process deletes each copy just when it was looked up."""
+
+    def find(self, name: str) -> str | None:
+        path = super().find(name)
+        self.remove(name)
+        return path
+
+
+@contextmanager
+def small_files_only() -> Iterator[None]:
+    """No file of this process can have more than some bytes: writing fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def _vanishing(folder: Path) -> FileCache:
+    return Hasty(f"{folder}/vanishing", 1000)
+
+
+def _below_a_file(folder: Path) -> FileCache:
+    (folder / "file").write_text("")
+    return FileCache(f"{folder}/file", 1000)
+
+
+def _where_nobody_can_write(folder: Path) -> FileCache:
+    return FileCache("/proc/sqlstream", 1000)
+
+
+@pytest.mark.parametrize("made", [_vanishing, _below_a_file, _where_nobody_can_write])
+def test_nothing_fails_without_a_cache(
+    made: Callable[[Path], FileCache], bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = made(tmp_path)
+    monkeypatch.setattr(stores, "user_cache", lambda: cache)
+    fs, root = open_store(bucket)
+    path = f"{root}/data/0/x.parquet"
+    for _ in range(2):
+        fs.write_text_atomic(path, "rows")
+        fs.fetch([path])
+        assert (fs.read_text(path), fs.size(path), fs.exists(path)) == ("rows", 4, True)
+        with fs.local_copies([path]) as [copy]:
+            assert Path(copy).read_text() == "rows"
+    fs.delete(path)
+    fs.fetch([path])
+    with pytest.raises(FileNotFoundError):
+        fs.read_text(path)
+
+
+def test_nothing_fails_because_the_disk_of_the_cache_is_full(bucket: str) -> None:
+    fs, root = open_store(bucket)
+    path, rows = f"{root}/data/0/x.parquet", "rows" * 1000
+    with small_files_only():
+        fs.write_text_atomic(path, rows)
+        fs.fetch([path])
+        assert (fs.read_text(path), fs.size(path)) == (rows, 4000)
+    assert [path for path in Path(user_cache().directory).rglob("*") if path.is_file()] == []
+
+
+def test_local_copies_are_there_as_long_as_they_are_used(bucket: str) -> None:
+    fs, root = open_store(bucket)
+    paths = [f"{root}/data/0/{name}.parquet" for name in "xy"]
+    for path in paths:
+        fs.write_text_atomic(path, path)
+    user_cache().remove(fs._name(paths[1]))
+    with fs.local_copies(paths) as local_paths:
+        for path in paths:
+            user_cache().remove(fs._name(path))
+        assert [Path(path).read_text() for path in local_paths] == paths
+    assert not any(map(os.path.exists, local_paths))
+
+
+def test_a_wrong_size_of_the_cache_is_an_error_before_anything_is_put(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQLSTREAM_CACHE_SIZE", "much")
+    file_cache.user_cache.cache_clear()
+    with pytest.raises(UsageError, match='SQLSTREAM_CACHE_SIZE "much" is no number of bytes'):
+        open_store(bucket)
+    monkeypatch.undo()
+    file_cache.user_cache.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import os
 import shutil
 import threading
 import time
+from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,37 @@ if TYPE_CHECKING:
 
 # The most bytes of all copies, beyond which the oldest are deleted, and the seconds after its last use in which a copy stays.
 LARGEST, IN_USE = 1 << 30, 60.0
-_lock = threading.Lock()
-# By path: when the copy was last used, in seconds on the monotonic clock, and its bytes; the oldest comes first.
-_copies: dict[str, tuple[float, int]] = {}
+
+
+class _Copies:
+    """The copies of this process. Each use of one takes the same time, however many there are."""
+
+    def __init__(self) -> None:
+        # By path: when the copy was last used, in seconds on the monotonic clock, and its bytes; the oldest comes first.
+        self._uses: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._bytes = 0
+        self._changing = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._uses)
+
+    def use(self, path: str, size: int) -> None:
+        """Keep the copy at a path from now on, also before it is made; delete the oldest others if there are too many bytes."""
+        with self._changing:
+            _, before = self._uses.pop(path, (0.0, 0))
+            self._uses[path] = time.monotonic(), size
+            self._bytes += size - before
+            while self._bytes > LARGEST:
+                oldest, (used_at, freed) = next(iter(self._uses.items()))
+                if oldest == path or used_at > time.monotonic() - IN_USE:
+                    return
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(oldest)
+                del self._uses[oldest]
+                self._bytes -= freed
+
+
+_copies = _Copies()
 
 
 def _own() -> str:
@@ -48,18 +77,15 @@ def near(split: FileSplit) -> FileSplit:
     uri = split.path.partition("?")[0] if "=" in split.path else split.path
     scheme, _, rest = uri.partition("://")
     path = f"{_own()}/{split.mtime_ns}/{scheme}/{rest}"
+    if not _copies:
+        _begin()
+    _copies.use(path, split.size)
     if not os.path.exists(path):
-        if not _copies:
-            _begin()
         temporary = f"{path}.{threading.get_ident()}.tmp"
         with storage_errors(path):
             make_folder(os.path.dirname(path))
             _fetch(split.path, scheme, temporary)
             os.replace(temporary, path)
-    with _lock:
-        _copies.pop(path, None)
-        _copies[path] = time.monotonic(), split.size
-        _make_room()
     return replace(split, path=path)
 
 
@@ -84,17 +110,6 @@ def _fetch(uri: str, scheme: str, path: str) -> None:
         arrow_fs.copy_files(inner, path, filesystem, arrow_fs.LocalFileSystem())
     except pa.ArrowException as error:
         raise UsageError(f'"{uri}" cannot be read', detail=str(error)) from error
-
-
-def _make_room() -> None:
-    total = sum(size for _, size in _copies.values())
-    for path, (used_at, size) in list(_copies.items()):
-        if total <= LARGEST or used_at > time.monotonic() - IN_USE:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        del _copies[path]
-        total -= size
 
 
 def _begin() -> None:

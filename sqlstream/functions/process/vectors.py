@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import typing
@@ -49,24 +50,28 @@ class TableShape:
         return pa.table([pa.array([], _arrow(c)) for c in self._all], [c.name for c in self._all])
 
     def fitted(self, tables: Sequence[Any], what: str) -> pa.Table:
-        """Return the rows of all tables as one, with `columns` in order and type. Raises Misfit; its text begins with `what`."""
+        """Return the rows of all tables as one, with `columns` in order and type.
+
+        Raises Misfit, with the place of the first table that does not fit; its text begins with `what`.
+        """
         for place, one in enumerate(tables):
             if not isinstance(one, pa.Table | pa.RecordBatch):
                 raise Misfit(place, f"{what} {shown(one, _SHOWN)} ({type(one).__qualname__}), which is no Arrow table")
         if not tables:
             return self.empty
         alike = [_table(t) for t in tables]
-        # Usually they have one schema: then they are checked together.
-        if any(t.schema != alike[0].schema for t in alike[1:]):
-            return pa.concat_tables([self._fitted(t, what, place) for place, t in enumerate(alike)])
-        return self._fitted(pa.concat_tables(alike), what, 0)
+        # Usually they have one schema, and fit: then they are checked together.
+        if all(t.schema == alike[0].schema for t in alike[1:]):
+            with contextlib.suppress(Misfit):
+                return self._fitted(pa.concat_tables(alike), what, 0)
+        return pa.concat_tables([self._fitted(t, what, place) for place, t in enumerate(alike)])
 
     def _fitted(self, table: pa.Table, what: str, place: int) -> pa.Table:
         names = table.column_names
         for name in (c.name for c in self.columns):
             if names.count(name) != 1:
                 raise Misfit(
-                    0, f'{what} a table {"with two columns" if name in names else "without the column"} "{name}"'
+                    place, f'{what} a table {"with two columns" if name in names else "without the column"} "{name}"'
                 )
         expected = {c.name for c in self._all}
         if extra := [name for name in names if name not in expected]:
