@@ -168,6 +168,9 @@ def main(
         if name not in (*KNOWN, *nexmark.QUERIES) and not known and not kafka_works_of((name,)):
             every: list[AnyWork] = [*WORKS, *CHANGING_WORKS, *JOIN_WORKS, *PROCESS_WORKS, *KAFKA_WORKS]
             raise click.UsageError(f'there is no work "{name}": {", ".join([*KNOWN, *(w.name for w in every)])}')
+    is_left_out = any(word.lower() in SQLSTREAM for word in without)
+    if is_left_out and not (only and all(name == NEXMARK or name in nexmark.QUERIES for name in only)):
+        raise click.UsageError(f"the others are compared with {SQLSTREAM}: only Nexmark runs without it")
     results = Results(report.machine(), rows or ROWS, batches, repeat)
     output.mkdir(parents=True, exist_ok=True)
     bench = _Bench(results, data.resolve(), (output / "log.txt").resolve(), without)

@@ -92,7 +92,9 @@ class Flink:
     def program(self, path: Path, request: dict[str, object], log: Path, **environment: str) -> FlinkRun:
         """Run a program of Flink's virtual environment, which prints its progress; a failure is a `CalledProcessError`."""
         command = [str(self.environment / "bin" / "python"), path.name, json.dumps(request)]
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        # An interpreter inside of the JVM knows nothing of the virtual environment.
+        [packages] = self.environment.glob("lib/python*/site-packages")
+        variables = {**os.environ, "PYTHONPATH": f"{ROOT}:{packages}", **environment}
         begun = time.monotonic()
         with log.open("ab") as errors:
             done = subprocess.run(
