@@ -174,8 +174,7 @@ def _written_outside(
     found = connector_of(plan.table).snapshot(con, plan.table, job.project)
     if found is None:
         raise CannotVerify(f"{shown} cannot be read")
-    for stream, rows_of in found.streams.items():
-        con.register(stream, rows_of)
+    found.register(con)
     return _as_actual(con, plan, found.relation)
 
 
@@ -238,8 +237,7 @@ def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> s
     found = connector_of(table).snapshot(con, table, job.project)
     if found is None:
         raise CannotVerify(f'lookup table "{table.name}" ({table.connector}) cannot be read whole', node.span)
-    for name, stream in found.streams.items():
-        con.register(name, stream)
+    found.register(con)
     columns = ", ".join(
         quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     )
