@@ -339,12 +339,23 @@ class Snapshot:
     """The current rows of a table.
 
     `relation` is FROM-able SQL with the table's physical columns, and `paths` are the files and folders that it reads. `streams`
-    maps names to Arrow streams: a connection that runs the SQL must have registered them under these names.
+    maps names to Arrow streams, and `functions` names to functions from a text to a text: a connection that runs the SQL must
+    have registered them under these names.
     """
 
     relation: str
     paths: tuple[str, ...] = ()
     streams: Mapping[str, Any] = field(default_factory=dict)
+    functions: Mapping[str, Callable[[str], str]] = field(default_factory=dict)
+
+    def register(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Register the streams and functions in a connection."""
+        from duckdb.sqltypes import VARCHAR
+
+        for name, stream in self.streams.items():
+            con.register(name, stream)
+        for name, function in self.functions.items():
+            con.create_function(name, function, [VARCHAR], VARCHAR)
 
 
 class Reach(Enum):

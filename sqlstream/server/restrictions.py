@@ -22,6 +22,7 @@ from sqlstream.server.problems import HttpError
 from sqlstream.sql.nodes import CreateFunction, SetOption
 from sqlstream.sql.statements import parse_script
 from sqlstream.sql.variables import variables_in
+from sqlstream.warehouse.uris import may_set_options, split_options
 
 # The prefix of options that say how a store is reached: the server's credentials must not be used for another store.
 _STORAGE = "storage."
@@ -79,15 +80,15 @@ class TableRestrictions:
 
     def _is_in_uri(self, path: str) -> bool:
         """Return whether a URI is below an allowed one, and reaches the same store: options behind "?" can name another."""
-        place, options = _without_options(path)
+        place, options = split_options(path)
         # Some libraries read `%2e%2e` as `..`.
         decoded = place
         while (further := unquote(decoded)) != decoded:
             decoded = further
-        if ".." in re.split(r"[/\\]", decoded):
+        if ".." in re.split(r"[/\\]", decoded) or may_set_options(place):
             return False
         for uri in self._uris:
-            allowed, same = _without_options(uri)
+            allowed, same = split_options(uri)
             if options == same and (place == allowed or place.startswith(f"{allowed.rstrip('/')}/")):
                 return True
         return False
@@ -131,16 +132,6 @@ def _without_pattern(path: str) -> tuple[str, str]:
         return path, ""
     folder, slash, _ = fixed.rpartition("/")
     return folder or slash or ".", path[len(folder + slash) :]
-
-
-def _without_options(uri: str) -> tuple[str, str]:
-    """Return (URI without its options, the options).
-
-    >>> _without_options("s3://b/in/x?region=r"), _without_options("s3://b/?.csv")
-    (('s3://b/in/x', 'region=r'), ('s3://b/?.csv', ''))
-    """
-    place, _, options = uri.partition("?") if "=" in uri else (uri, "", "")
-    return place, options
 
 
 def check_request(request: SubmitRequest, source: SourceText, parallelism: int) -> None:

@@ -93,10 +93,9 @@ def _query(
         statement = parse_statement(SourceText("query", sql), con, table_functions)
         snapshots = _snapshots(con, statement, readable, project)
 
-    def register_streams(connection: duckdb.DuckDBPyConnection) -> None:
+    def register_snapshots(connection: duckdb.DuckDBPyConnection) -> None:
         for rows in snapshots.values():
-            for name, stream in rows.streams.items():
-                connection.register(name, stream)
+            rows.register(connection)
 
     return open_query(
         Warehouse(project.warehouse),
@@ -104,7 +103,7 @@ def _query(
         functions=[
             *([opened] if opened is not None else []),
             lambda connection: register_for_queries(connection, functions),
-            register_streams,
+            register_snapshots,
         ],
         table_functions=table_functions,
         catalog_tables={name: rows.relation for name, rows in snapshots.items()},

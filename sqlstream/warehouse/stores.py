@@ -32,6 +32,7 @@ from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.file_cache import user_cache
 from sqlstream.warehouse.filesystem import FileInfo, Filesystem, storage_errors
 from sqlstream.warehouse.process_folders import COPIES, process_folder
+from sqlstream.warehouse.uris import split_options
 
 # Bytes of a file that is collected in memory before its put; a larger one is collected on disk.
 _IN_MEMORY = 16 << 20
@@ -71,17 +72,17 @@ def store_options(uri: str) -> tuple[str, dict[str, str]]:
     For S3, environment variables complete the options. Raises UsageError for credentials in a URI, which everybody can see who
     sees the URI, and for an option or a path that a store does not have.
     """
-    path, _, query = uri.partition("?")
+    path, query = split_options(uri)
+    path, wildcard, other = path.partition("?")
     if not {"", ".", ".."}.isdisjoint(path.rstrip("/").split("/")[3:]):
         hint = "Leave them out: a store has no folders that one could go up from."
         raise UsageError(f'"{path}" has a part that is empty, "." or ".."', hint=hint)
     options: dict[str, str] = {}
-    for name, value in parse_qsl(query):
+    if wildcard:
+        raise _no_option(path, other.partition("=")[0])
+    for name, value in parse_qsl(query[1:]):
         if name not in _OPTIONS or name in _UNKNOWN[path[:2]]:
-            hint = "Options of a URI are endpoint_override, scheme and region. Credentials are in the environment."
-            if path[:2] != "s3":
-                hint = "An abfss:// URI has endpoint_override and scheme only, a gs:// URI has no options."
-            raise UsageError(f'"{path}" has an option that a store does not have: {name}', hint=hint)
+            raise _no_option(path, name)
         options[_OPTIONS[name]] = value
     if "@" in path.split("://", 1)[1].split("/", 1)[0] and path.startswith(("s3:", "gs:")):
         hint = f"Set {_credentials(path)} in the environment instead."
@@ -96,6 +97,13 @@ def store_options(uri: str) -> tuple[str, dict[str, str]]:
     if "://" not in (endpoint := options.get("endpoint", "://")):
         options["endpoint"] = f"{scheme}://{endpoint}"
     return path.rstrip("/"), options
+
+
+def _no_option(path: str, name: str) -> UsageError:
+    hint = "Options of a URI are endpoint_override, scheme and region. Credentials are in the environment."
+    if path[:2] != "s3":
+        hint = "An abfss:// URI has endpoint_override and scheme only, a gs:// URI has no options."
+    return UsageError(f'"{path}" has an option that a store does not have: {name}', hint=hint)
 
 
 class StoreFilesystem(Filesystem):

@@ -19,6 +19,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.filesystem import listing
 from sqlstream.connectors.filesystem import splits as files
 from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.filesystem.roots import Root
 from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen
 from sqlstream.connectors.formats import copies
 from sqlstream.connectors.formats.file_split import FileSplit
@@ -141,6 +142,39 @@ def test_uris_keep_what_is_around_the_path(monkeypatch: pytest.MonkeyPatch) -> N
     (found,) = place.files() or []
     assert found.path == "hdfs://bucket/in/a.parquet?user=eu"
     assert place.open(found.path).read() == b"12345"
+
+
+def test_a_wildcard_in_a_uri_is_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def from_uri(uri: str) -> tuple[arrow_fs.FileSystem, str]:
+        asked.append(uri)
+        return arrow_fs._MockFileSystem(), uri.split("://")[1].split("?")[0]
+
+    monkeypatch.setattr(listing, "open_uri", from_uri)
+    for options in ("", "?user=eu", "?dfs.replication=3&user=eu", "?user=eu&replication=3"):
+        path = f"hdfs://bucket/day=1/part-?.json{options}"
+        place, root = Place(path, "/"), Root.of(path, "/")
+        assert asked.pop() == f"hdfs://bucket/day=1{options}"
+        assert place.text == path
+        filesystem = place._filesystem
+        assert filesystem is not None
+        filesystem.create_dir("bucket/day=1")
+        for name in ("part-1.json", "part-22.json", "part-3.csv"):
+            with filesystem.open_output_stream(f"bucket/day=1/{name}") as stream:
+                stream.write(b"12345")
+        (found,) = place.files() or []
+        assert found.path == f"hdfs://bucket/day=1/part-1.json{options}"
+        assert (root.path, root.name(found.path)) == ("hdfs://bucket/day=1", "part-1.json")
+        assert root.file("part-1.json") == found.path
+
+
+def test_a_file_with_a_question_mark_in_its_name_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = put(tmp_path / "a?b.json", 7)
+    monkeypatch.setattr(copies, "open_uri", lambda uri: (arrow_fs.LocalFileSystem(), source))
+    for options in ("", "?user=eu"):
+        split = copies.near(FileSplit(f"xx://{tmp_path.name}/day=1/a?b.json{options}", 7, 1, 7))
+        assert split.path.endswith("/day=1/a?b.json")
 
 
 def test_a_remote_file_is_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,6 +284,7 @@ def test_a_job_that_goes_back_counts_no_row_twice(tmp_path: Path) -> None:
     [
         ("'path' = 'hdfs://host/x', 'format' = 'csv'", 'writing to "hdfs://host/x"'),
         ("'path' = 'x/*.csv', 'format' = 'csv'", 'writing to the glob "x/*.csv"'),
+        ("'path' = 's3://b/day=1/x?', 'format' = 'csv'", 'writing to the glob "s3://b/day=1/x?"'),
     ],
 )
 def test_where_files_cannot_be_written(clause: str, message: str) -> None:

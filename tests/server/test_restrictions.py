@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -107,6 +108,24 @@ def test_a_uri_is_of_the_store_that_is_allowed(tmp_path: Path) -> None:
     for path in ("s3://b/in/x", "s3://b/in/x?endpoint_override=there"):
         with pytest.raises(HttpError, match="its path is outside"):
             check("t", {"connector": "delta", "path": path}, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_allowed"),
+    [
+        ("s3://b/in/day=1/part-?.json", True),
+        ("s3://b/in/day=?/x", True),
+        ("s3://b/in/x?a=1&b", True),
+        ("s3://b/in/part-?.json?endpoint_override=evil", False),
+        ("s3://b/in/x?endpoint%5Foverride=evil", False),
+        ("s3://b/in/x?a&endpoint_override=evil", False),
+        ("s3://b/in/x?endpoint_override=evil&a=?", False),
+    ],
+)
+def test_a_wildcard_in_a_uri_is_no_option(tmp_path: Path, path: str, is_allowed: bool) -> None:
+    check = TableRestrictions(settings_of(tmp_path).project, ("s3://b/in",))
+    with nullcontext() if is_allowed else pytest.raises(HttpError, match="its path is outside"):
+        check("t", {"connector": "filesystem", "path": path}, None)
 
 
 def test_sql_of_the_role_submit_has_the_catalog_and_declared_paths(submitting: httpx.Client) -> None:

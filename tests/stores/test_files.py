@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.formats import copies
 from sqlstream.connectors.formats.copies import near
 from sqlstream.connectors.formats.file_split import FileSplit
@@ -284,12 +285,28 @@ def test_a_wrong_size_of_the_cache_is_an_error_before_anything_is_put(
     file_cache.user_cache.cache_clear()
 
 
+@pytest.mark.parametrize("options", ["", "?region=us-east-1"])
+def test_a_wildcard_in_a_uri_is_no_option(bucket: str, options: str) -> None:
+    fs, root = open_store(f"{bucket}{options}")
+    for name in ("part-1.json", "part-22.json", "part-?2.json"):
+        with fs.create(f"{root}/day=1/{name}") as file:
+            file.write(name.encode())
+    found = Place(f"{bucket}/day=1/part-??.json{options}", "/").files() or []
+    assert {file.path for file in found} == {f"{bucket}/day=1/part-{n}2.json{options}" for n in "2?"}
+    copies = [near(FileSplit(file.path, file.size, file.mtime_ns, file.size)).path for file in found]
+    assert {Path(copy).read_text() for copy in copies} == {"part-22.json", "part-?2.json"}
+
+
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
         ("s3://key:secret@bucket/w", "credentials cannot be in the URI of a store"),
         ("s3://bucket/w?access_key=k", "has an option that a store does not have: access_key"),
         ("gs://bucket/w?region=r", "has an option that a store does not have: region"),
+        ("s3://bucket/w?unheard=1&region=r", "has an option that a store does not have: unheard"),
+        ("s3://bucket/w?unheard=1", "has an option that a store does not have: unheard"),
+        ("s3://bucket/w?1", "has an option that a store does not have: 1"),
+        ("s3://bucket/w?region", "has an option that a store does not have: region"),
         ("s3://bucket//w", 'has a part that is empty, "." or ".."'),
         ("s3://bucket/v/../w", 'has a part that is empty, "." or ".."'),
         ("s3://no-such-bucket-of-ours/w", '"s3://no-such-bucket-of-ours" does not exist'),

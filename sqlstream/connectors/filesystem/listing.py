@@ -16,6 +16,7 @@ from pyarrow import fs as arrow_fs
 from sqlstream.connectors.uris import is_remote, local_path, open_uri
 from sqlstream.warehouse.filesystem import STORES, FileInfo
 from sqlstream.warehouse.stores import StoreFilesystem, open_store
+from sqlstream.warehouse.uris import split_options
 
 # Endings of the temporary names under which files are written.
 _TEMPORARY_NAMES = (".tmp", ".temp", ".inprogress", "._COPYING_", ".crc", "~")
@@ -48,14 +49,13 @@ class Place:
         self._list: Listing = _list_local
         self._before = self._after = ""
         if is_remote(path) and not path.lower().startswith("file://"):
-            path, question, query = path.partition("?") if "=" in path else (path, "", "")
+            path, self._after = split_options(path)
             if path.split("://")[0] in STORES:
-                self._store, inner = open_store(without_glob(path) + question + query)
+                self._store, inner = open_store(without_glob(path) + self._after)
             else:
-                self._filesystem, inner = open_uri(without_glob(path) + question + query)
+                self._filesystem, inner = open_uri(without_glob(path) + self._after)
             # The parts around the path, such as hdfs://host:port and ?options, belong to the URI of each file, too.
             self._before = path[: path.index(inner)] if inner in path else path.split("://")[0] + "://"
-            self._after = question + query
             self._list = self._list_store if self._store else self._list_remote
             self._path = path[len(self._before) :].rstrip("/")
         else:

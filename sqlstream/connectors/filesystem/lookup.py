@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -13,34 +14,36 @@ from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.formats.changelogs import present, source_table
 from sqlstream.connectors.formats.copies import near
 from sqlstream.connectors.formats.csv_records import mixed_files
-from sqlstream.connectors.formats.faults import translate
+from sqlstream.connectors.formats.faults import number_faults, translate
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
-from sqlstream.connectors.formats.reading import may_be_infinite, read, read_exactly
+from sqlstream.connectors.formats.reading import may_be_infinite, read, read_checked
 from sqlstream.connectors.interface import LookupFunction, Snapshot
 from sqlstream.connectors.lookup_rows import KEYS, chosen
 from sqlstream.duck import databases
+from sqlstream.duck.internal_columns import internal
 from sqlstream.errors import DataError, JobError
 
-
-def files_relation(con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[FileSplit]) -> str:
-    """Return FROM-able SQL of the rows of some files, with the table's physical columns.
-
-    For a table of changes, these are the rows that exist after all changes. The SQL needs streams that are registered in `con`.
-    """
-    return files_snapshot(con, table, splits).relation
+_numbers = itertools.count()
 
 
 def files_snapshot(
     con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[FileSplit], paths: tuple[str, ...] = ()
 ) -> Snapshot:
-    """Return the rows of `files_relation` as a Snapshot, with the streams that another connection needs, and `paths`."""
+    """Return the rows of some files, with the table's physical columns, and `paths`.
+
+    For a table of changes, these are the rows that exist after all changes. Streams are already registered in `con`.
+    """
     by_record = mixed_files(splits) if format_of(table) == "csv" else ()
-    source = source_table(table)
-    exactly = bool(splits) and may_be_infinite(con, source)
-    plan = read_exactly(con, splits, source) if exactly else read(con, splits, source, by_record=by_record)
+    source, functions = source_table(table), dict[str, Callable[[str], str]]()
+    if splits and may_be_infinite(con, source):
+        name = internal(f"number_faults_{next(_numbers)}")
+        functions[name] = number_faults(splits, source)
+        plan = read_checked(con, splits, source, name)
+    else:
+        plan = read(con, splits, source, by_record=by_record)
     relation = f"({present(table, plan.relation)})" if table.has_changes else plan.relation
-    return Snapshot(relation, paths, plan.streams)
+    return Snapshot(relation, paths, plan.streams, functions)
 
 
 def files_now(table: Table, project: str) -> list[FileSplit]:
@@ -65,8 +68,14 @@ class FilesNow(LookupFunction):
             con.register(KEYS, keys)
             splits = files_now(self._table, self._project)
             try:
-                rows = files_relation(con, self._table, splits)
-                return con.sql(chosen(self._table, rows, keys)).to_arrow_table()
+                rows = files_snapshot(con, self._table, splits)
+                rows.register(con)
+                try:
+                    return con.sql(chosen(self._table, rows.relation, keys)).to_arrow_table()
+                finally:
+                    # They would stay in the database of the process.
+                    for name in rows.functions:
+                        con.remove_function(name)
             except duckdb.Error as error:
                 # Not a DataError: a retry may find the file complete.
                 wrong = translate(error, splits, self._table)

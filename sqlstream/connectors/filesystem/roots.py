@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sqlstream.connectors.filesystem.listing import without_glob
 from sqlstream.connectors.uris import is_remote, local_path
+from sqlstream.warehouse.uris import split_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class Root:
     def of(cls, path: str, project: str) -> Root:
         """Return the root of a table's path or glob."""
         if is_remote(path) and not path.lower().startswith("file://"):
-            path, question, options = path.partition("?") if "=" in path else (path, "", "")
-            return cls(without_glob(path).rstrip("/"), project, question + options)
+            path, options = split_options(path)
+            return cls(without_glob(path).rstrip("/"), project, options)
         # Wildcards are only in the table's path: the name of the project's folder may contain their characters.
         path = path[7:] if path.lower().startswith("file://") else path
         return cls(local_path(without_glob(os.path.join(".", path)), project), project)

@@ -33,6 +33,7 @@ from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import UnsupportedError
 from sqlstream.warehouse.filesystem import STORES, Filesystem, LocalFilesystem, open_filesystem, storage_errors
 from sqlstream.warehouse.records import read_sealed, write_sealed
+from sqlstream.warehouse.uris import split_options
 
 # The extension of hidden files: other readers, even ones that list hidden folders, do not take them for data.
 _STAGED = "tmp"
@@ -49,7 +50,7 @@ def check_path(table: Table) -> None:
     if is_remote(path) and path.partition("://")[0] not in ("file", *STORES):
         hint = "Write to a local folder, to an object store, or into a table without a connector."
         raise UnsupportedError(f'writing to "{path}"', table.span, hint=hint)
-    if any(c in (path.partition("?")[0] if is_remote(path) else path) for c in "*?["):
+    if any(c in (split_options(path)[0] if is_remote(path) else path) for c in "*?["):
         raise UnsupportedError(f'writing to the glob "{path}"', table.span, hint="Give the folder as the path.")
 
 

@@ -24,6 +24,7 @@ from sqlstream.errors import UsageError
 from sqlstream.warehouse.filesystem import STORES, make_folder, storage_errors
 from sqlstream.warehouse.process_folders import COPIES, process_folder
 from sqlstream.warehouse.stores import open_store
+from sqlstream.warehouse.uris import split_options
 
 if TYPE_CHECKING:
     from sqlstream.connectors.formats.file_split import FileSplit
@@ -74,8 +75,7 @@ def near(split: FileSplit) -> FileSplit:
     """
     if not is_remote(split.path):
         return split
-    uri = split.path.partition("?")[0] if "=" in split.path else split.path
-    scheme, _, rest = uri.partition("://")
+    scheme, _, rest = split_options(split.path)[0].partition("://")
     path = f"{_own()}/{split.mtime_ns}/{scheme}/{rest}"
     if not _copies:
         _begin()
@@ -101,7 +101,9 @@ def shown(path: str) -> str:
 def _fetch(uri: str, scheme: str, path: str) -> None:
     if scheme in STORES:
         # Not through the cache: a file of somebody else may get another content, whatever it is called.
-        store, inner = open_store(uri)
+        inner, options = split_options(uri)
+        # The bucket is opened: a file may have any name.
+        store, _ = open_store("/".join(inner.split("/")[:3]) + options)
         with open(path, "wb") as target:
             target.writelines(store.pieces(inner))
         return

@@ -28,7 +28,7 @@ class Decoded:
 
     `rows` has a column per field and a row per value; `numbers` are the values' indexes among all values, from 0. `faults` maps
     the index of a value that could not be decoded to the reason. `schema` names the schema in messages. `names` maps columns to
-    fields with another name, both in lower case.
+    fields with another name, both in lower case. `untyped` maps fields that cannot be columns to their types.
     """
 
     schema: str
@@ -36,6 +36,7 @@ class Decoded:
     numbers: Sequence[int]
     faults: Mapping[int, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    untyped: Mapping[str, str] = field(default_factory=dict)
 
 
 def bytes_of(con: duckdb.DuckDBPyConnection, values: str, passthrough: Sequence[str]) -> tuple[list[bytes], pa.Table]:
@@ -56,7 +57,7 @@ def relation(
 
     `passthrough` has a row per value, and `decoded` the values by their schemas. If a schema lacks the field of a column, the
     column has the SQL in `defaults`, by its name in lower case, or NULL. Raises DataError for a field whose type does not fit its
-    column.
+    column, or that has no type in SQL.
     """
     selects = [_rows(con, table, columns, passthrough, group, defaults) for group in decoded if len(group.numbers)]
     faults = {number: why for group in decoded for number, why in group.faults.items()}
@@ -96,7 +97,11 @@ def _rows(
     items, cases = list(passthrough.column_names), list[str]()
     for column in columns:
         name = column.name.lower()
-        place = fields.get(group.names.get(name, name))
+        field_name = group.names.get(name, name)
+        place = fields.get(field_name)
+        if field_name in group.untyped:
+            message = f'column "{column.name}" of table "{table.name}": its field in {group.schema} has no type in SQL'
+            raise DataError(message, detail=f"It is: {group.untyped[field_name]}.", hint="Leave the column out.")
         if place is None:
             item: str | None = f"CAST({defaults.get(name, 'NULL')} AS {column.type})"
         else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 import duckdb
 
@@ -177,6 +178,28 @@ def read_again(
     if not puzzling_files(error, splits, table):
         return None
     return read(con, splits, table, by_record={s.path for s in splits})
+
+
+def number_faults(splits: Sequence[FileSplit], table: Table) -> Callable[[str], str]:
+    """Return the function that says what is wrong with the numbers in the file of a split, by its path; "" if nothing is.
+
+    It reads a file once, by the texts of its numbers. The table is one of `may_be_infinite`.
+    """
+    by_path = {split.path: split for split in splits}
+
+    @cache
+    def fault(path: str) -> str:
+        # A query may call the function with any text.
+        if path not in by_path:
+            return ""
+        with databases.passing() as con:
+            try:
+                con.execute(f"SELECT count(*) FROM {read_exactly(con, [by_path[path]], table).relation}")
+            except duckdb.Error as error:
+                return str(error).removeprefix("Invalid Input Error: ")
+        return ""
+
+    return fault
 
 
 def _too_long(text: str) -> str | None:

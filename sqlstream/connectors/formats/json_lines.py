@@ -43,11 +43,13 @@ def read_json(
     copies: Mapping[str, str],
     *,
     exactly: bool = False,
+    check: str | None = None,
 ) -> ReadPlan:
     """Return the plan that reads files of JSON lines, see `ReadFiles`.
 
     Unless the table skips malformed rows, the plan fails at numbers that DuckDB reads as infinite, such as 1e400. With `exactly`
-    it decides by their texts, which takes longer: Infinity is allowed.
+    it decides by their texts, which takes longer: Infinity is allowed. With `check` the function of this name decides: it gets
+    the path of a file that has such a number, and returns what is wrong with the file, or "".
     """
     paths = duckdb_paths([copies.get(s.path, s.path) for s in splits])
     if skips(table):
@@ -59,9 +61,9 @@ def read_json(
     types = ", ".join(f"{quote_text(c.name)}: {quote_text(as_text(t, floats) or c.type)}" for c, t in typed)
     items, where = whole(typed if columns else [], floats)
     options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
-    if exactly and columns:
+    if (exactly or check) and columns:
         options += f", filename = {quote_text(_FILE)}"
-        where = f" WHERE {_fits(typed)}"
+        where = f" WHERE {_fits(typed, check)}"
     rows = f"SELECT {items} FROM read_json({paths}, {options}){where}"
     items_of = [(quote_name(c.name), documents(quote_name(c.name), t)) for c, t in typed] if columns else []
     if any(sql for _, sql in items_of):
@@ -69,18 +71,26 @@ def read_json(
     return ReadPlan(rows, keep=True)
 
 
-def _fits(typed: Sequence[tuple[Column, Any]]) -> str:
-    """Return the condition that values fit, with floating-point numbers read as JSON; it fails where one does not."""
+def _fits(typed: Sequence[tuple[Column, Any]], check: str | None) -> str:
+    """Return the condition that values fit; it fails where one does not.
+
+    With `check`, see `read_json`, floating-point numbers are read as such, otherwise as JSON.
+    """
     cases = []
     for column, type_ in typed:
         name = quote_name(column.name)
-        wrong = [*filter(None, [fraction(name, type_)])]
-        if infinite(name, type_):
+        wrong = [*filter(None, [fraction(name, type_, floats=check is None)])]
+        if infinite(name, type_) and check is None:
             wrong.append(f"({name} IS NOT NULL AND TRY_CAST({name} AS {column.type}) IS NULL)")
         if wrong:
             why = quote_text(f'" is malformed: {does_not_hold(column)}: ')
             text = f"concat('file \"', {_FILE}, {why}, left(CAST({name} AS VARCHAR), {_SHOWN}))"
             cases.append(f"WHEN {' OR '.join(wrong)} THEN error({text})")
+    doubts = [doubt for column, type_ in typed if (doubt := infinite(quote_name(column.name), type_))]
+    if check is not None and doubts:
+        # For a few rows: the function reads the file once more.
+        fault = f"{check}({_FILE})"
+        cases.append(f"WHEN {' OR '.join(doubts)} THEN CASE WHEN {fault} = '' THEN true ELSE error({fault}) END")
     return f"CASE {' '.join(cases)} ELSE true END" if cases else "true"
 
 

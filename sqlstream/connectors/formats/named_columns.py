@@ -27,8 +27,9 @@ def named_items(
 ) -> tuple[str, str | None]:
     """Return the select items of some columns over a file, and the SQL of WRONG; None for it if no row can be malformed.
 
-    `there` maps the file's columns to their DuckDB types, and `number` is the column with a row's number. A value that does not
-    fit fails the query, or is NULL if the table skips malformed rows. Raises DataError if the file's columns do not fit.
+    `there` maps the file's columns to their DuckDB types, None for one without a type in SQL, and `number` is the column with a
+    row's number. A value that does not fit fails the query, or is NULL if the table skips malformed rows. Raises DataError if the
+    file's columns do not fit.
     """
     by_name = {name.lower(): (name, type_) for name, type_ in there.items()}
     _check_columns(split, table, list(there))
@@ -41,6 +42,9 @@ def named_items(
             items.append(f"CAST(NULL AS {column.type}) AS {quote_name(column.name)}")
             continue
         name, type_ = by_name[column.name.lower()]
+        if type_ is None:
+            message = f'column "{name}" of {name_file(split.path, table)} has no type in SQL'
+            raise DataError(message, hint="Declare the columns of the table, without this one.")
         converted = conversion(quote_name(name), type_, con.sqltype(column.type), narrow=True)
         if converted is None:
             raise DataError(

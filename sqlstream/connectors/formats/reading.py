@@ -83,8 +83,20 @@ def read_exactly(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], ta
     return _read_columns(con, splits, table, table.physical, _Ways({}, frozenset(), exactly=True))
 
 
+def read_checked(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, check: str) -> ReadPlan:
+    """Return a plan in which a function decides whether the infinite numbers in a file are called so, see `read_json`.
+
+    The format must be JSON, and the table must not skip malformed rows.
+    """
+    check_frames(splits, table)
+    return _read_columns(con, splits, table, table.physical, _Ways({}, frozenset(), check=check))
+
+
 def may_be_infinite(con: duckdb.DuckDBPyConnection, table: Table) -> bool:
-    """Whether a table has numbers at which the plan of `read` fails if they are infinite; `read_exactly` reads them."""
+    """Whether a table has numbers at which the plan of `read` fails if they are infinite.
+
+    `read_exactly` and `read_checked` read them.
+    """
     is_json = format_of(table) in ("json", DEBEZIUM) and not skips(table)
     return is_json and any(infinite("x", con.sqltype(c.type)) for c in table.stored)
 
@@ -123,8 +135,9 @@ class _Ways:
 
     copies: Mapping[str, str]
     by_record: frozenset[str]
-    # Whether numbers of JSON are read by their texts.
+    # Whether numbers of JSON are read by their texts, and the function that decides about infinite ones.
     exactly: bool = False
+    check: str | None = None
 
 
 def _read_columns(
@@ -151,8 +164,8 @@ def _together(plans: Sequence[ReadPlan]) -> ReadPlan:
 def _read_stored(
     con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, columns: Sequence[Column], ways: _Ways
 ) -> ReadPlan:
-    if ways.exactly:
-        return read_json(con, splits, table, columns, ways.copies, exactly=True)
+    if ways.exactly or ways.check:
+        return read_json(con, splits, table, columns, ways.copies, exactly=ways.exactly, check=ways.check)
     read_files = FORMATS[format_of(table)].read_files
     assert read_files is not None
     by_record = ways.by_record | misread_files(splits, table) if format_of(table) == "csv" else ways.by_record

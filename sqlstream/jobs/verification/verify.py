@@ -174,8 +174,7 @@ def _written_outside(
     current_rows = connector_of(plan.table).snapshot(con, plan.table, job.project)
     if current_rows is None:
         raise CannotVerify(f"{shown} cannot be read")
-    for stream, rows_of in current_rows.streams.items():
-        con.register(stream, rows_of)
+    current_rows.register(con)
     return _as_actual(con, plan, current_rows.relation)
 
 
@@ -239,8 +238,7 @@ def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> s
     current_rows = connector_of(table).snapshot(con, table, job.project)
     if current_rows is None:
         raise CannotVerify(f'lookup table "{table.name}" ({table.connector}) cannot be read whole', node.span)
-    for name, stream in current_rows.streams.items():
-        con.register(name, stream)
+    current_rows.register(con)
     columns = ", ".join(
         quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     )

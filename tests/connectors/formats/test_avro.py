@@ -104,6 +104,140 @@ def test_every_type_is_read(server: Registry) -> None:
             assert con.execute(f"SELECT x FROM {plan.well_formed}").fetchall() == [(read,)], avro
 
 
+def decimal_type(base: str = "bytes", **more: int) -> Any:
+    return {"type": base, **({"name": "D"} if base == "fixed" else {}), "logicalType": "decimal", **more}
+
+
+# Logical types that do not fit the type below them, or are not known: Avro says that the type below is read. Type of Avro,
+# declared type, value.
+IGNORED: list[tuple[Any, str, Any]] = [
+    (decimal_type(precision=40, scale=2), "BLOB", b"\0\xff"),
+    (decimal_type("fixed", size=20, precision=45), "BLOB", b"a" * 20),
+    (decimal_type(precision=4, scale=5), "BLOB", b"\1"),
+    (decimal_type(precision=0), "BLOB", b"\1"),
+    (decimal_type("string", precision=9, scale=2), "VARCHAR", "1.25"),
+    (decimal_type("string"), "VARCHAR", "1.25"),
+    (decimal_type("int", precision=9, scale=2), "INTEGER", 125),
+    ({"type": "string", "logicalType": "timestamp-millis"}, "VARCHAR", "2026-03-01T12:30:15Z"),
+    ({"type": "int", "logicalType": "timestamp-millis"}, "INTEGER", 125),
+    ({"type": "string", "logicalType": "date"}, "VARCHAR", "2026-03-01"),
+    ({"type": "long", "logicalType": "date"}, "BIGINT", 125),
+    ({"type": "long", "logicalType": "time-millis"}, "BIGINT", 125),
+    ({"type": "int", "logicalType": "time-micros"}, "INTEGER", 125),
+    ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, "BLOB", uuid.UUID(int=7).bytes),
+    ({"type": "int", "logicalType": "uuid"}, "INTEGER", 7),
+    ({"type": "fixed", "name": "P", "size": 12, "logicalType": "duration"}, "BLOB", b"\1\0\0\0" * 3),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, "BIGINT", 1_772_368_215_123_456_789),
+    ({"type": "long", "logicalType": "local-timestamp-nanos"}, "BIGINT", 1_772_368_215_123_456_789),
+    ({"type": "bytes", "logicalType": "big-decimal"}, "BLOB", b"\2\x7d\4"),
+    ({"type": "string", "logicalType": "of-our-own"}, "VARCHAR", "x"),
+]
+
+
+def below(avro: Any) -> Any:
+    """Return a type without its logical type."""
+    return {key: value for key, value in avro.items() if key != "logicalType"}
+
+
+@pytest.mark.usefixtures("_each_decoder")
+@pytest.mark.parametrize(("avro", "declared", "value"), IGNORED)
+def test_a_logical_type_that_does_not_fit_is_ignored(server: Registry, avro: Any, declared: str, value: Any) -> None:
+    for wrapped in (avro, ["null", avro]):
+        schema = record(field("k", "int"), field("x", wrapped))
+        written = message(
+            record(field("k", "int"), field("x", below(avro) if wrapped is avro else ["null", below(avro)])),
+            k=1,
+            x=value,
+        )
+        id = server.add("ignored", schema)
+        assert rows(confluent({"k": "INTEGER"}, server), framed(id, written)) == [(1, 100)]
+        assert rows(confluent({"x": declared}, server), framed(id, written)) == [(value, 100)]
+        [column] = columns_of(confluent({}, server, schema=json.dumps(record(field("x", wrapped)))), CONFLUENT)
+        assert column.type == declared
+
+
+LARGEST = 2**63 - 1
+# Values that do not fit their type, some only in Python: type of Avro, declared type, value as it is stored, value that is read,
+# None if the message is malformed.
+UNFIT: list[tuple[Any, str, Any, Any]] = [
+    (decimal_type(precision=4, scale=2), "DECIMAL(4, 2)", b"\1\xe2\x40", None),
+    (decimal_type(precision=4, scale=2), "DECIMAL(4, 2)", b"\x7f" * 16, None),
+    (decimal_type(precision=4, scale=2), "DECIMAL(4, 2)", b"\x7f" * 200_000, None),
+    (decimal_type(precision=4, scale=2), "DECIMAL(4, 2)", b"\0" * 30 + b"\x7d", decimal.Decimal("1.25")),
+    (decimal_type("fixed", size=20, precision=4), "DECIMAL(4, 0)", b"\x7f" * 20, None),
+    (decimal_type(precision=38, scale=38), "DECIMAL(38, 38)", b"\xff", -decimal.Decimal(1).scaleb(-38)),
+    ({"type": "long", "logicalType": "time-micros"}, "TIME", -1, None),
+    ({"type": "long", "logicalType": "time-micros"}, "TIME", 86_400_000_000, None),
+    ({"type": "int", "logicalType": "time-millis"}, "TIME", 86_400_000, None),
+    ({"type": "long", "logicalType": "timestamp-millis"}, "TIMESTAMP", LARGEST, None),
+    ({"type": "long", "logicalType": "local-timestamp-millis"}, "TIMESTAMP", -LARGEST, None),
+    ({"type": "string", "logicalType": "uuid"}, "VARCHAR", "No UUID", "No UUID"),
+    ({"type": "string", "logicalType": "uuid"}, "VARCHAR", "A" * 32, "A" * 32),
+]
+
+
+@pytest.mark.usefixtures("_each_decoder")
+@pytest.mark.parametrize(("avro", "declared", "stored", "read"), UNFIT)
+def test_a_value_that_does_not_fit_costs_its_message_only_if_a_column_names_it(
+    server: Registry, avro: Any, declared: str, stored: Any, read: Any
+) -> None:
+    id = server.add("unfit", record(field("k", "int"), field("x", avro)))
+    schema = record(field("k", "int"), field("x", below(avro)))
+    messages = [framed(id, message(schema, k=k, x=stored)) for k in (1, 2)]
+    options = {"ignore-parse-errors": "true"}
+    assert rows(confluent({"k": "INTEGER"}, server), *messages) == [(1, 100), (2, 101)]
+    found = confluent({"K": "INTEGER", "X": declared}, server, **options)
+    assert rows(found, *messages) == ([] if read is None else [(1, read, 100), (2, read, 101)])
+    malformed = list(Messages(found).malformed_rows([messages]))
+    assert [row.number for row in malformed] == ([100, 101] if read is None else [])
+    assert all(row.reason.startswith(f"The value does not fit schema {id}: ") for row in malformed)
+
+
+@pytest.mark.usefixtures("_each_decoder")
+def test_a_time_after_the_year_9999_is_read(server: Registry) -> None:
+    micros, day = {"type": "long", "logicalType": "timestamp-micros"}, {"type": "int", "logicalType": "date"}
+    schema = record(field("at", micros), field("day", day), field("l", {"type": "array", "items": day}))
+    id = server.add("late", schema)
+    stored = record(field("at", "long"), field("day", "int"), field("l", {"type": "array", "items": "int"}))
+    body = message(stored, at=10**18, day=10**7, l=[10**7])
+    found = confluent({"at": "TIMESTAMP", "day": "DATE", "l": "DATE[]"}, server)
+    with duckdb.connect() as con:
+        plan = Messages(found).take(con, [[framed(id, body)]], WHERE)
+        texts = con.execute(
+            f'SELECT CAST("at" AS VARCHAR), CAST(day AS VARCHAR), CAST(l[1] AS VARCHAR) FROM {plan.taken}'
+        ).fetchall()
+    assert texts == [("33658-09-27 01:46:40", "29349-01-26", "29349-01-26")]
+
+
+@pytest.mark.usefixtures("_each_decoder")
+def test_a_default_that_does_not_fit_is_no_matter_of_reading(server: Registry) -> None:
+    id = server.add(
+        "defaults", record(field("k", "int", default="x"), field("m", {"type": "map", "values": "int"}, default=3))
+    )
+    body = message(record(field("k", "int"), field("m", {"type": "map", "values": "int"})), k=1, m={})
+    assert rows(confluent({"k": "INTEGER"}, server), framed(id, body)) == [(1, 100)]
+
+
+def test_a_field_without_a_type_cannot_be_a_column(server: Registry) -> None:
+    schema = record(field("k", "int"), field("u", ["string", "int"]), field("n", ["null"]), name="Union")
+    id = server.add("untyped", schema)
+    body = framed(id, message(schema, k=1, u="x", n=None))
+    assert rows(confluent({"k": "INTEGER", "n": "VARCHAR", "more": "DATE"}, server), body) == [(1, None, None, 100)]
+    with pytest.raises(
+        DataError, match=f'column "U" of table "t": its field in schema {id} has no type in SQL'
+    ) as raised:
+        rows(confluent({"k": "INTEGER", "U": "VARCHAR"}, server), body)
+    assert raised.value.detail == 'It is: ["string", "int"].'
+
+
+def test_a_schema_that_fastavro_rejects_is_no_matter_of_messages(server: Registry) -> None:
+    schema = record(field("k", "int"), field("e", {"type": "enum", "name": "E", "symbols": ["A", "A"]}))
+    id = server.add("rejected", schema)
+    found = confluent({"k": "INTEGER"}, server, **{"ignore-parse-errors": "true"})
+    with pytest.raises(DataError, match=f"schema {id} is no Avro schema"):
+        rows(found, framed(id, b"\2\0\0"), framed(id, b"\2"))
+
+
 def test_rows_are_written_as_they_are_read(server: Registry) -> None:
     with duckdb.connect() as con:
         given = con.sql(

@@ -26,7 +26,7 @@ from sqlstream.duck.internal_columns import ROW
 from sqlstream.errors import BindError, DataError
 from sqlstream.testing import Stream
 from tests.connectors.formats.reading_files import Con, failure, rows, split, table, write
-from tests.connectors.formats.test_avro import SIMPLE, TYPES, field, record
+from tests.connectors.formats.test_avro import IGNORED, SIMPLE, TYPES, UNFIT, below, field, record
 
 
 def avro(path: Path, schema: Any, *values: dict[str, Any], codec: str = "null", block: int = 16_000) -> FileSplit:
@@ -77,6 +77,60 @@ def test_files_are_read_some_blocks_at_a_time(
     }
 
 
+def stored(path: Path, schema: Any, below_schema: Any, *values: dict[str, Any]) -> FileSplit:
+    """Write a file whose header has another schema than the one with which its blocks are written."""
+    file = avro(path, below_schema, *values)
+    written = AvroContainer.of(file.path)
+    blocks = path.read_bytes()[len(written.head) :]
+    return write(path, decoding._file(schema, blocks, "null", written.sync))
+
+
+@pytest.mark.usefixtures("_each_decoder")
+def test_logical_types_that_do_not_fit_are_ignored_in_files(con: Con, tmp_path: Path) -> None:
+    for number, (type_, declared, value) in enumerate(IGNORED):
+        schema, below_schema = (record(field("k", "int"), field("x", t)) for t in (type_, below(type_)))
+        file = stored(tmp_path / f"{number}.avro", schema, below_schema, {"k": 1, "x": value})
+        assert rows(con, table("avro", {"k": "INTEGER"}), file) == [(1,)], type_
+        assert rows(con, table("avro", {"x": declared}), file) == [(value,)], type_
+
+
+@pytest.mark.usefixtures("_each_decoder")
+def test_a_value_that_does_not_fit_costs_its_file_only_if_a_column_names_it(con: Con, tmp_path: Path) -> None:
+    for number, (type_, declared, value, expected) in enumerate(UNFIT):
+        schema, below_schema = (record(field("k", "int"), field("x", t)) for t in (type_, below(type_)))
+        file = stored(tmp_path / f"{number}.avro", schema, below_schema, {"k": 1, "x": value}, {"k": 2, "x": value})
+        assert rows(con, table("avro", {"k": "INTEGER", "y": "DATE"}), file) == [(1, None), (2, None)], type_
+        assert rows(con, table("avro", {"k": "INTEGER", "x": declared}), file, columns=[]) == [(1,), (1,)], type_
+        named = table("avro", {"x": declared})
+        if expected is None:
+            assert "is damaged" in failure(con, named, file).message, type_
+        else:
+            assert rows(con, named, file) == [(expected,), (expected,)], type_
+
+
+def test_a_field_without_a_type_cannot_be_a_column(con: Con, tmp_path: Path) -> None:
+    file = avro(tmp_path / "u.avro", record(field("k", "int"), field("u", ["string", "int"])), {"k": 1, "u": "x"})
+    assert rows(con, table("avro", {"k": "INTEGER"}), file) == [(1,)]
+    error = failure(con, table("avro", {"k": "INTEGER", "U": "VARCHAR"}), file)
+    assert error.message == f'column "u" of file "{file.path}" of table "t" has no type in SQL'
+
+
+@pytest.mark.usefixtures("_each_decoder")
+def test_a_block_that_is_damaged_costs_the_whole_blocks_of_its_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = avro(tmp_path / "a.avro", SIMPLE, *({"k": k, "s": "x" * 90} for k in range(100)), block=500)
+    whole = AvroContainer.of(file.path)
+    monkeypatch.setattr(containers, "CHUNK_BYTES", 2000)
+    counts = [count for count, _ in whole.chunks()]
+    assert len(counts) > 3
+    Path(file.path).write_bytes(Path(file.path).read_bytes()[:-1])
+    found, chunks = list[int](), whole.chunks()
+    with pytest.raises(containers.DamagedContainer):
+        found.extend(count for count, _ in chunks)
+    assert found == counts[:-1]
+
+
 def test_columns_go_by_name_and_files_may_differ(con: Con, tmp_path: Path) -> None:
     older = avro(tmp_path / "1.avro", record(field("k", "int"), field("gone", "string")), {"k": 1, "gone": "x"})
     newer = avro(tmp_path / "2.avro", record(field("S", ["null", "string"]), field("k", "long")), {"k": 2, "S": "y"})
@@ -112,6 +166,8 @@ def test_files_that_are_not_whole(con: Con, tmp_path: Path) -> None:
         ("length", data[:head] + b"\x02" + b"\xfe" * 9 + b"\x01" + data[head:], "is damaged", "is cut off or damaged"),
         ("sync", data[: head + 100] + b"x" + data[head + 101 :], "is damaged", None),
         ("rows", data[:head] + b"\x04\x04\x02\x02" + data[head - 16 : head], "is damaged", None),
+        # The count of a block: for so many rows polars would ask for memory that there is not, and the process would end.
+        ("count", data[:head] + decoding._long(1 << 46) + b"\x04\x02\x02" + data[head - 16 : head], "is damaged", None),
         ("empty", b"", "is not an Avro file, or an incomplete one", "It does not begin as one."),
     ):
         file = write(tmp_path / f"{name}.avro", body)

@@ -26,7 +26,7 @@ NESTED = record(
         "r", {"type": "record", "name": "g", "fields": record(field("x", "E"), field("y", ["null", "int"]))["fields"]}
     ),
 )
-VALUES: tuple[Any, ...] = (None, 1, -3, 1.5, True, "", "x", "record", "fixed", [], {}, [1], {"type": "record"})
+VALUES: tuple[Any, ...] = (None, 0, 1, 99, -3, 1.5, True, "", "x", "record", "fixed", [], {}, [1], {"type": "record"})
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_schemas_damaged_at_random_are_read_or_refused_in_words() -> None:
         text = json.dumps(_damaged(Random(seed)))
         schema = AvroSchema(text, "the schema")
         try:
-            _ = schema.arrow, schema.parsed, schema.full_name, schema.is_plain(), schema.columns()
+            _ = schema.arrow, schema.parsed, schema.readable, schema.full_name, schema.is_plain(), schema.columns()
         except SqlStreamError as error:
             check_words(error, text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,25 @@ import pyarrow as pa
 import pytest
 
 from sqlstream import Session
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.filesystem.lookup import FilesNow
+from sqlstream.connectors.formats import faults
+from sqlstream.connectors.formats.faults import number_faults
+from sqlstream.connectors.formats.file_split import FileSplit
+from sqlstream.connectors.formats.reading import read_exactly
 from sqlstream.connectors.formats.registry import FORMATS
-from sqlstream.connectors.read_plan import VALUE
+from sqlstream.connectors.read_plan import VALUE, ReadPlan
 from sqlstream.connectors.read_plan import WRONG as REASON
 from sqlstream.duck import databases
 from sqlstream.duck.errors import translate
-from sqlstream.errors import DataError, SqlStreamError
+from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
-from tests.connectors.formats.reading_files import table
+from tests.connectors.formats.reading_files import Con, split, table
 from tests.connectors.test_malformed import KEPT, declared, feed, malformed_count
 
 COLUMNS = "k BIGINT, d DOUBLE, f FLOAT"
+IN_JSON = "('connector' = 'filesystem', 'path' = 'in', 'format' = 'json')"
 INFINITE = float("inf")
 GREAT = [(1, 1e308, None), (2, INFINITE, -INFINITE), (3, -INFINITE, INFINITE), (4, None, 2.0**127), (5, 0.0, 0.0)]
 # By format: lines of those rows, the last of which is too small to be told from 0.
@@ -132,6 +141,76 @@ def test_queries_read_the_same_numbers(tmp_path: Path, form: str) -> None:
         said = translate(failed.value, "SELECT * FROM t").render()
         wanted = [f"{tmp_path}/in/a.json", OF_D] if form == "json" else ["too large"]
         assert all(part in said for part in wanted), said
+
+
+@pytest.mark.parametrize(("column", "right", "wrong", "value"), NESTED)
+def test_queries_read_numbers_within_other_values(
+    tmp_path: Path, column: str, right: str, wrong: str, value: object
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text(f"{right}\n")
+    with Session(str(tmp_path)) as session:
+        session.sql(f"CREATE TABLE t ({column}) WITH {IN_JSON}")
+        assert session.query("SELECT x FROM t").fetchall() == [(value,)]
+        (tmp_path / "in/b.json").write_text(f"{right}\n{wrong}\n")
+        with pytest.raises(duckdb.Error) as failed:
+            session.query("SELECT x FROM t").fetchall()
+        said = translate(failed.value, "SELECT x FROM t").render()
+        assert f'file "{tmp_path}/in/b.json" has a malformed row' in said
+
+
+def test_a_query_looks_at_the_texts_of_numbers_only_where_one_is_infinite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[str]()
+
+    def reading(con: Con, splits: Sequence[FileSplit], declared: Table) -> ReadPlan:
+        looked.extend(Path(split.path).name for split in splits)
+        return read_exactly(con, splits, declared)
+
+    monkeypatch.setattr(faults, "read_exactly", reading)
+    (tmp_path / "in").mkdir()
+    rows = "".join(f'{{"k": {k}, "d": {k}.5, "f": "1e3"}}\n' for k in range(5000))
+    (tmp_path / "in/a.json").write_text(rows)
+    (tmp_path / "in/[b].json").write_text(rows)
+    with Session(str(tmp_path)) as session:
+        session.sql(f"CREATE TABLE t ({COLUMNS}) WITH {IN_JSON}")
+        total = "SELECT count(*), sum(d), max(f) FROM t"
+        assert session.query(total).fetchall() == [(10_000, 25_000_000.0, 1000.0)]
+        assert looked == []
+        (tmp_path / "in/[b].json").write_text(rows + '{"k": 1, "d": Infinity}\n' * 3000)
+        assert session.query(total).fetchall() == [(13_000, INFINITE, 1000.0)]
+        assert looked == ["[b].json"]
+        # 1.5 is malformed, too.
+        (tmp_path / "in/a.json").write_text('{"k": 1.5, "d": 1}\n')
+        with pytest.raises(duckdb.Error) as failed:
+            session.query(total).fetchall()
+        assert 'Column "k" does not hold a BIGINT' in translate(failed.value, total).render()
+
+
+def test_the_function_that_looks_at_texts_reads_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"k": 1, "d": 1e400}\n')
+    declared_as = table("json", {"k": "BIGINT", "d": "DOUBLE", "f": "FLOAT"})
+    fault = number_faults([split(tmp_path / "a.json")], declared_as)
+    assert OF_D in fault(str(tmp_path / "a.json"))
+    (tmp_path / "b.json").write_text('{"k": 1, "d": 1e400}\n')
+    assert fault(str(tmp_path / "b.json")) == ""
+
+
+def test_lookups_read_the_same_numbers(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    path = write(tmp_path / "in", "json")
+    options = {"connector": "filesystem", "path": "in", "format": "json"}
+    columns = (Column("k", "BIGINT"), Column("d", "DOUBLE"), Column("f", "FLOAT"))
+    keys = pa.table({"k": pa.array([2], pa.int64())})
+    look_up = FilesNow(Table("t", columns, options=options), str(tmp_path))
+    assert look_up(keys).select(["k", "d", "f"]).to_pylist() == [{"k": 2, "d": INFINITE, "f": -INFINITE}]
+    with databases.passing() as con:
+        named = f"SELECT count(*) FROM duckdb_functions() WHERE starts_with(function_name, '{INTERNAL}number_faults')"
+        assert con.execute(named).fetchall() == [(0,)]
+    path.write_text(WRONG["json", OF_D][0] + "\n")
+    with pytest.raises(JobError, match=r"line 1 of file .* is malformed"):
+        look_up(keys)
 
 
 def test_a_literal_that_is_too_large_is_refused_where_it_stands() -> None:

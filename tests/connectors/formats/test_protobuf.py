@@ -141,6 +141,36 @@ def test_malformed_messages(server: Registry, schema: int) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        b"\1",  # -1 indexes, once read as the first type
+        b"\xff\xff\xff\xff\x0f",
+        b"\x82",  # cut off
+        b"\4\2",
+        b"\2\xff",
+        b"\x80\x80\x80\x80\x80\0",  # more than 32 bits
+        b"\2" + b"\x80" * 1_000_000,
+        b"\xfe\xff\xff\xff\x0f",  # two thousand million indexes
+        b"\xfe\xff\x0f" + b"\0" * 200_000,
+    ],
+)
+def test_a_place_that_is_none_is_malformed(server: Registry, schema: int, place: bytes) -> None:
+    found = confluent({"a": "INTEGER"}, server, **{"ignore-parse-errors": "true"})
+    good = framed(schema, b"\0" + of_class("shop.First")(a=7).SerializeToString())
+    messages = [good, framed(schema, place), good]
+    assert rows(found, *messages) == [(7, 100), (7, 102)]
+    [malformed] = Messages(found).malformed_rows([messages])
+    assert malformed.number == 101
+    assert malformed.reason == "The value does not say which message of its schema it is"
+
+
+def test_a_negative_index_is_no_message(server: Registry, schema: int) -> None:
+    found = confluent({"a": "INTEGER"}, server, **{"ignore-parse-errors": "true"})
+    [malformed] = Messages(found).malformed_rows([[framed(schema, b"\2\1")]])
+    assert malformed.reason == f"Schema {schema} has no message at [-1]"
+
+
 def test_rows_are_written_with_the_newest_schema(server: Registry, schema: int) -> None:
     found = confluent(COLUMNS, server, **{"message-name": "shop.Order"})
     assert [(c.name, c.type) for c in columns_of(found, CONFLUENT)][:3] == [

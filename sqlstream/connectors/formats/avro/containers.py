@@ -1,4 +1,4 @@
-"""Avro's object container files: their header, and their blocks in chunks, each of which is a small container file."""
+"""Avro's object container files: their header, and their blocks in chunks."""
 
 from __future__ import annotations
 
@@ -54,25 +54,29 @@ class AvroContainer:
     def schema(self) -> AvroSchema:
         return AvroSchema(self.text, f'the schema of "{self.path}"')
 
-    def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (number of rows, bytes) of chunks of the file: some blocks at a time, as the bytes of a container file.
+    @property
+    def sync(self) -> bytes:
+        """The bytes at the end of each block."""
+        return self.head[-_SYNC_BYTES:]
 
-        Raises DamagedContainer at a block that is damaged or cut off.
+    def chunks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (number of rows, bytes) of chunks of the file: some blocks at a time.
+
+        Raises DamagedContainer at a block that is damaged or cut off; the whole blocks of its chunk are not yielded.
         """
-        sync = self.head[-_SYNC_BYTES:]
-        rows, parts, size = 0, [self.head], 0
+        rows, parts, size = 0, list[bytes](), 0
         with open(self.path, "rb") as file:
             file.seek(len(self.head))
-            while (block := self._block(file, sync)) is not None:
+            while (block := self._block(file)) is not None:
                 rows, size = rows + block[0], size + len(block[1])
                 parts.append(block[1])
                 if size >= CHUNK_BYTES:
                     yield rows, b"".join(parts)
-                    rows, parts, size = 0, [self.head], 0
+                    rows, parts, size = 0, [], 0
         if rows:
             yield rows, b"".join(parts)
 
-    def _block(self, file: BinaryIO, sync: bytes) -> tuple[int, bytes] | None:
+    def _block(self, file: BinaryIO) -> tuple[int, bytes] | None:
         start = file.tell()
         if not file.read(1):
             return None
@@ -86,7 +90,7 @@ class AvroContainer:
             block = _exactly(file, length)
         except (EOFError, ValueError) as error:
             raise DamagedContainer(self.path, f"the block at byte {start} is cut off or damaged") from error
-        if not block.endswith(sync):
+        if not block.endswith(self.sync):
             raise DamagedContainer(self.path, f"the block at byte {start} does not end as blocks of this file do")
         return rows, block
 

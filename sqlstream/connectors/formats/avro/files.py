@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.avro.containers import AvroContainer, DamagedContainer, container
-from sqlstream.connectors.formats.avro.decoding import decode_container
+from sqlstream.connectors.formats.avro.decoding import chosen, decode_blocks
 from sqlstream.connectors.formats.avro.values import check_package
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import skips
@@ -33,26 +33,28 @@ _numbers = itertools.count()
 class ScannedContainers:
     """The rows of files with one schema, as an Arrow stream, which starts again with each scan.
 
-    A further column has a row's number in its file, from 0. A damaged file raises DamagedContainer during the scan.
+    It has some `fields`, and a further column with a row's number in its file, from 0. A damaged file raises DamagedContainer
+    during the scan, and so does a value of one of the fields that does not fit.
     """
 
     files: tuple[AvroContainer, ...]
+    fields: pa.Schema
 
     @property
     def schema(self) -> pa.Schema:
-        return self.files[0].schema.arrow.append(pa.field(_NUMBER, pa.int64()))
+        return self.fields.append(pa.field(_NUMBER, pa.int64()))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for file in self.files:
             number = 0
-            for count, body in file.chunks():
+            for count, blocks in file.chunks():
                 try:
-                    rows = decode_container(file.schema, body, count, file.codec)
+                    rows = decode_blocks(file, blocks, count, self.fields)
                 except ValueError as error:
                     raise DamagedContainer(file.path, str(error)) from error
                 numbers = pa.array(range(number, number + count), pa.int64())
                 number += count
-                yield from rows.append_column(_NUMBER, numbers).to_batches(_BATCH_ROWS)
+                yield from pa.Table.from_arrays([*rows.columns, numbers], schema=self.schema).to_batches(_BATCH_ROWS)
 
     def __arrow_c_schema__(self) -> Any:
         return self.schema.__arrow_c_schema__()
@@ -79,12 +81,14 @@ def read_avro(
             file = container(split.path, name_file(split.path, table))
         groups.setdefault(file.text, []).append((split, file))
     relations, streams = list[tuple[str, str, str | None]](), {}
+    names = {column.name.lower() for column in columns}
     for group in groups.values():
-        name = f"_avro_{next(_numbers)}"
-        streams[name] = ScannedContainers(tuple(file for _, file in group))
+        name, schema = f"_avro_{next(_numbers)}", group[0][1].schema
+        streams[name] = ScannedContainers(tuple(file for _, file in group), chosen(schema, names))
         con.register(name, streams[name])
-        types = dict(zip(streams[name].schema.names, con.sql(f"FROM {name}").types, strict=True))
-        del types[_NUMBER]
+        # The types of other fields are not needed, but their names are.
+        types = dict.fromkeys(field["name"] for field in schema.record["fields"])
+        types |= zip(streams[name].fields.names, con.sql(f"FROM {name}").types, strict=False)
         relations.append((name, *named_items(con, group[0][0], table, columns, types, _NUMBER)))
     if not (skips(table) and any(why for *_, why in relations)):
         sql = " UNION ALL ".join(f"SELECT {items} FROM {name}" for name, items, _ in relations)

@@ -71,7 +71,7 @@ def _faults_of_names(schema: dict[str, Any]) -> Iterator[str]:
     for attribute in ("name", "namespace", "logicalType"):
         if not isinstance(schema.get(attribute, ""), str):
             yield f'The "{attribute}" of a type is no text: {_shown(schema)}.'
-    if schema.get("logicalType") == "decimal":
+    if schema.get("logicalType") == "decimal" and schema["type"] in ("bytes", _FIXED):
         if not _is_count(schema.get("precision")):
             yield f'A decimal has no "precision" that is a whole number: {_shown(schema)}.'
         if not _is_count(schema.get("scale", 0)):

@@ -28,16 +28,21 @@ _PRIMITIVES = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
+# By the type below and the logical type.
 _LOGICAL = {
-    "date": pa.date32(),
-    "time-millis": pa.time64("us"),
-    "time-micros": pa.time64("us"),
-    "timestamp-millis": pa.timestamp("us", "UTC"),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.string(),
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time64("us"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("string", "uuid"): pa.string(),
 }
+# The most digits of a decimal.
+_DIGITS = 38
+# The prefix of logical types for fastavro, whose own readers fail for some values, such as times after the year 9999.
+OWN = "sqlstream-"
 
 
 @dataclass(frozen=True)
@@ -66,13 +71,31 @@ class AvroSchema:
     @cached_property
     def parsed(self) -> Any:
         """The schema as fastavro parses it, with its references. Raises DataError if fastavro rejects it."""
+        return self._parsed_by_fastavro(self.record, [json.loads(text) for _, text in self.references])
+
+    @cached_property
+    def readable(self) -> Any:
+        """`known` with the prefix OWN, as fastavro parses it, with its references. Raises DataError as `parsed`."""
+        record = self.known(OWN)
+        return self._parsed_by_fastavro(record, [_known(json.loads(text), OWN) for _, text in self.references])
+
+    def known(self, prefix: str = "") -> Mapping[str, Any]:
+        """Return the record for reading: without defaults, and without the logical types that are read as the types below them.
+
+        The names of the others get a prefix. Without one, times have no logical type either: polars changes those outside of a
+        day.
+        """
+        known: Mapping[str, Any] = _known(self.record, prefix)
+        return known
+
+    def _parsed_by_fastavro(self, record: Avro, references: Sequence[Avro]) -> Any:
         import fastavro
 
         named: dict[str, Any] = {}
         try:
-            for _, text in self.references:
-                fastavro.parse_schema(json.loads(text), named)
-            return fastavro.parse_schema(dict(self.record), named)
+            for reference in references:
+                fastavro.parse_schema(reference, named)
+            return fastavro.parse_schema(dict(record), named)
         except Exception as error:
             raise DataError(f"{self.name} is no Avro schema", detail=f"{error}.") from error
 
@@ -88,6 +111,11 @@ class AvroSchema:
         types = ((f["name"], self._arrow(f["type"], ())) for f in self.record["fields"])
         return pa.schema([pa.field(name, type_) for name, type_ in types if type_ is not None])
 
+    @cached_property
+    def untyped(self) -> Mapping[str, str]:
+        """The types, as JSON, of the fields that have no type in Arrow, by the fields' names."""
+        return {f["name"]: json.dumps(f["type"]) for f in self.record["fields"] if f["name"] not in self.arrow.names}
+
     def columns(self) -> list[Column]:
         """Return the record's fields as columns, for a table that declares none.
 
@@ -95,12 +123,9 @@ class AvroSchema:
         """
         if not self.record["fields"]:
             raise UnsupportedError(f"{self.name}: a record without fields")
-        for record_field in self.record["fields"]:
-            if record_field["name"] not in self.arrow.names:
-                hint = "Declare the columns of the table, without this one."
-                raise UnsupportedError(
-                    f'field "{record_field["name"]}" of {self.name}: {json.dumps(record_field["type"])}', hint=hint
-                )
+        for name, type_ in self.untyped.items():
+            hint = "Declare the columns of the table, without this one."
+            raise UnsupportedError(f'field "{name}" of {self.name}: {type_}', hint=hint)
         with databases.passing() as con:
             con.register("_schema", self.arrow.empty_table())
             types = con.sql("FROM _schema").types
@@ -140,17 +165,16 @@ class AvroSchema:
         """Return the type of values; None if Arrow has none, as for recursive types, and unions other than of a type and null."""
         if isinstance(schema, list):
             [*rest] = [option for option in schema if option != "null"]
+            if schema and not rest:
+                return pa.null()
             return self._arrow(rest[0], inside) if len(rest) == 1 else None
         if isinstance(schema, str):
             if schema in _PRIMITIVES:
                 return _PRIMITIVES[schema]
             named_type = self._seen.get(schema)
             return None if named_type is None else self._arrow(named_type, inside)
-        logical = schema.get("logicalType")
-        if logical == "decimal" and schema.get("precision", 0) <= 38:
-            return pa.decimal128(schema["precision"], schema.get("scale", 0))
-        if logical in _LOGICAL and schema["type"] in ("int", "long", "string"):
-            return _LOGICAL[logical]
+        if (logical := _logical_type(schema)) is not None:
+            return logical
         match schema["type"]:
             case "array":
                 item = self._arrow(schema["items"], inside)
@@ -176,8 +200,8 @@ class AvroSchema:
             return len(schema) == 2 and len(rest) == 1 and self._is_plain(rest[0], outermost=outermost, nullable=True)
         if isinstance(schema, str):
             return schema in _PRIMITIVES and schema != "null"
-        logical = schema.get("logicalType", "")
-        if logical.startswith("time-"):
+        logical = _logical_type(schema)
+        if logical is not None and pa.types.is_time(logical):
             return outermost
         match schema["type"]:
             case "array":
@@ -191,6 +215,55 @@ class AvroSchema:
             case "fixed":
                 return True
         return self._is_plain(schema["type"], outermost=outermost, nullable=nullable)
+
+
+def _logical_type(schema: Mapping[str, Any]) -> pa.DataType | None:
+    """Return the type of a logical type; None if it is not known, or does not fit the type below it.
+
+    Avro says that such a logical type is ignored: the values are read as the type below it.
+
+    >>> _logical_type({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2})
+    Decimal128Type(decimal128(9, 2))
+    >>> _logical_type({"type": "bytes", "logicalType": "decimal", "precision": 40})
+    >>> _logical_type({"type": "string", "logicalType": "timestamp-millis"})
+    """
+    type_, logical = schema["type"], schema.get("logicalType", "")
+    if logical == "decimal" and type_ in ("bytes", "fixed"):
+        precision, scale = schema["precision"], schema.get("scale", 0)
+        return pa.decimal128(precision, scale) if 0 < precision <= _DIGITS and scale <= precision else None
+    return _LOGICAL.get((type_, logical)) if isinstance(type_, str) else None
+
+
+def _known(schema: Avro, prefix: str = "") -> Avro:
+    """Return a schema without defaults, with the logical types that `_logical_type` has; their names get a prefix.
+
+    >>> _known({"type": "string", "logicalType": "date"}), _known(["null", {"type": "int", "logicalType": "date"}])
+    ({'type': 'string'}, ['null', {'type': 'int', 'logicalType': 'date'}])
+    """
+    if isinstance(schema, list):
+        return [_known(option, prefix) for option in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = {key: value for key, value in schema.items() if key not in ("logicalType", "default")}
+    logical = _logical_type(schema)
+    if logical is not None and (prefix or not pa.types.is_time(logical)):
+        known["logicalType"] = f"{prefix}{schema['logicalType']}"
+    match schema["type"]:
+        case "array":
+            known["items"] = _known(schema["items"], prefix)
+        case "map":
+            known["values"] = _known(schema["values"], prefix)
+        case "record" | "error":
+            known["fields"] = [
+                {
+                    **{key: value for key, value in field.items() if key != "default"},
+                    "type": _known(field["type"], prefix),
+                }
+                for field in schema["fields"]
+            ]
+        case dict() | list() as inner:
+            known["type"] = _known(inner, prefix)
+    return known
 
 
 def _named(schema: Avro, space: str) -> Iterator[tuple[Avro, str]]:

@@ -43,6 +43,7 @@ def confluent_values(
     reader, registry = given_schema(table, CONFLUENT), SchemaRegistry.of(table, CONFLUENT)
     groups, faults = by_schema(messages)
     decoded = [Decoded("", rest.slice(0, 0), (), faults)]
+    names = _names(columns, reader)
     for id, numbers in groups.items():
         try:
             schema = registered(registry.by_id(id), f"schema {id}")
@@ -50,7 +51,7 @@ def confluent_values(
             absent = dict.fromkeys(numbers, f"The registry has no schema {id}")
             decoded.append(Decoded("", rest.slice(0, 0), (), absent))
             continue
-        decoded.append(_renamed(decode(schema, [messages[n][HEAD:] for n in numbers], numbers), reader))
+        decoded.append(_renamed(decode(schema, [messages[n][HEAD:] for n in numbers], numbers, names), reader))
     return relation(con, table, columns, rest, decoded, _defaults(reader))
 
 
@@ -66,7 +67,7 @@ def avro_values(
     messages, rest = bytes_of(con, values, passthrough)
     numbers = [number for number, message in enumerate(messages) if message is not None]
     absent = {n: "There is no value" for n, message in enumerate(messages) if message is None}
-    decoded = decode(schema, [messages[n] for n in numbers], numbers)
+    decoded = decode(schema, [messages[n] for n in numbers], numbers, _names(columns, None))
     return relation(con, table, columns, rest, [decoded, Decoded("", rest.slice(0, 0), (), absent)], {})
 
 
@@ -96,6 +97,12 @@ def registered(schema: RegisteredSchema, name: str) -> AvroSchema:
 def _references(schema: RegisteredSchema) -> Sequence[tuple[str, str]]:
     """Return (name, text) of each schema that a schema refers to, behind the ones that it refers to itself."""
     return [pair for name, reference in schema.references for pair in (*_references(reference), (name, reference.text))]
+
+
+def _names(columns: Sequence[Column], reader: AvroSchema | None) -> frozenset[str]:
+    """Return the names in lower case of the fields from which columns may be read, with the aliases in the reader's schema."""
+    names, aliases = [column.name.lower() for column in columns], aliases_of(reader)
+    return frozenset((*names, *(alias for name in names for alias in aliases.get(name, ()))))
 
 
 def _renamed(decoded: Decoded, reader: AvroSchema | None) -> Decoded:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 PROTOBUF, CONFLUENT = "protobuf", "protobuf-confluent"
 MESSAGE_NAME = "message-name"
 _WELL_KNOWN = "google/protobuf/"
+# The most bytes of a number in front of a message, of 32 bits, and the most levels of nesting; compilers stop at 32.
+_NUMBER_BYTES, _LEVELS = 5, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def confluent_values(
             try:
                 place, start = _place(messages[number])
                 bodies.setdefault(place, []).append((number, messages[number][start:]))
-            except IndexError:
+            except ValueError:
                 faults[number] = "The value does not say which message of its schema it is"
         for place, pairs in bodies.items():
             type_ = _registered(schema, f"schema {id}", place, table)
@@ -261,12 +263,14 @@ def pool_of(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
 
 
 def _place(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the place of a value's message type, and where its message begins. Raises IndexError if the place is cut off.
+    """Return the place of a value's message type, and where its message begins. Raises ValueError if there is no place.
 
     >>> _place(b"....." + b"\\0x"), _place(b"....." + b"\\x04\\x02\\x00x")
     (((0,), 6), ((1, 0), 8))
     """
     count, at = _number(value, HEAD)
+    if not 0 <= count <= _LEVELS:
+        raise ValueError(f"{count} levels of nesting")
     numbers = []
     for _ in range(count):
         number, at = _number(value, at)
@@ -275,9 +279,10 @@ def _place(value: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _number(value: bytes, at: int) -> tuple[int, int]:
-    whole = shift = 0
-    while True:
-        byte = value[at]
-        at, whole, shift = at + 1, whole | (byte & 127) << shift, shift + 7
+    """Return the number that begins at an index, and the index behind it. Raises ValueError if it is cut off, or too long."""
+    whole = 0
+    for place, byte in enumerate(value[at : at + _NUMBER_BYTES]):
+        whole |= (byte & 127) << 7 * place
         if byte < 128:
-            return (whole >> 1) ^ -(whole & 1), at
+            return (whole >> 1) ^ -(whole & 1), at + place + 1
+    raise ValueError("a number that is cut off, or too long")
