@@ -170,5 +170,6 @@ def test_no_file_to_infer_columns_from(tmp_path: Path) -> None:
     with pytest.raises(SqlStreamError, match='no file at "in" to infer them from'):
         declared(script, tmp_path)
     put(tmp_path / "in" / "a.parquet", "not Parquet")
-    with pytest.raises(SqlStreamError, match=r'the columns of ".*a.parquet" cannot be read'):
+    with pytest.raises(SqlStreamError, match=r'the columns of ".*a.parquet" cannot be read') as unreadable:
         declared(script, tmp_path)
+    assert "a.parquet" in (unreadable.value.detail or "")

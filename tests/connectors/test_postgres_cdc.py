@@ -13,6 +13,7 @@ import pytest
 from sqlstream.connectors.postgres_cdc.discovery import ChangesDiscovery
 from sqlstream.errors import BindError, DataError, OutageError, UsageError
 from sqlstream.testing import Stream
+from tests.kinds import last_job
 from tests.postgres_server import Database, PostgresServer
 from tests.processes import SECONDS, wait_until
 
@@ -188,6 +189,12 @@ def test_what_is_wrong_is_said_at_the_start(database: Database) -> None:
             stream.runs["copied"].pull()
         assert message in refused.value.render()
         assert refused.value.hint or "no table" in message
+
+
+def test_a_url_beside_its_parts_is_refused() -> None:
+    options = "'connector' = 'postgres-cdc', 'url' = 'postgresql://h/d', 'hostname' = 'h', 'table-name' = 'orders'"
+    with pytest.raises(BindError, match='table "t" has both "url" and "hostname"'):
+        last_job(f"CREATE TABLE t (id BIGINT) WITH ({options}); SELECT * FROM t")
 
 
 def test_a_table_by_its_key_needs_no_whole_rows_and_its_changes_may_come_alone(database: Database) -> None:

@@ -7,8 +7,10 @@ The nth row is always the same, on any worker, except for dates and times, which
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import cast
 
 from duckdb.sqltypes import DuckDBPyType
@@ -23,7 +25,8 @@ from sqlstream.units import ProcessingTime, parse_boolean, parse_count, parse_du
 DEFAULT_RATE = 10_000
 _INTEGERS = {"tinyint": 8, "smallint": 16, "integer": 32, "bigint": 64}
 _UNSIGNED = {"utinyint": 8, "usmallint": 16, "uinteger": 32, "ubigint": 64}
-_NUMBERS = {*_INTEGERS, *_UNSIGNED, "float", "double", "decimal"}
+_FLOATS = {"float": Decimal("3.4028235e38"), "double": Decimal(repr(sys.float_info.max))}
+_NUMBERS = {*_INTEGERS, *_UNSIGNED, *_FLOATS, "decimal"}
 _TEXTS = {"varchar", "blob"}
 _TIMESTAMPS = {"timestamp", "timestamp with time zone"}
 # The options of a column, after `fields.<name>.`.
@@ -62,14 +65,17 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def _number(text: str) -> float:
+def _number(text: str) -> Decimal:
     try:
-        return float(text)
-    except ValueError:
+        number = Decimal(text)
+    except InvalidOperation:
         raise ValueError(f'"{text}" is not a number') from None
+    if not number.is_finite():
+        raise ValueError(f'"{text}" is not a number')
+    return number
 
 
-def _share(text: str) -> float:
+def _share(text: str) -> Decimal:
     if not 0 <= (share := _number(text)) <= 1:
         raise ValueError(f'"{text}" is not between 0 and 1')
     return share
@@ -142,6 +148,8 @@ class Generator:
             "start": self._option(value, "kind", "random") == "sequence",
             "end": self._option(value, "kind", "random") == "sequence",
         }
+        if key in ("start", "end") and not fits[key]:
+            raise self._wrong(f'option "{name}" needs "fields.{value.path}.kind" = "sequence"', None, name)
         if not fits.get(key, True):
             raise self._wrong(f'option "{name}" does not fit a column of type {value.type}', None, name)
         number: Callable[[str], object] = whole if value.id in _INTEGERS or value.id in _UNSIGNED else _number
@@ -168,14 +176,24 @@ class Generator:
             for key in ("start", "end"):
                 if self._option(value, key) is None:
                     raise self._wrong(f'a sequence needs the option "fields.{value.path}.{key}"', None)
+                self._check_range(value, key)
             if self._whole(value, "end") < self._whole(value, "start"):
                 raise self._wrong(f'the sequence of column "{value.path}" ends before it starts', None)
         if value.id in _NUMBERS:
-            (low, high), (least, greatest) = self._bounds(value), _range(value.type)
+            for key in ("min", "max"):
+                self._check_range(value, key)
+            low, high = self._bounds(value)
             if low > high:
                 raise self._wrong(f'the minimum of column "{value.path}" is above its maximum', None)
-            if value.id in _INTEGERS and not (least <= low and high <= greatest):
-                raise self._wrong(f'column "{value.path}" of type {value.type} cannot hold {low} to {high}', None)
+
+    def _check_range(self, value: _Value, key: str) -> None:
+        """Raise BindError for a bound of random numbers or of a sequence that the column's type does not hold."""
+        text = self._option(value, key)
+        least, greatest = _limits(value.type)
+        if text is not None and not least <= _number(text) <= greatest:
+            holder = "a sequence of texts" if value.id in _TEXTS else f"{value.type}"
+            message = f'option "fields.{value.path}.{key}": {holder} holds {least} to {greatest}'
+            raise self._wrong(message, None, f"fields.{value.path}.{key}", value=True)
 
     def _checked(self, name: str, text: str, check: Callable[[str], object]) -> None:
         try:
@@ -206,10 +224,16 @@ class Generator:
 
     def _expression(self, value: _Value, time: ProcessingTime) -> str:
         if self._option(value, "kind", "random") == "sequence":
-            return f"n + {self._whole(value, 'start')}"
+            return self._sequence(value)
         drawn = self._drawn(value, time)
         share = float(self._option(value, "null-rate", "0") or "0")
         return f"CASE WHEN {self._hash(value, '?')} / {_HASHES} >= {share} THEN {drawn} END" if share else drawn
+
+    def _sequence(self, value: _Value) -> str:
+        start, end = self._whole(value, "start"), self._whole(value, "end")
+        if end < 1 << 63:
+            return f"n + {start}"
+        return f"n + {start}::{'DOUBLE' if value.id in _FLOATS else 'HUGEINT'}"
 
     def _drawn(self, value: _Value, time: ProcessingTime) -> str:
         number = self._hash(value)
@@ -238,7 +262,9 @@ class Generator:
             if span >= 1 << 63:
                 return f"CAST({number} AS HUGEINT) % {span} + {int(low)}::HUGEINT"
             return f"CAST({number} % {span} AS BIGINT) + {int(low)}"
-        return f"{low}::DOUBLE + {number} / {_HASHES} * {high - low}::DOUBLE"
+        if high - low <= sys.float_info.max:
+            return f"{low}::DOUBLE + {number} / {_HASHES} * {high - low}::DOUBLE"
+        return f"{low}::DOUBLE * (1 - {number} / {_HASHES}) + {high}::DOUBLE * ({number} / {_HASHES})"
 
     def _bounds(self, value: _Value) -> tuple[float, float]:
         """Return the least and the greatest value that a number may have."""
@@ -251,13 +277,14 @@ class Generator:
         """Return the SQL of `length` hexadecimal digits; with `var-len`, of 1 to `length` ones."""
         length = int(self._option(value, "length", "100" if value.id == "varchar" else "50") or 0)
         chunks = -(-length // 32)
-        digits = " || ".join(
+        # `concat`, as DuckDB limits how deeply `||` is nested.
+        digits = ", ".join(
             f"md5({quote_text(f'{self._seed}/{value.path}{value.place}/{i}/')} || n)" for i in range(chunks)
         )
         length_sql = str(length)
         if parse_boolean(self._option(value, "var-len", "false") or "false"):
             length_sql = f"CAST(1 + {self._hash(value, '#')} % {length} AS BIGINT)"
-        text = f"substr({digits}, 1, {length_sql})"
+        text = f"substr(concat({digits}), 1, {length_sql})"
         return f"encode({text})" if value.id == "blob" else text
 
     def _list(self, value: _Value, time: ProcessingTime) -> str:
@@ -267,14 +294,27 @@ class Generator:
         return f"[{', '.join(self._expression(v, time) for v in places)}]"
 
 
+def _limits(type: DuckDBPyType) -> tuple[int | Decimal, int | Decimal]:
+    """Return the least and the greatest number that a type holds; of a text, the ones that a sequence may have."""
+    name = str(type.id)
+    if name in _FLOATS:
+        return _FLOATS[name].copy_negate(), _FLOATS[name]
+    if name == "decimal":
+        precision, scale = map(int, re.findall(r"\d+", str(type)))
+        greatest = Decimal((0, (9,) * precision, -scale))
+        return greatest.copy_negate(), greatest
+    if name in _UNSIGNED:
+        return 0, (1 << _UNSIGNED[name]) - 1
+    half = 1 << (_INTEGERS.get(name, 64) - 1)
+    return -half, half - 1
+
+
 def _range(type: DuckDBPyType) -> tuple[float, float]:
     """Return the least and the greatest number that is drawn for a type by default."""
     name = str(type.id)
-    if name in _INTEGERS:
-        half = 1 << (_INTEGERS[name] - 1)
-        return -half, half - 1
-    if name in _UNSIGNED:
-        return 0, (1 << _UNSIGNED[name]) - 1
+    if name in _INTEGERS or name in _UNSIGNED:
+        least, greatest_whole = _limits(type)
+        return int(least), int(greatest_whole)
     if name == "decimal":
         precision, scale = map(int, re.findall(r"\d+", str(type)))
         # A double has no more digits.

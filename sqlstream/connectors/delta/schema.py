@@ -75,6 +75,8 @@ def check(delta: Any, table: Table) -> None:
     check_partitions(table, partitions, DELTA)
     for column in columns_of(arrow_schema(delta)):
         if column.name in partitions and not column.type.startswith(_PARTITIONS):
-            message = f'{named}: the Delta table is partitioned by "{column.name}", a {column.type}'
+            message = (
+                f'{named}: the Delta table is partitioned by "{column.name}", a {column.type}, which no job can write'
+            )
             hint = "Tables can be partitioned by texts, whole numbers, decimals, booleans and dates."
             raise UsageError(message, table.span, hint=hint)

@@ -15,7 +15,7 @@ from sqlstream.connectors.formats.copies import near
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.read_errors import name_file
 from sqlstream.duck import databases
-from sqlstream.duck.text_files import duckdb_paths
+from sqlstream.duck.text_files import duckdb_paths, sentence
 from sqlstream.errors import BindError, UsageError
 
 # Formats whose files have a schema.
@@ -49,5 +49,6 @@ def columns_of_files(table: Table, project: str) -> Sequence[Column]:
             rows = con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
         except (duckdb.Error, UnicodeError, RuntimeError) as error:
             message = f'table "{name}": the columns of "{first.path}" cannot be read'
-            raise BindError(message, span, hint="Is it a complete Parquet file?") from error
+            detail = sentence(str(error)) or None
+            raise BindError(message, span, detail=detail, hint="Is it a complete Parquet file?") from error
     return [Column(column, type) for column, type, *_ in rows]

@@ -40,7 +40,7 @@ def validate(table: Table) -> None:
     operation = table.operation
     name = table.options[OP_COLUMN]
     if not name:
-        raise BindError(f'{named}: option "{OP_COLUMN}": it names a column', table.option_span(OP_COLUMN))
+        raise BindError(f'{named}: option "{OP_COLUMN}" names no column', table.option_span(OP_COLUMN, value=True))
     if operation is None:
         if table.options.get("format", "").lower() == "csv" and not parse_boolean(
             table.options.get("csv.header", "false")

@@ -65,16 +65,17 @@ def check(iceberg: Any, table: Table) -> None:
     """Raise UsageError if a job cannot write an Iceberg table: for its partitions, format version, or required columns."""
     transforms = [str(field.transform) for field in iceberg.spec().fields]
     if any(transform != "identity" for transform in transforms):
-        message = f'table "{table.name}": the Iceberg table is partitioned by {", ".join(transforms)}'
+        partitions = ", ".join(transforms)
+        message = f'table "{table.name}": the Iceberg table is partitioned by {partitions}, which no job can write'
         raise UsageError(
             message, table.span, hint="Only tables that are partitioned by columns as they are can be written."
         )
     check_partitions(table, partitions_of(iceberg), ICEBERG)
     if iceberg.metadata.format_version < 2:
-        message = f'table "{table.name}": the Iceberg table has format version 1'
+        message = f'table "{table.name}": the Iceberg table has format version 1, which is too old'
         raise UsageError(message, table.span, hint="Upgrade it to version 2.")
     required = [field.name for field in iceberg.schema().fields if field.required]
     if required and not table.primary_key:
-        message = f'table "{table.name}": column "{required[0]}" of the Iceberg table is required'
+        message = f'table "{table.name}": column "{required[0]}" of the Iceberg table is required, and jobs write optional ones'
         hint = "Files that DuckDB writes have optional columns only, which Iceberg refuses: make it optional."
         raise UsageError(message, table.span, hint=hint)

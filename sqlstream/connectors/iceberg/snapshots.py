@@ -47,7 +47,7 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
         with errors(self._table, "reading"):
             self._iceberg = self._located.open()
         if self._iceberg.metadata.format_version < 2:
-            message = f'table "{self._table.name}": the Iceberg table has format version 1'
+            message = f'table "{self._table.name}": the Iceberg table has format version 1, which is too old'
             raise UsageError(message, self._table.span, hint="Upgrade it to version 2.")
         newest = self._newest()
         if self._seen is None:

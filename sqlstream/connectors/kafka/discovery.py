@@ -119,18 +119,32 @@ class TopicDiscovery(Discovery):
     def _of_group(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offset of each partition in the consumer group.
 
-        For a partition without one, `auto.offset.reset` decides where it starts; as a bound it is the partition's end.
+        For a partition without one, `auto.offset.reset` decides where it starts, but not where it ends, as in Flink. Raises
+        UsageError at the first start of a job where that is not known; later, the job remembers it.
         """
         assert self._group is not None
         committed = self._cluster.committed(self._group, partitions)
         rest = [p for p in partitions if p not in committed]
-        reset = self._table.options.get("properties.auto.offset.reset", "earliest").lower()
-        if rest and reset == "none":
+        if group == BOUNDED:
+            ends, starts = self._cluster.latest(rest), self._cluster.earliest(rest)
+            if not (self._context.finish and self._position.reached):
+                hint = f"Let the group commit one, or set '{BOUNDED}.mode' = '{options.LATEST}' to read all messages."
+                self._check_committed([p for p in rest if starts[p] < ends[p]], hint)
+            return committed | ends
+        reset = options.reset(self._table)
+        if reset == options.LATEST:
+            return committed | self._cluster.latest(rest)
+        if reset == options.EARLIEST:
+            return committed | self._cluster.earliest(rest)
+        if not self._position.reached:
+            self._check_committed(rest, f"Set '{options.RESET}' = 'earliest' or 'latest'.")
+        return committed
+
+    def _check_committed(self, rest: Sequence[TopicPartition], hint: str) -> None:
+        """Raise UsageError if there are partitions without a committed offset."""
+        if rest:
             message = f'table "{self._table.name}": group "{self._group}" has committed no offset of {rest[0]}'
-            hint = "Set 'properties.auto.offset.reset' = 'earliest' or 'latest'."
             raise UsageError(message, self._table.option_span(GROUP, value=True), hint=hint)
-        at_end = reset in ("latest", "largest", "end") or group == BOUNDED
-        return committed | (self._cluster.latest(rest) if at_end else self._cluster.earliest(rest))
 
     # -- what there is
 

@@ -130,19 +130,22 @@ def validate(table: Table) -> None:
             raise BindError(f'{named}: option "key.fields-prefix" needs the option "key.fields"', at)
         return
     stored = {c.name.lower(): c for c in table.stored}
+    of, option = ("the PRIMARY KEY", "key.fields-prefix") if is_upsert(table) else ('"key.fields"', "key.fields")
     for name in key_names:
-        at = table.option_span("key.fields", value=True)
+        at = table.option_span(option, value=True)
         if name.lower() not in stored:
             hint = missing("column", name, [c.name for c in table.stored])
-            raise BindError(f'{named}: column "{name}" of "key.fields" does not exist', at, hint=hint)
+            raise BindError(f'{named}: column "{name}" of {of} does not exist', at, hint=hint)
         if not name.lower().startswith(prefix.lower()):
-            raise BindError(f'{named}: column "{name}" of "key.fields" does not begin with "{prefix}"', at)
+            raise BindError(f'{named}: column "{name}" of {of} does not begin with "{prefix}"', at)
     if prefix and not is_apart(table):
+        message = f'{named}: option "key.fields-prefix" needs "value.fields-include" = "{EXCEPT_KEY}"'
         hint = f"Set 'value.fields-include' = '{EXCEPT_KEY}': fields of the value have no prefix."
-        raise BindError(f'{named}: option "key.fields-prefix"', table.option_span("key.fields-prefix"), hint=hint)
+        raise BindError(message, table.option_span("key.fields-prefix"), hint=hint)
     if is_apart(table) and table.has_changes and not is_upsert(table):
-        message = f"{named}: rows that are changes have their columns in the value"
-        raise BindError(message, table.option_span("value.fields-include"))
+        message = f'{named}: "value.fields-include" = "{EXCEPT_KEY}" does not go with rows that are changes'
+        hint = "Leave it out: such rows have all their columns in the value."
+        raise BindError(message, table.option_span("value.fields-include"), hint=hint)
     check_raw("key.format", [stored[name.lower()] for name in key_names], table)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.kafka.client import GROUP, SERVERS
+from sqlstream.connectors.kafka.client import GROUP, PREFIX, SERVERS
 from sqlstream.connectors.kafka.cluster import topics
 from sqlstream.connectors.options import COUNT, DURATION, NUMBER, SIZE, TEXT, OptionType, TableOption
 from sqlstream.errors import BindError
@@ -17,6 +17,13 @@ EARLIEST, LATEST, GROUP_OFFSETS = "earliest-offset", "latest-offset", "group-off
 TIMESTAMP, SPECIFIC, UNBOUNDED = "timestamp", "specific-offsets", "unbounded"
 FAIL, CONTINUE = "fail", "continue"
 STARTUP, BOUNDED = "scan.startup", "scan.bounded"
+# Where a partition begins of which the group has no offset. Words of Java clients and of librdkafka; None: that is an error.
+RESET = f"{PREFIX}auto.offset.reset"
+_RESETS: Final[Mapping[str, str | None]] = {
+    **dict.fromkeys(("earliest", "smallest", "beginning"), EARLIEST),
+    **dict.fromkeys(("latest", "largest", "end"), LATEST),
+    **dict.fromkeys(("none", "error")),
+}
 
 
 def one_of(*names: str) -> OptionType:
@@ -138,6 +145,11 @@ def bounded_mode(table: Table) -> str:
     return table.options.get(f"{BOUNDED}.mode", UNBOUNDED).lower()
 
 
+def reset(table: Table) -> str | None:
+    """Return where a partition starts of which the consumer group has no offset; None if the job fails then."""
+    return _RESETS[table.options.get(RESET, "earliest").lower()]
+
+
 def duration_of(table: Table, option: TableOption) -> Duration:
     """Return the value of an option of type DURATION, or its default."""
     return parse_duration(table.options.get(option.name, option.default))
@@ -184,3 +196,7 @@ def validate(table: Table) -> None:
         if mode == GROUP_OFFSETS and GROUP not in table.options:
             message = f'{named}: "{group}.mode" = "{GROUP_OFFSETS}" needs the option "{GROUP}"'
             raise BindError(message, table.option_span(f"{group}.mode", value=True))
+    word = table.options.get(RESET, "earliest")
+    if startup_mode(table) == GROUP_OFFSETS and word.lower() not in _RESETS:
+        message = f'{named}: option "{RESET}": "{word}" is none of earliest, latest, none'
+        raise BindError(message, table.option_span(RESET, value=True))

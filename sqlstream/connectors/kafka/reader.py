@@ -62,13 +62,14 @@ class _Standing:
     """The state of an assigned partition: `offset` is the next one to return, and `waiting` are received messages from it on.
 
     `ends` is the last known end of the partition: no more messages before it will come. It is `behind` if the last range was long
-    and did not reach the end.
+    and did not reach the end. It is `begun` once a message has come.
     """
 
     offset: int
     waiting: list[Any] = field(default_factory=list)
     ends: int = -1
     behind: bool = False
+    begun: bool = False
 
 
 # Converts messages of one partition to columns, a row per message, in their order.
@@ -140,11 +141,7 @@ class MessageReader:
         heard = time.monotonic()
         while open_ranges:
             first = self._consumer.poll(_POLL_SECONDS)
-            if first is None:
-                if time.monotonic() - heard > patience:
-                    raise self._silence(table, open_ranges, patience)
-                continue
-            messages = [first, *self._consumer.consume(_MAX_MESSAGES, 0)]
+            messages = [] if first is None else [first, *self._consumer.consume(_MAX_MESSAGES, 0)]
             # `filter` keeps messages with an error; a loop in Python takes twice as long.
             faults = list(filter(self._kafka.Message.error, messages))
             if faults:
@@ -152,11 +149,13 @@ class MessageReader:
             if messages:
                 heard = time.monotonic()
             self._keep(messages)
-            # The event for the end of a partition comes after its messages.
+            # An event or error of a partition comes after the messages before it.
             for message in faults:
                 self._fault(message, table, open_ranges, continues=continues)
             self._settle(open_ranges)
             self._give_up(partitions, open_ranges)
+            if open_ranges and time.monotonic() - heard > patience:
+                raise self._silence(table, open_ranges, patience)
 
     def _move(self, ranges: Iterable[OffsetRange]) -> None:
         """Assign the partitions of ranges, and seek to their starts, unless the consumer is there already."""
@@ -186,6 +185,7 @@ class MessageReader:
             partition = TopicPartition(some[0].topic(), some[0].partition())
             if (standing := self._standing.get(partition)) is not None:
                 standing.waiting += some
+                standing.begun = True
 
     def _settle(self, open_ranges: dict[TopicPartition, RangeMessages]) -> None:
         """Move waiting messages into their ranges, and remove complete ranges from `open_ranges`."""
@@ -207,44 +207,75 @@ class MessageReader:
                 del open_ranges[partition]
 
     def _fault(
-        self, message: Any, table: str, open_ranges: Mapping[TopicPartition, RangeMessages], *, continues: bool
+        self, message: Any, table: str, open_ranges: dict[TopicPartition, RangeMessages], *, continues: bool
     ) -> None:
-        """Handle an event or error that came in place of a message."""
+        """Handle an event or error that came in place of a message, after what came before it."""
         error, codes = message.error(), self._kafka.KafkaError
         partition = TopicPartition(message.topic(), message.partition())
         standing = self._standing.get(partition)
+        is_loss = error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE)
         if error.code() == codes._PARTITION_EOF:
             if standing is not None:
                 standing.ends = max(standing.ends, message.offset())
-        elif error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
-            if partition in open_ranges:
-                self._lose(open_ranges[partition], table, continues=continues)
-            elif standing is not None:
-                # The consumer fetched ahead: a batch that reads these offsets gets the error.
-                self._leave([partition])
-        elif error.code() in (codes._MAX_POLL_EXCEEDED,):
-            pass
-        elif error.retriable() or error.code() in _passing(codes):
+            return
+        if error.code() == codes._MAX_POLL_EXCEEDED:
+            return
+        if not is_loss and self._is_passing(error):
             self._trouble = reason(error)
-        else:
-            raise JobError(f'table "{table}": {partition} cannot be read', detail=reason(error))
+            return
+        if is_loss and standing is not None:
+            standing.ends = max(standing.ends, self._read_up_to(partition, standing))
+        self._settle(open_ranges)
+        if is_loss and partition in open_ranges:
+            self._lose(open_ranges[partition], message.offset(), table, continues=continues)
+        elif partition in open_ranges or message.partition() is None:
+            where = str(partition) if partition in open_ranges else "Kafka"
+            raise JobError(f'table "{table}": {where} cannot be read', detail=reason(error))
+        elif standing is not None:
+            # The range is complete, and the consumer fetched ahead: a batch that reads these offsets gets the error.
+            self._leave([partition])
 
-    def _lose(self, messages: RangeMessages, table: str, *, continues: bool) -> None:
-        """Continue behind offsets that the broker no longer has, and count them. Raises DataError unless it `continues`."""
+    def _is_passing(self, error: Any) -> bool:
+        """Whether an error ends when brokers are back, or have elected a leader."""
+        codes = self._kafka.KafkaError
+        passing = (codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._TIMED_OUT, codes._RESOLVE)
+        return bool(error.retriable()) or error.code() in (*passing, codes.UNKNOWN_TOPIC_OR_PART)
+
+    def _read_up_to(self, partition: TopicPartition, standing: _Standing) -> int:
+        """Return the offset behind the last message or control record that has come; negative if it is not known.
+
+        Control records end transactions. They have offsets, and are no messages.
+        """
+        if not standing.begun:
+            # The consumer may still tell the position of an earlier assignment.
+            return -1
+        [place] = self._consumer.position([self._kafka.TopicPartition(*partition)])
+        return int(place.offset)
+
+    def _lose(self, messages: RangeMessages, offset: int | None, table: str, *, continues: bool) -> None:
+        """Continue a range behind offsets that the broker no longer has, and count them. It refused `offset`.
+
+        All messages that came are in `messages`. Raises DataError for lost offsets unless it `continues`.
+        """
         partition, end = messages.range.partition, messages.range.end
         standing = self._standing[partition]
-        messages.add(standing.waiting)
-        standing.waiting = []
-        reached = messages.reached
+        reached = first = max(messages.reached, standing.ends)
+        # librdkafka may deliver the error of an earlier assignment, before the first message of this one.
+        is_old = not standing.begun and offset is not None and offset != reached
         try:
             place = self._kafka.TopicPartition(*partition)
             low, high = self._consumer.get_watermark_offsets(place, timeout=_QUERY_SECONDS)
         except self._kafka.KafkaException as error:
-            raise JobError(f'table "{table}": {partition} cannot be read', detail=reason(error)) from None
-        first = min(low, end) if low > reached else end
-        if not continues:
-            raise lost_offsets(table, partition, reached, first, low, high)
-        messages.lost += first - reached
+            if not self._is_passing(error.args[0]):
+                raise JobError(f'table "{table}": {partition} cannot be read', detail=reason(error)) from None
+            # Where brokers are away, the consumer gets the error again when they are back.
+            self._trouble = reason(error)
+        else:
+            if not (is_old and low <= reached and end <= high):
+                first = min(low, end) if low > reached else end
+                if not continues:
+                    raise lost_offsets(table, partition, reached, first, low, high)
+                messages.lost += first - reached
         self._leave([partition])
         self._consumer.incremental_assign([self._kafka.TopicPartition(*partition, first)])
         self._standing[partition] = _Standing(first, ends=first)
@@ -295,11 +326,6 @@ def _first_from(messages: Sequence[Any], offset: int) -> int:
         else:
             high = middle
     return low
-
-
-def _passing(codes: Any) -> set[int]:
-    """Return the codes of errors that end when brokers are back, or have elected a leader."""
-    return {codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._TIMED_OUT, codes._RESOLVE, codes.UNKNOWN_TOPIC_OR_PART}
 
 
 def lost_offsets(table: str, partition: TopicPartition, first: int, end: int, low: int, high: int) -> DataError:

@@ -83,8 +83,11 @@ class LakeConnector(Connector):
                 message = f'table "{table.name}": option "{at}" does not go with "{other}"'
                 raise BindError(message, table.option_span(other), hint="Leave out one of them.")
         if (start_mode(table) == self.unit) != (first in table.options):
-            message = f"table \"{table.name}\": \"{first}\" goes with '{START_MODE}' = '{self.unit}'"
-            raise BindError(message, table.option_span(START_MODE), hint="Give both, or none.")
+            one, other = f'"{START_MODE}" = "{self.unit}"', f'the option "{first}"'
+            where = table.option_span(START_MODE, value=True)
+            if first in table.options:
+                one, other, where = other, one, table.option_span(first)
+            raise BindError(f'table "{table.name}": {one} needs {other}', where, hint="Give both, or none.")
 
     def columns(self, table: Table, project: str) -> Sequence[Column] | None:
         return columns_of(self.schema(table, project)) if self.can_infer(table) else None

@@ -112,8 +112,8 @@ def validate(table: Table) -> None:
     """Raise BindError for the option `url` beside one of its parts, such as `hostname`."""
     both = sorted(set(_PARTS) & set(table.options)) if "url" in table.options else []
     if both:
-        message = f'table "{table.name}": option "{both[0]}" beside "url", which has it'
-        raise BindError(message, table.option_span(both[0]), hint="Leave one of them out.")
+        message = f'table "{table.name}" has both "url" and "{both[0]}"'
+        raise BindError(message, table.option_span(both[0]), hint="The url says it: leave one of them out.")
 
 
 def _url(table: Table) -> str:

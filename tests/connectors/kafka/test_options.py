@@ -59,6 +59,10 @@ def declared(columns: str = "n INT", /, **options: str | None) -> Table:
         ),
         ({"scan.startup.mode": "sometimes"}, 'option "scan.startup.mode": "sometimes" is none of earliest-offset'),
         ({"scan.bounded.timestamp-millis": "1"}, 'option "scan.bounded.timestamp-millis" has no meaning here'),
+        (
+            {"scan.startup.mode": "group-offsets", "properties.group.id": "g", "properties.auto.offset.reset": "first"},
+            'option "properties.auto.offset.reset": "first" is none of earliest, latest, none',
+        ),
         ({"scan.startup.mode": "group-offsets"}, 'needs the option "properties.group.id"'),
         (
             {"scan.startup.mode": "specific-offsets", "scan.startup.specific-offsets": "0:1"},
@@ -66,6 +70,14 @@ def declared(columns: str = "n INT", /, **options: str | None) -> Table:
         ),
         ({"key.format": "raw"}, 'option "key.format" needs the option "key.fields"'),
         ({"key.format": "raw", "key.fields": "m"}, 'column "m" of "key.fields" does not exist'),
+        (
+            {"key.format": "json", "key.fields": "k_n", "key.fields-prefix": "k_"},
+            'option "key.fields-prefix" needs "value.fields-include" = "EXCEPT_KEY"',
+        ),
+        (
+            {"key.format": "json", "key.fields": "n", "key.fields-prefix": "k_"},
+            'column "n" of "key.fields" does not begin with "k_"',
+        ),
         ({"key.format": "raw", "key.fields": "n"}, 'format "raw" is for one column, a STRING or BYTES'),
         ({"format": "raw"}, 'format "raw" is for one column, a STRING or BYTES'),
         ({"value.format": "json"}, 'table "t" has both "format" and "value.format"'),
@@ -74,7 +86,7 @@ def declared(columns: str = "n INT", /, **options: str | None) -> Table:
 )
 def test_what_is_refused(options: dict[str, str | None], message: str) -> None:
     with pytest.raises(SqlStreamError) as raised:
-        declared(**options)
+        declared("n INT, k_n INT", **options)
     assert message in raised.value.message
 
 
@@ -133,3 +145,16 @@ def test_where_changes_can_be_written_is_said() -> None:
     assert refused.value.hint is not None
     told = "Write into a table with the connector 'upsert-kafka' or the format 'debezium-json', or aggregate in windows"
     assert told in refused.value.hint
+
+
+def test_what_is_refused_of_keys_of_changes() -> None:
+    replacing = {"connector": "upsert-kafka", "format": None, "key.format": "json", "value.format": "json"}
+    with pytest.raises(BindError) as unlike:
+        declared("id INT, n INT, PRIMARY KEY (id) NOT ENFORCED", **replacing, **{"key.fields-prefix": "k_"})
+    assert unlike.value.message == 'table "t": column "id" of the PRIMARY KEY does not begin with "k_"'
+    keyed = {"format": "debezium-json", "key.format": "json", "key.fields": "id", "value.fields-include": "EXCEPT_KEY"}
+    with pytest.raises(BindError) as apart:
+        declared("id INT, n INT", **keyed)
+    assert apart.value.message == (
+        'table "t": "value.fields-include" = "EXCEPT_KEY" does not go with rows that are changes'
+    )

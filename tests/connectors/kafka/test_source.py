@@ -18,7 +18,7 @@ from sqlstream.connectors.kafka.ranges import OffsetRange
 from sqlstream.connectors.kafka.ranges import TopicPartition as MessagePartition
 from sqlstream.connectors.kafka.reader import reader
 from sqlstream.connectors.kafka.sizes import MessageSizes
-from sqlstream.errors import DataError, SqlStreamError
+from sqlstream.errors import DataError, SqlStreamError, UsageError
 from sqlstream.testing import Stream
 from tests.connectors.kafka.topics import Topic, rows_of
 from tests.processes import wait_until
@@ -94,9 +94,7 @@ def test_where_to_begin_and_to_end(kafka: str) -> None:
         topic.send({"n": n}, timestamp=1_000_000 + n)
     topic.send({"n": 10}, partition=1, timestamp=1_000_002)
     group = f"group-{uuid.uuid4().hex[:8]}"
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic.name, 0, 3)], asynchronous=False)
-    consumer.close()
+    commit(kafka, group, TopicPartition(topic.name, 0, 3))
 
     def found(more: str) -> list[int]:
         return sorted(n for (n,) in rows_of(topic.table("n INT", more)))
@@ -122,6 +120,53 @@ def test_where_to_begin_and_to_end(kafka: str) -> None:
     )
     with pytest.raises(SqlStreamError, match="has committed no offset of partition 0"):
         found(fresh)
+
+
+def commit(kafka: str, group: str, *places: TopicPartition) -> None:
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
+    consumer.commit(offsets=list(places), asynchronous=False)
+    consumer.close()
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+def test_a_bound_by_a_group_needs_its_offsets_whatever_the_reset(kafka: str, reset: str) -> None:
+    # The last partition has no message, and so no offset at which to end.
+    topic, group = Topic(kafka, 3), f"group-{uuid.uuid4().hex[:8]}"
+    topic.send(*({"n": n} for n in range(4)))
+    topic.send({"n": 10}, {"n": 11}, partition=1)
+    commit(kafka, group, TopicPartition(topic.name, 0, 3))
+    more = f", 'properties.group.id' = '{group}', 'properties.auto.offset.reset' = '{reset}'"
+    script = topic.table("n INT", f"{more}, 'scan.bounded.mode' = 'group-offsets'")
+    with pytest.raises(UsageError) as raised:
+        rows_of(script)
+    assert raised.value.message == (
+        f'table "t": group "{group}" has committed no offset of partition 1 of topic "{topic.name}"'
+    )
+    assert "'scan.bounded.mode' = 'latest-offset'" in (raised.value.hint or "")
+    commit(kafka, group, TopicPartition(topic.name, 1, 1))
+    assert rows_of(script) == [(0,), (1,), (10,), (2,)]
+
+
+def test_a_job_that_goes_on_needs_no_offsets_of_its_group(kafka: str) -> None:
+    topic, group = Topic(kafka), f"group-{uuid.uuid4().hex[:8]}"
+    topic.send({"n": 1}, {"n": 2})
+    commit(kafka, group, TopicPartition(topic.name, 0, 1))
+    more = f", 'properties.group.id' = '{group}', 'properties.auto.offset.reset' = 'none'"
+    more += ", 'scan.startup.mode' = 'group-offsets', 'scan.bounded.mode' = 'unbounded'"
+    script = topic.table("n INT", more) + "CREATE TABLE kept (n INT); INSERT INTO kept SELECT n FROM t;"
+    with Stream(script) as stream:
+
+        def kept(*numbers: int) -> bool:
+            for run in stream.runs.values():
+                run.pull()
+            return stream.query("SELECT n FROM kept ORDER BY n") == [(n,) for n in numbers]
+
+        wait_until(lambda: kept(2))
+        topic.grow(2)
+        topic.send({"n": 3}, partition=1)
+        # The new partition is read from its first message.
+        stream.restart()
+        wait_until(lambda: kept(2, 3))
 
 
 def test_transactions_leave_holes(kafka: str) -> None:

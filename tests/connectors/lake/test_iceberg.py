@@ -184,8 +184,8 @@ def plain(path: Path) -> None:
         (plain, "k BIGINT, w STRING", 'the Iceberg table has no column "w"'),
         (plain, "k BIGINT, v BIGINT", 'column "v" is BIGINT here and VARCHAR in the Iceberg table'),
         (plain, "k BIGINT, v STRING) PARTITIONED BY (v", "the Iceberg table is not at all"),
-        (by_day, "k BIGINT, v DATE", "the Iceberg table is partitioned by month"),
-        (needing, "k BIGINT, v STRING", 'column "k" of the Iceberg table is required'),
+        (by_day, "k BIGINT, v DATE", "the Iceberg table is partitioned by month, which no job can write"),
+        (needing, "k BIGINT, v STRING", 'column "k" of the Iceberg table is required, and jobs write optional ones'),
     ],
 )
 def test_tables_that_cannot_be_written_are_refused_at_the_start(
