@@ -71,7 +71,7 @@ class CachedLookup:
         if not self._caches:
             return self._ask(keys, span)
         names = keys.column_names
-        wanted = [tuple(row[n] for n in names) for row in keys.to_pylist()]
+        wanted = [tuple(row[n] for n in names) for row in _with_numbers(keys).to_pylist()]
         now = self._clock()
         known = {key: rows for key in wanted if (rows := self._remembered(key, now)) is not None}
         lacking = pa.array([key not in known for key in wanted])
@@ -80,14 +80,15 @@ class CachedLookup:
             answer = self._ask(keys.filter(lacking), span)
             self._schema = answer.schema
             found = {key: [] for key in wanted if key not in known}
-            for row in answer.to_pylist():
+            for row in _with_numbers(answer).to_pylist():
                 key = tuple(row[n] for n in names)
                 if key in found:
                     found[key].append(row)
             for key, rows in found.items():
                 self._remember(key, rows, now)
         rows = [row for given in (known, found) for several in given.values() for row in several]
-        return pa.Table.from_pylist(rows, schema=self._schema)
+        numbers = pa.schema([pa.field(f.name, _NUMBERS.get(f.type.id, f.type)) for f in self._schema])
+        return pa.Table.from_pylist(rows, schema=numbers).cast(self._schema)
 
     def _remembered(self, key: tuple[Any, ...], now: float) -> list[dict[str, Any]] | None:
         if key not in self._cache:
@@ -126,6 +127,16 @@ class CachedLookup:
                 time.sleep(delay)
                 delay = min(2 * delay, _LONGEST_DELAY)
         raise _failure(self._table, failed, self._retries, span) from harmless(failed)
+
+
+# The types of the numbers that dates and timestamps are, by their ids: Python lacks some of these times.
+_NUMBERS = {pa.date32().id: pa.int32(), pa.date64().id: pa.int64(), pa.timestamp("us").id: pa.int64()}
+
+
+def _with_numbers(rows: pa.Table) -> pa.Table:
+    """Return rows with numbers for dates and timestamps."""
+    numbers = [column.cast(_NUMBERS.get(column.type.id, column.type)) for column in rows.columns]
+    return pa.table(numbers, names=rows.column_names)
 
 
 def _failure(table: Table, error: Exception, retries: int, span: Span | None) -> JobError:
