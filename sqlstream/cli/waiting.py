@@ -14,6 +14,8 @@ SILENCE = 10.0
 BATCHES = 2
 # The distance between two adjacent event times.
 _STEP = timedelta(microseconds=1)
+# The last millisecond of Python's calendar, as the end of windows that end after it.
+_LATEST = datetime.max - timedelta(microseconds=999)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ def awaited(progress: Progress, windows: int | None) -> Hint | None:
     if end == datetime.max:
         text = "each row waits for later rows of its key, which LEAD or FOLLOWING looks at, and none has come yet."
         return Hint("awaited", text)
-    needed, newest = end + (source.newest_event_time - source.watermark), source.newest_event_time
+    newest, delay = source.newest_event_time, source.newest_event_time - source.watermark
+    needed = end + min(delay, _LATEST - end)
     event_time = f"after {time_text(needed - _STEP)}" if _is_after(needed) else f"{time_text(needed)} or later"
     text = f"{_waiting(windows)} when a row with event time {event_time} arrives (newest: {time_text(newest)})."
     return Hint("awaited", text)
@@ -170,7 +173,7 @@ def time_text(time: datetime | None) -> str:
         return "none yet"
     if time == datetime.max:
         return "end of input"
-    text = time.strftime("%H:%M:%S") if time.date() == today() else time.strftime("%Y-%m-%d %H:%M:%S")
+    text = time.strftime("%H:%M:%S") if time.date() == today() else time.replace(microsecond=0).isoformat(" ")
     return text + (f".{time.microsecond:06d}".rstrip("0") if time.microsecond else "")
 
 

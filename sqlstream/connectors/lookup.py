@@ -71,7 +71,7 @@ class CachedLookup:
         if not self._caches:
             return self._ask(keys, span)
         names = keys.column_names
-        key_tuples = [tuple(row[n] for n in names) for row in keys.to_pylist()]
+        key_tuples = [tuple(row[n] for n in names) for row in _with_numbers(keys).to_pylist()]
         now = self._clock()
         cached_rows = {key: rows for key in key_tuples if (rows := self._remembered(key, now)) is not None}
         lacking = pa.array([key not in cached_rows for key in key_tuples])
@@ -80,7 +80,7 @@ class CachedLookup:
             answer = self._ask(keys.filter(lacking), span)
             self._schema = answer.schema
             fetched_rows = {key: [] for key in key_tuples if key not in cached_rows}
-            for row in answer.to_pylist():
+            for row in _with_numbers(answer).to_pylist():
                 key = tuple(row[n] for n in names)
                 if key in fetched_rows:
                     fetched_rows[key].append(row)
@@ -89,7 +89,8 @@ class CachedLookup:
         rows = [
             row for rows_by_key in (cached_rows, fetched_rows) for several in rows_by_key.values() for row in several
         ]
-        return pa.Table.from_pylist(rows, schema=self._schema)
+        numbers = pa.schema([pa.field(f.name, _NUMBERS.get(f.type.id, f.type)) for f in self._schema])
+        return pa.Table.from_pylist(rows, schema=numbers).cast(self._schema)
 
     def _remembered(self, key: tuple[Any, ...], now: float) -> list[dict[str, Any]] | None:
         if key not in self._cache:
@@ -128,6 +129,16 @@ class CachedLookup:
                 time.sleep(delay)
                 delay = min(2 * delay, _LONGEST_DELAY)
         raise _failure(self._table, failed, self._retries, span) from harmless(failed)
+
+
+# The types of the numbers that dates and timestamps are, by their ids: Python lacks some of these times.
+_NUMBERS = {pa.date32().id: pa.int32(), pa.date64().id: pa.int64(), pa.timestamp("us").id: pa.int64()}
+
+
+def _with_numbers(rows: pa.Table) -> pa.Table:
+    """Return rows with numbers for dates and timestamps."""
+    numbers = [column.cast(_NUMBERS.get(column.type.id, column.type)) for column in rows.columns]
+    return pa.table(numbers, names=rows.column_names)
 
 
 def _failure(table: Table, error: Exception, retries: int, span: Span | None) -> JobError:

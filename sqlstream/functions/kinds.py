@@ -13,6 +13,14 @@ from sqlstream.functions.decorators import DECORATORS, mark_of
 from sqlstream.functions.process.api import is_process, table_options
 from sqlstream.functions.process.declare import declare_process
 
+# What to write in a process function in place of the options of other functions.
+_OF_PROCESS = {
+    "returns": "Write a type hint of what its methods yield: -> Iterator[Alert].",
+    "parameters": "Write type hints of its rows, and of the parameters of __init__.",
+    "deterministic": "Leave it out: a process function keeps what it has computed in its state.",
+    "vectorized": "Write @process(vectorized=..).",
+}
+
 
 def is_marked(value: object) -> bool:
     """Return whether a value is a function or a class under one of the decorators."""
@@ -33,16 +41,19 @@ def decorator_of(function: AnyFunction) -> str:
 def declare_any(value: Any, *, name: str | None = None, root: str | None = None, **options: Any) -> AnyFunction:
     """Return the catalog's entry of a Python function or class of any kind; `name` overrides its own name.
 
-    `options` override the decorator's. Without a decorator, a class with `accumulate` and `finish` is an aggregate function, and
-    a class with the methods of a process function is a process function. Raises BindError or UnsupportedError, with the place.
-    BindError is also raised for options of an aggregate function, which only its decorator can set.
+    `options` override the decorator's. Without a decorator, a class with `accumulate` and `finish` is an aggregate function, a
+    class with methods of a process function a process function. Raises BindError or UnsupportedError, with the place; also for
+    options of a process function or an aggregate function, which only its class can set.
     """
+    option = next((option for option, setting in options.items() if setting is not None), None)
     if is_process(value) or (not is_marked(value) and _processes(value)):
+        if option is not None:
+            raise BindError(f"{option} of a process function is said by its class", hint=_OF_PROCESS[option])
         return declare_process(value, name=name, root=root)
     if is_aggregate(value) or (mark_of(value) is None and _aggregates(value)):
-        if overrides := [option for option, setting in options.items() if setting is not None]:
+        if option is not None:
             raise BindError(
-                f"{overrides[0]} of an aggregate function is said by its class", hint=f"Write @udaf({overrides[0]}=..)."
+                f"{option} of an aggregate function is said by its class", hint=f"Write @udaf({option}=..)."
             )
         return declare_aggregate(value, name=name, root=root)
     return declare(value, name=name, root=root, **options)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlstream.duck.internal_columns import EXPIRES_AT
+from sqlstream.duck.time_texts import microseconds_of, time_text
 from sqlstream.storage.joblog import LogEntry, holders
 from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.storage.views import behind
 from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, rounded_duration
 from sqlstream.warehouse.jobs import OperatorRecord
-
-_SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +37,7 @@ def event_time(time: EventTime) -> str:
     >>> event_time(EventTime(1_357_034_400_000_000)), event_time(EventTime(1_500_000))
     ('2013-01-01 10:00:00', '1970-01-01 00:00:01.5')
     """
-    if time == END_OF_INPUT:
-        return "the end of the input"
-    try:
-        whole = datetime.fromtimestamp(time // _SECOND, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{time} microseconds since 1970"
-    part = f"{time % _SECOND:06}".rstrip("0")
-    return f"{whole:%Y-%m-%d %H:%M:%S}{'.' if part else ''}{part}"
+    return "the end of the input" if time >= END_OF_INPUT else time_text(time)
 
 
 def due_times(
@@ -58,8 +49,8 @@ def due_times(
         return
     reached = None if watermark is None else behind(watermark, operator.delay)
     bounds = {(row.get(window.start or ""), row[window.end]) for row in rows if row.get(window.end) is not None}
-    for start, shown in sorted(bounds, key=lambda pair: (str(pair[1]), str(pair[0]))):
-        end = _parsed(str(shown))
+    by_end = sorted((EventTime(microseconds_of(str(end))), str(start), start, end) for start, end in bounds)
+    for end, _, start, shown in by_end:
         kind = "session" if window.grow else "window"
         title = f"{kind} {'' if start is None else f'from {start} '}to {shown}"
         closes = EventTime(end + window.lateness)
@@ -78,19 +69,11 @@ def _ahead(time: EventTime, watermark: EventTime | None) -> str:
     return f" ({rounded_duration(Duration(time - watermark))} ahead)" if time > watermark else ""
 
 
-def _parsed(text: str) -> EventTime:
-    time = datetime.fromisoformat(text)
-    time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return EventTime((since.days * 86_400 + since.seconds) * _SECOND + since.microseconds)
-
-
 def expiries(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Finding]:
     """Yield when rows of each view expire."""
     for name, of in rows.items():
-        for shown in sorted({str(row[EXPIRES_AT]) for row in of if row.get(EXPIRES_AT) is not None}):
-            # A TIMESTAMPTZ ends in +00 as text.
-            time = _parsed(shown + ":00" if shown[-3] in "+-" else shown)
+        shown = {str(row[EXPIRES_AT]) for row in of if row.get(EXPIRES_AT) is not None}
+        for time in sorted(EventTime(microseconds_of(text)) for text in shown):
             text = f"is forgotten at {event_time(time)} of the clock, unless a row comes for it before"
             yield Finding("expires", name, f"{name} {text}", time)
 

@@ -18,7 +18,7 @@ from sqlstream.queries.diff import create_diff
 from sqlstream.queries.statement import StateCall, Statement, TimeTravel, parse_statement
 from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
 from sqlstream.queries.ttl import create_ttl
-from sqlstream.queries.versions import StateRelation, find_state, instant, no_version
+from sqlstream.queries.versions import StateRelation, instant, no_version
 from sqlstream.queries.why import create_why
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.views import clock_of, operator_view, table_view
@@ -224,9 +224,7 @@ class Relations:
         try:
             return make(connection, catalog, self._warehouse, self._jobs, arguments, call.span)
         except VersionGone as gone:
-            # The first argument names the job, or the call would have failed before.
-            job = find_state(self._jobs, arguments[0].value, arguments[0].span).job
-            raise no_version(job, "version that old", call.span, gone.oldest) from gone
+            raise no_version(self._jobs[gone.job], "version that old", call.span, gone.oldest) from gone
 
     def _create(
         self, connection: duckdb.DuckDBPyConnection, path: tuple[str, ...], relation: Relation, pick: Pick
@@ -280,7 +278,8 @@ class Relations:
         try:
             self._create(connection, path, relation, lambda job: versions[job.name])
         except VersionGone as gone:
-            raise no_version(writers[0], "version that old", travel.clause, gone.oldest) from gone
+            job = next(job for job in writers if job.name == gone.job)
+            raise no_version(job, "version that old", travel.clause, gone.oldest) from gone
         return ".".join(map(quote_name, path))
 
     def _at_savepoint(
@@ -324,7 +323,10 @@ class Relations:
             versions = {jobs[0].name: jobs[0].at_version(number)}
             description = f"version {number}"
         else:
-            time = ProcessingTime(self._value(connection, travel, "epoch_us(?::TIMESTAMPTZ)"))
+            micros = self._value(connection, travel, "epoch_us(?::TIMESTAMPTZ)")
+            if micros is None:
+                raise QueryError("AT takes a time that is not infinite", travel.clause)
+            time = ProcessingTime(micros)
             versions = {job.name: job.at_time(time) for job in jobs}
             description = f"version of {instant(time)} or before"
         for job in jobs:

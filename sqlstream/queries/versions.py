@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 
 import duckdb
 
+from sqlstream.duck.time_texts import time_text
 from sqlstream.errors import QueryError, Span, missing
 from sqlstream.storage.snapshot import JobHistory, JobVersion
-from sqlstream.units import Duration, ProcessingTime, seconds
+from sqlstream.units import SECOND, ProcessingTime
 from sqlstream.warehouse.jobs import OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoints import Savepoint, read_savepoint
@@ -159,7 +160,10 @@ def _time(connection: duckdb.DuckDBPyConnection, moment: object, span: Span | No
     try:
         [(micros,)] = connection.execute("SELECT epoch_us(CAST(? AS TIMESTAMPTZ))", [text]).fetchall()
     except duckdb.Error:
-        raise QueryError(f'"{text}" is no version', span, hint=hint) from None
+        micros = None
+    if micros is None:
+        # No time, or an infinite one.
+        raise QueryError(f'"{text}" is no version', span, hint=hint)
     return ProcessingTime(micros)
 
 
@@ -181,7 +185,4 @@ def no_version(job: JobHistory, description: str, span: Span | None, oldest: int
 
 def instant(time: ProcessingTime) -> str:
     """Return a processing time as text for people, in UTC, to the second."""
-    try:
-        return f"{datetime.fromtimestamp(seconds(Duration(time)), UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError):
-        return "a year past what a calendar has"
+    return time_text(time - time % SECOND)

@@ -226,7 +226,7 @@ class _Explanation:
     def findings(self) -> Iterator[Finding]:
         """Yield the rows of `sqlstream.why`, in the order in which people read them. Raises VersionGone."""
         if self.version.version < self.state.oldest:
-            raise VersionGone(self.state.oldest)
+            raise VersionGone(self.relation.job.name, self.state.oldest)
         of = f' of savepoint "{saved.place}"' if (saved := self.relation.savepoint) is not None else ""
         yield Finding("version", None, f"version {self.version.version}{of}", self.version.time)
         rows = {name: self._rows(name, self.version) for name in self.views}

@@ -8,6 +8,7 @@ import duckdb
 from msgspec.structs import replace
 
 from sqlstream.duck.sql import quote_text
+from sqlstream.duck.time_texts import python_values
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
 from sqlstream.queries.query import Sandbox, translate
@@ -180,7 +181,8 @@ class StateChecks:
         try:
             for batch in relation.to_arrow_reader(_BATCH_ROWS):
                 if first is None and batch.num_rows:
-                    first = _shown(batch.slice(0, 1).to_pylist()[0])
+                    row = [python_values(column)[0] for column in batch.slice(0, 1).columns]
+                    first = _shown(dict(zip(batch.schema.names, row, strict=True)))
                 count += batch.num_rows
         except duckdb.Error as error:
             raise translate(error, check.sql) from error

@@ -6,6 +6,7 @@ before 1970 need no special case in Spark.
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -58,6 +59,11 @@ def event_time_of(time: datetime, zone: str = "UTC") -> EventTime:
     True
     >>> event_time_of(noon, "Europe/Berlin") - event_time_of(noon)
     3600000000
+    >>> said_time(datetime.max.replace(tzinfo=UTC), "Asia/Tokyo") == said_time(datetime.max)
+    True
     """
-    shown = time if time.tzinfo is None else time.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
-    return EventTime(event_micros(shown))
+    if time.tzinfo is not None:
+        # At the ends of Python's calendar, a zone could lead beyond it.
+        with contextlib.suppress(OverflowError):
+            time = time.astimezone(ZoneInfo(zone))
+    return EventTime(event_micros(time.replace(tzinfo=None)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import Progress
 from sqlstream.storage.facts import FACTS
@@ -21,8 +23,15 @@ def progress_text(job: Job) -> str:
     progress = job.progress
     if progress.batch is None:
         return f"{job.name}: no batch yet"
-    watermark = "" if progress.watermark is None else f", watermark {progress.watermark:%Y-%m-%d %H:%M:%S}"
+    text = _watermark(progress)
+    watermark = "" if text is None else f", watermark {text.partition('.')[0]}"
     return f"{job.name}: batch {progress.batch}, {progress.rows_in:,} rows in{watermark}"
+
+
+def _watermark(progress: Progress) -> str | None:
+    if progress.watermark is None:
+        return None
+    return "end of input" if progress.watermark == datetime.max else str(progress.watermark)
 
 
 def losses(progress: Progress) -> list[str]:
@@ -41,6 +50,6 @@ def facts(job: Job) -> dict[str, str | None]:
         "batch": None if progress.batch is None else str(progress.batch),
         "rows in": f"{progress.rows_in:,}",
         "rows out": f"{progress.rows_out:,}",
-        "watermark": None if progress.watermark is None else str(progress.watermark),
+        "watermark": _watermark(progress),
         "error": None if job.error is None else job.error.message,
     }

@@ -11,14 +11,16 @@ from uuid import UUID
 
 import duckdb
 
+from sqlstream.duck.time_texts import python_values
+
 # Rows that are in memory at a time.
 ROWS = 10_000
 
 
 def values_of(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
-    """Yield the rows of a relation as Python values, while they are computed."""
+    """Yield the rows of a relation as Python values, while they are computed; times that Python lacks are texts."""
     for batch in relation.to_arrow_reader(ROWS):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from zip(*map(python_values, batch.columns), strict=True)
 
 
 def finite(value: Any) -> Any:

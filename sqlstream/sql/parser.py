@@ -17,7 +17,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.sql.hints import OptionsHint, select_hints, table_options
-from sqlstream.sql.spans import mark, marks, name_span
+from sqlstream.sql.spans import mark, marks, name_span, span_of
 from sqlstream.sql.standard_calls import StandardCallParser
 from sqlstream.sql.windows import WindowParser
 
@@ -137,7 +137,6 @@ class StreamingParser(StandardCallParser):
     _parse_having = placed(WindowParser._parse_having)
     _parse_qualify = placed(WindowParser._parse_qualify)
     _parse_order = placed(WindowParser._parse_order)
-    _parse_ordered = placed(WindowParser._parse_ordered)
     _parse_limit = placed(WindowParser._parse_limit)
     _parse_offset = placed(WindowParser._parse_offset)
     _parse_table_sample = placed(WindowParser._parse_table_sample)
@@ -160,6 +159,23 @@ class StreamingParser(StandardCallParser):
         parse_set_operation: bool = True,
     ) -> exp.Expr | None:
         return _with_own_joins(super()._parse_select_query(nested, table, parse_subquery_alias, parse_set_operation))
+
+    @placed
+    def _parse_ordered(self, parse_method: Callable[[], exp.Expr | None] | None = None) -> exp.Ordered | None:
+        start, parsed = self._curr, list[exp.Expr | None]()
+
+        def parse() -> exp.Expr | None:
+            parsed.append(parse_method() if parse_method else self._parse_disjunction())
+            return parsed[0]
+
+        ordered = super()._parse_ordered(parse)
+        if ordered is not None and isinstance(ordered.this, exp.Var):
+            # sqlglot takes "all", t.all and 'all' for the word ALL, too.
+            if start.token_type == TokenType.ALL and isinstance(parsed[0], exp.Column) and not parsed[0].table:
+                mark(ordered.this, start.start, start.end)
+            else:
+                ordered.set("this", parsed[0])
+        return ordered
 
     def _parse_hint(self) -> exp.Hint | None:
         return select_hints(self.source, self._prev) if self._prev.token_type == TokenType.SELECT else None
@@ -423,6 +439,9 @@ class StreamingParser(StandardCallParser):
             mark(this, self._prev.start, self._prev.end)
         start, index = self._curr, self._index
         window = super()._parse_window(this, alias)
+        order = window.args.get("order") if isinstance(window, exp.Window) else None
+        if order is not None and isinstance(order.expressions[0].this, exp.Var):
+            raise self._refused("ORDER BY ALL here", span_of(order, self.source), "Name the columns.")
         if window and self._index > index:
             mark(window, start.start, self._prev.end)
         return window

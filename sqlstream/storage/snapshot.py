@@ -25,11 +25,11 @@ _LOOKS = 3
 
 
 class VersionGone(Exception):
-    """A version is older than all versions that can still be read; `oldest` is the oldest of them."""
+    """A version of `job` (in lower case) is older than all versions that can still be read; `oldest` is the oldest of them."""
 
-    def __init__(self, oldest: int):
-        super().__init__(f"version {oldest} is the oldest")
-        self.oldest = oldest
+    def __init__(self, job: str, oldest: int):
+        super().__init__(f"version {oldest} of job {job} is the oldest")
+        self.job, self.oldest = job, oldest
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +185,13 @@ class VisibleSegments:
 
 def visible_segments(
     fs: Filesystem,
+    job: str,
     paths: BucketedPaths,
     manifests: Mapping[int, str],
     snapshot: JobVersion,
     replicated: frozenset[str] = frozenset(),
 ) -> Mapping[str, VisibleSegments]:
-    """Return the segments that hold rows of a version, by table of an operator, or of what a job wrote into one table.
+    """Return the segments that hold rows of a version of a job, by table of an operator, or of what it wrote into one table.
 
     `manifests` are the names of the buckets' manifests in the newest version: rows know their batch, so these answer older
     versions as well. Every bucket has all rows of `replicated` tables: one bucket is read. Raises VersionGone, and DamageError; a
@@ -201,7 +202,7 @@ def visible_segments(
     for bucket, name in manifests.items():
         manifest = named_manifest(fs, paths, bucket, name)
         if manifest.oldest > snapshot.version:
-            raise VersionGone(manifest.oldest)
+            raise VersionGone(job.lower(), manifest.oldest)
         for table, segments in manifest.tables.items():
             if table in replicated and bucket != min(manifests):
                 continue

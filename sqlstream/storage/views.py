@@ -62,7 +62,7 @@ def visible_state(
     paths = warehouse.job(job).operator(operator.name)
     named = snapshot.newest.state_manifests(operator.name)
     replicated = frozenset(t.name for t in operator.tables if t.replicated)
-    return visible_segments(warehouse.fs, paths, named, snapshot, replicated)
+    return visible_segments(warehouse.fs, job, paths, named, snapshot, replicated)
 
 
 def clock_of(schema: str, snapshot: JobVersion | None) -> str:
@@ -92,7 +92,7 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
         visible: Mapping[str, VisibleSegments] = {}
         if snapshot is not None:
             named = snapshot.newest.table_manifests(table)
-            visible = visible_segments(warehouse.fs, paths, named, snapshot)
+            visible = visible_segments(warehouse.fs, record.job, paths, named, snapshot)
         parts: list[VisibleSegments | None] = [*visible.values()] or [None]
         for part in parts:
             rows = _rows(warehouse.fs, paths, declaration, part, snapshot)

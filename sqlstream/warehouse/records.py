@@ -133,19 +133,21 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 class OtherFormat(Exception):
     """A record has a format that this version cannot read: of a later version, or of a version before 0.1.0.
 
-    `today` is the format that this version writes, `content` the JSON content of the record.
+    `today` is the format that this version writes, `content` the JSON content of the record. `misfit` says which value of a
+    record in that format has a type, or is of a kind, that this version lacks.
     """
 
-    def __init__(self, format: int, today: object, content: Mapping[str, Any]):
+    def __init__(self, format: int, today: object, content: Mapping[str, Any], misfit: str = ""):
         super().__init__(format)
-        self.format, self.today, self.content = format, today, content
+        self.format, self.today, self.content, self.misfit = format, today, content, misfit
 
     def error(self, what: str) -> OtherVersionError:
         """Return the error for people; `what` is the beginning of the sentence `<what> was written by a later version`."""
-        if isinstance(self.today, int) and self.format > self.today:
+        if self.misfit or (isinstance(self.today, int) and self.format > self.today):
+            detail = f"It has format {self.format}; this version reads formats up to {self.today}."
             return OtherVersionError(
                 f"{what} was written by a later version of sqlstream",
-                detail=f"It has format {self.format}; this version reads formats up to {self.today}.",
+                detail=f"It has something that this version lacks: {self.misfit}." if self.misfit else detail,
                 hint="Use that version, or a later one.",
             )
         return OtherVersionError(
@@ -176,11 +178,17 @@ _HEADS = msgspec.json.Decoder(_Head)
 
 
 def read_json(text: str, kind: type[R]) -> R:
-    """Return the record in a JSON text, upgraded to the current format. Raises OtherFormat."""
+    """Return the record in a JSON text, upgraded to the current format. Raises OtherFormat.
+
+    The text is as it was written: a value in it that does not fit is one of a later version, such as a new kind of operator.
+    """
     today = kind.__struct_config__.tag
     format = stored_format = _HEADS.decode(text).format
     if today is None or format == today:
-        return msgspec.json.decode(text, type=kind)
+        try:
+            return msgspec.json.decode(text, type=kind)
+        except msgspec.ValidationError as error:
+            raise OtherFormat(format, today, msgspec.json.decode(text), str(error).replace("`", "")) from error
     content = msgspec.json.decode(text)
     while (upgrade := kind.upgrades.get(format)) is not None:
         format += 1

@@ -415,3 +415,11 @@ def test_state_is_counted_as_its_view_shows_it(start: Start, tmp_path: Path) -> 
         assert counts.of("counts", 0.0) is None
         wait_for(lambda: counts.of("counts", 0.0) == 1)
         assert count_state(session, "nothing") is None
+
+
+def test_a_window_beyond_the_calendar_of_python_is_awaited(start: Start) -> None:
+    stream = start(ONE)
+    stream.batch("a", [(1, "9999-12-31 23:59:30")])
+    found = awaited(progress(stream), windows(stream))
+    assert found is not None
+    assert found.text.startswith("1 window is open; it closes when a row with event time 9999-12-31 23:59:59")

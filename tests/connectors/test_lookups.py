@@ -326,6 +326,19 @@ def test_a_cache_forgets_after_its_time_and_beyond_its_size() -> None:
     assert outside.asked == [[1, 2], [3], [2]]
 
 
+def test_a_cache_keeps_times_that_python_lacks() -> None:
+    times = ["2026-01-01", "infinity", "12000-01-01", "0044-03-15 (BC)"]
+    listed = ", ".join(
+        f"({n}, TIMESTAMP '{time}', DATE '{time}', TIMESTAMP_NS '2026-01-01')" for n, time in enumerate(times)
+    )
+    rows = duckdb.connect().sql(f"FROM (VALUES {listed}) AS t(id, moment, day, ns)").to_arrow_table()
+    table = Table("t", (Column("id", "INTEGER"),), options={"lookup.cache": "PARTIAL"})
+    lookup = CachedLookup(table, lambda keys: rows)
+    for _ in range(2):
+        assert lookup.find(rows.select(["id"])) == rows
+        assert lookup.find(rows.select(["moment"])) == rows
+
+
 def test_a_cache_may_ask_again_for_what_was_not_there() -> None:
     lookup, outside, _ = cached(**{"lookup.partial-cache.cache-missing-key": "false"})
     ask(lookup, 1, 100)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from textwrap import dedent
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from sqlstream import Context, ListState, MapState, Row, ValueState, process, state, table
 from sqlstream.catalog import Function, ProcessFunction
-from sqlstream.errors import SqlStreamError
+from sqlstream.errors import BindError, SqlStreamError
 from sqlstream.functions import load
 from sqlstream.functions.kinds import declare_any
 from sqlstream.functions.process.declare import declare_process
@@ -308,6 +308,29 @@ def test_create_function_takes_a_class_without_the_decorator() -> None:
             return x
 
     assert [type(declare_any(made)) for made in (Plain, Tables, Scalar)] == [ProcessFunction, ProcessFunction, Function]
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ({"vectorized": True}, "Write @process(vectorized=..)."),
+        ({"returns": "DOUBLE"}, "Write a type hint of what its methods yield: -> Iterator[Alert]."),
+        ({"parameters": {"x": "DOUBLE"}}, "Write type hints of its rows, and of the parameters of __init__."),
+        ({"deterministic": False}, "Leave it out: a process function keeps what it has computed in its state."),
+    ],
+)
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_options_are_said_by_the_class(option: dict[str, Any], hint: str, is_marked: bool) -> None:
+    class Plain:
+        def process(self, ctx: Context, row: Row) -> Iterator[int]:
+            yield row.x
+
+    made = process(Plain) if is_marked else Plain
+    [name] = option
+    with pytest.raises(BindError) as refused:
+        declare_any(made, **option)
+    assert refused.value.message == f"{name} of a process function is said by its class"
+    assert refused.value.hint == hint
 
 
 def test_resources_are_opened_once_and_closed_with_the_job(tmp_path: Path) -> None:

@@ -166,3 +166,15 @@ def test_a_check_of_a_job_that_is_not_there_yet_is_compiled_when_it_starts(sessi
     done(session, job, 1)
     job.stop()
     assert job.wait(60)
+
+
+def test_a_row_with_a_time_that_python_lacks_is_shown(session: Session) -> None:
+    put(session, "1", (1, 5))
+    job = start(session)
+    done(session, job, 1)
+    rows = "SELECT k, TIMESTAMP '10000-01-01' AS at FROM state.sums.aggregate_1 WHERE s < 0"
+    session.sql(f"CREATE STATE CHECK late ON sums.aggregate_1 AS ({rows});")
+    put(session, "2", (1, -9))
+    with pytest.raises(JobError, match='"late" is broken by 1 row') as raised:
+        job.wait(60)
+    assert "k = 1, at = '10000-01-01 00:00:00'" in raised.value.message

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+import pytest
+
 from sqlstream import Context, Row, ValueState, process, state, table
+from sqlstream.errors import JobError
 from sqlstream.testing import Stream
 
 START = datetime(2026, 1, 1, 10)
@@ -91,3 +94,18 @@ def test_a_call_stands_in_joins_queries_of_with_and_below_another_call() -> None
     with Stream(script, functions=[Doubled], options={"sqlstream.unbounded-state": "allow"}) as stream:
         stream.batch("t", [(1, 1), (1, 3), (2, 5)])
         assert sorted(stream.rows("out")) == [(1, 12, 6), (2, 20, 10)]
+
+
+def test_an_event_time_that_python_lacks_is_refused() -> None:
+    @process
+    class Times:
+        def process(self, ctx: Context, row: Row) -> Iterator[int]:
+            yield row.x
+
+    call = "times(TABLE l PARTITION BY k, on_time => DESCRIPTOR(ts))"
+    script = f"{TABLES} INSERT INTO out SELECT CAST(value AS STRING) FROM {call}"
+    rows = [(1, 1, "2026-01-01 10:00:00"), (1, 2, "12000-01-01 00:00:01")]
+    with Stream(script, functions=[Times]) as stream, pytest.raises(JobError) as refused:
+        stream.batch("l", rows)
+    assert "cannot take a row whose event time is 12000-01-01 00:00:01" in refused.value.message
+    assert "WHERE" in (refused.value.hint or "")

@@ -216,6 +216,16 @@ sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapsho
         Its oldest version is 3 of 2026-01-01 00:00:03, its newest 5 of 2026-01-01 00:00:05.""",
     ),
     (
+        "FROM sqlstream.diff(newer := 4, older := 2, state := 'hourly.departures')",
+        """\
+        error: job "hourly" keeps no version that old
+          --> query:1:6
+           |
+         1 | FROM sqlstream.diff(newer := 4, older := 2, state := 'hourly.departures')
+           |      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        Its oldest version is 3 of 2026-01-01 00:00:03, its newest 5 of 2026-01-01 00:00:05.""",
+    ),
+    (
         "FROM counts AT (VERSION => 6)",
         """\
         error: job "hourly" keeps no version 6
@@ -234,6 +244,15 @@ sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapsho
          1 | FROM counts AT (TIMESTAMP => '2025-12-31')
            |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
         Its oldest version is 2 of 2026-01-01 00:00:02, its newest 5 of 2026-01-01 00:00:05.""",
+    ),
+    (
+        "FROM counts AT (TIMESTAMP => 'infinity')",
+        """\
+        error: AT takes a time that is not infinite
+          --> query:1:13
+           |
+         1 | FROM counts AT (TIMESTAMP => 'infinity')
+           |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
     ),
     (
         "FROM counts AT (VERSION => n)",
@@ -452,3 +471,14 @@ def test_a_declared_file_that_does_not_fit(tmp_path: Path) -> None:
     path, error = wrong(tmp_path, '{"a": 1}\n{"a": "x"}\n')
     assert error.message == f'line 2 of file "{path}" does not fit its table'
     assert error.detail == 'Failed to cast value to numerical: "x".'
+
+
+def test_of_several_jobs_the_one_that_forgot_a_version_is_named(tmp_path: Path) -> None:
+    jobs = [SmallJob(tmp_path, "archive"), SmallJob(tmp_path, "hourly", retention=(NO_TIME, 2))]
+    for job in jobs:
+        for version in range(6):
+            job.batch([("a", 1, version + 10)], [("a", version)], watermark=version)
+    with pytest.raises(QueryError) as raised:
+        open_query(jobs[0].warehouse, "FROM counts AT (TIMESTAMP => '2026-01-01 00:00:02')")
+    assert raised.value.message == 'job "hourly" keeps no version that old'
+    assert "Its oldest version is 3 of" in (raised.value.detail or "")

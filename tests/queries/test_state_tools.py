@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from sqlstream.errors import QueryError
+from sqlstream.session.row_values import values_of
 from sqlstream.session.state_tools import Key, why_sql
 from sqlstream.storage.savepoints import take
 from sqlstream.testing import Stream
 from sqlstream.warehouse.paths import Warehouse
-from tests.queries.state_kinds import KINDS, TABLES, job_of, rows_at, versions
+from tests.queries.state_kinds import KINDS, TABLES, WINDOWED, job_of, rows_at, versions
 from tests.saved_streams import SavedStream
 
 pytestmark = pytest.mark.slow
@@ -199,6 +200,24 @@ def test_what_is_said_of_a_key_tells_when_its_window_closes_and_what_holds_it_op
     assert said["source"].startswith("t holds the watermark: its newest row is of 2024-01-01 10:02:00")
 
 
+def test_windows_beyond_the_calendar_of_python_have_an_outlook() -> None:
+    select = WINDOWED.format(hint="", table="TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)")
+    with Stream(f"{TABLES}WITH o AS ({select}) SELECT * FROM o") as stream:
+        times = ("0044-03-15 (BC) 00:00:01", "9999-12-31 23:59:59", "12000-01-01 00:00:01")
+        stream.batch("t", [("a", 1, times[0])])
+        [(said,)] = stream.query("SELECT text FROM sqlstream.why('result.o', k := 'a') WHERE part = 'window'")
+        assert said.startswith("window from 0044-03-15 (BC) 00:00:00 to 0044-03-15 (BC) 00:00:10 closes when")
+        stream.batch("t", [("a", 1, time) for time in times[1:]])
+        why = "FROM sqlstream.why('result.o', k := 'a') WHERE part = 'window'"
+        assert [text.partition(" closes")[0] for (text,) in stream.query(f"SELECT text {why}")] == [
+            "window from 9999-12-31 23:59:50 to 10000-01-01 00:00:00",
+            "window from 12000-01-01 00:00:00 to 12000-01-01 00:00:10",
+        ]
+        assert stream.query(f"SELECT time::VARCHAR {why}") == [("10000-01-01 00:00:00",), ("12000-01-01 00:00:10",)]
+        found = stream._query(why, lambda relation: list(values_of(relation)))
+        assert found[0][3] == "10000-01-01 00:00:00"
+
+
 @pytest.mark.parametrize(
     ("call", "message", "hint"),
     [
@@ -208,6 +227,7 @@ def test_what_is_said_of_a_key_tells_when_its_window_closes_and_what_holds_it_op
         ("diff('result.o', 0, 99)", 'job "result" keeps no version 99', None),
         ("diff('result.o', 2, 1)", "version 1 is older than version 2", "Name the older version first."),
         ("diff('result.o', 0, 'spring')", '"spring" is no version', "Write a number, such as 10"),
+        ("diff('result.o', 0, 'infinity')", '"infinity" is no version', "Write a number, such as 10"),
         ("diff('result.o', 0)", 'argument "newer" is missing', "Write sqlstream.diff("),
         ("diff('result.o', 0, 1, 2)", "this argument is one too many", "Write sqlstream.diff("),
         ("diff('result.o', 0, oldr := 1)", 'there is no argument "oldr"', 'did you mean "older"?'),

@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from sqlstream.catalog import Column
-from sqlstream.errors import UsageError
+from sqlstream.errors import OtherVersionError, UsageError
+from sqlstream.logical.plan.state_settings import AggregateState
+from sqlstream.queries.query import open_query
 from sqlstream.units import from_millis
 from sqlstream.warehouse.commits import last_committed, write_commit
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -19,6 +21,7 @@ from sqlstream.warehouse.jobs import (
     FORMAT,
     JobRecord,
     OperatorRecord,
+    OperatorShape,
     ScanRecord,
     SinkRecord,
     TableRecord,
@@ -27,6 +30,7 @@ from sqlstream.warehouse.jobs import (
 )
 from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import write_sealed
 from sqlstream.warehouse.status import (
     FAILED,
     FINISHED,
@@ -83,6 +87,22 @@ def test_a_record_of_a_later_format_is_refused() -> None:
     with pytest.raises(UsageError, match='job "Counts" was written by a later version of sqlstream') as refused:
         JobRecord.from_json(RECORD.to_json().replace(f'"format":{FORMAT}', '"format":99'))
     assert refused.value.detail == f"It has format 99; this version reads formats up to {FORMAT}."
+
+
+def test_a_record_with_a_kind_of_operator_of_a_later_version_is_refused(warehouse: Warehouse) -> None:
+    shape = OperatorShape("Aggregate", settings=AggregateState())
+    record = replace(RECORD, operators=(replace(RECORD.operators[0], shape=shape),))
+    job = warehouse.job("counts")
+    write_sealed(warehouse.fs, job.record, record.to_json().replace('{"kind":"aggregate"}', '{"kind":"pattern"}'))
+    with pytest.raises(OtherVersionError, match='job "Counts" was written by a later version of sqlstream') as refused:
+        read_record(warehouse.fs, job)
+    assert refused.value.detail == (
+        "It has something that this version lacks: Invalid value 'pattern' - at $.operators[0].shape.values.kind."
+    )
+    assert refused.value.hint == "Use that version, or a later one."
+    [row] = open_query(warehouse, "SELECT job, status, error FROM sqlstream.jobs").fetchall()
+    assert row[:2] == ("counts", "INCOMPATIBLE")
+    assert "was written by a later version" in row[2]
 
 
 def test_a_status_comes_back_as_written(warehouse: Warehouse) -> None:

@@ -88,10 +88,10 @@ def _bound(text: str, kind: str) -> Any:
         number = float(text)
         return number if isfinite(number) else None
     if kind in _TIMES:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, OverflowError):
             moment = datetime.fromisoformat(text)
             shown = moment.astimezone(UTC) if moment.tzinfo else moment
-            return shown.strftime("%Y-%m-%dT%H:%M:%S.%f") + ("Z" if kind == "timestamp" else "")
+            return shown.replace(tzinfo=None).isoformat(timespec="microseconds") + ("Z" if kind == "timestamp" else "")
         return None
     return text if kind in ("string", "date") else None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span
@@ -13,15 +15,18 @@ from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.sql.spans import span_of
 
 
-def with_name(node: Node, name: str) -> Node:
+def with_name(node: Node, name: str, below: Collection[Node] = ()) -> Node:
     """Name the topmost stateful operator of a relation; only filters, projections and LATERAL may be above it.
 
-    An operator that is read through SIDE_OUTPUT or LATE_ROWS is not renamed: the query of its result names it.
+    An operator that is read through SIDE_OUTPUT or LATE_ROWS is not renamed: the query of its result names it. Nor is one of
+    the nodes `below`, and what is below them.
     """
+    if any(node is n for n in below):
+        return node
     if isinstance(node, StatefulNode):
         return node.named(name)
     if isinstance(node, Filter | Projection | Lateral):
-        return node.with_children((with_name(node.input, name),))
+        return node.with_children((with_name(node.input, name, below),))
     return node
 
 

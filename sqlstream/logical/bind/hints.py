@@ -1,14 +1,13 @@
-"""The hints STATE_TTL and UID after SELECT, and the time to live of operators."""
+"""The hints STATE_TTL and UID after SELECT, as they are written, and the time to live of operators."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span, missing
-from sqlstream.logical.bind.aliases import with_name
 from sqlstream.logical.plan.graph import rebuilt, walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.stateful import StatefulNode
@@ -25,6 +24,14 @@ class StateTtl:
 
     name: str
     ttl: Duration
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Uid:
+    """UID of a query block: the name of its operator."""
+
+    name: str
     span: Span
 
 
@@ -48,23 +55,16 @@ def state_ttls(select: exp.Expr, source: SourceText) -> tuple[StateTtl, ...]:
     return tuple(ttls)
 
 
-def with_uid(select: exp.Expr, node: Node, source: SourceText) -> Node:
-    """Return the plan of a query block with its operator named by the hint UID.
-
-    An upgrade finds the operator's state by this name. Raises BindError for a malformed hint, and if there is no operator
-    without a name.
-    """
-    named = node
-    for number, call in enumerate(_calls(select, "UID")):
+def uid_of(select: exp.Expr, source: SourceText) -> Uid | None:
+    """Return the hint UID of a query block, None if it has none. Raises BindError for a malformed or repeated one."""
+    uid = None
+    for call in _calls(select, "UID"):
         span = span_of(call, source)
-        if number or len(call.expressions) != 1 or not isinstance(text := call.expressions[0], exp.Literal):
+        if uid is not None or len(call.expressions) != 1 or not isinstance(text := call.expressions[0], exp.Literal):
             raise BindError("UID takes one name, once in a SELECT", span, hint="Write SELECT /*+ UID('totals') */ ..")
         check_name("an operator", text.name, span)
-        named = with_name(node, text.name)
-        if named == node:
-            hint = "Put it behind the SELECT that groups, joins or ranks, and leave it out in one that has a name."
-            raise BindError("UID in a SELECT whose state needs no name", span, hint=hint)
-    return named
+        uid = Uid(text.name, span)
+    return uid
 
 
 def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
@@ -89,9 +89,9 @@ def with_ttl(node: Node, below: Collection[Node], ttl: Duration) -> Node:
     return rebuilt(node, limited, lambda node: any(node is n for n in below) or isinstance(node, Scan))
 
 
-def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
-    """Raise BindError for a STATE_TTL that names no input of an operator with a time to live per input."""
-    inputs = {name.lower() for n in walk(node) if isinstance(n, StatefulNode) for name in n.remembered_inputs}
+def check_followed(node: Node, below: Collection[Node], ttls: Iterable[StateTtl]) -> None:
+    """Raise BindError for a STATE_TTL that names no input of an operator, above `below`, with a time to live per input."""
+    inputs = {name.lower() for n in _own(node, below) for name in n.remembered_inputs}
     for ttl in ttls:
         if ttl.name.lower() not in inputs:
             hint = "Leave it out. A regular join takes it; the watermark bounds the state of an interval join."
@@ -105,8 +105,13 @@ def with_session_ttl(sink: ResultSink, ttl: Duration) -> ResultSink:
 
 def keeps_state(node: Node, below: Collection[Node]) -> bool:
     """Return whether a plan has an operator above the nodes `below` that can forget keys."""
+    return any(n.can_forget for n in _own(node, below))
+
+
+def _own(node: Node, below: Collection[Node]) -> Iterator[StatefulNode]:
+    """Yield the stateful nodes of a plan above the nodes `below`: those of a query block above its FROM."""
     known = {id(n) for one in below for n in walk(one)}
-    return any(isinstance(n, StatefulNode) and n.can_forget and id(n) not in known for n in walk(node))
+    return (n for n in walk(node) if isinstance(n, StatefulNode) and id(n) not in known)
 
 
 def _calls(select: exp.Expr, name: str) -> list[HintCall]:

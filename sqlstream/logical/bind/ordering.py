@@ -35,9 +35,9 @@ def with_hidden_items(query: exp.Expr, fields: Schema) -> exp.Expr:
 
 
 def bound_items(order: exp.Order, fields: Schema, binder: ExpressionBinder) -> list[exp.Expr]:
-    """Return the bound items of ORDER BY; a number stands for a column of `fields`, the result. Raises BindError."""
+    """Return the bound items of ORDER BY; a number stands for a column of `fields`, the result, ALL for all. Raises BindError."""
     items = []
-    for item in order.expressions:
+    for item in _each_of_all(order, fields):
         place = item.this
         if isinstance(place, exp.Literal) and not place.is_string and place.name.isdigit():
             if not 1 <= int(place.name) <= len(fields):
@@ -46,6 +46,20 @@ def bound_items(order: exp.Order, fields: Schema, binder: ExpressionBinder) -> l
             item.set("this", column_reference(fields[int(place.name) - 1].name))
         items.append(binder.rewrite(item))
     return items
+
+
+def _each_of_all(order: exp.Order, fields: Schema) -> list[exp.Expr]:
+    """Return the items of ORDER BY, with one for each column in place of ALL."""
+    items: list[exp.Expr] = order.expressions
+    if not isinstance(items[0].this, exp.Var):
+        return items
+    # ALL stands alone: the grammar has nothing else beside it.
+    each = []
+    for field in fields:
+        item = items[0].copy()
+        item.set("this", column_reference(field.name))
+        each.append(item)
+    return each
 
 
 def row_count(limit: exp.Expr, source: SourceText) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,8 +15,8 @@ from sqlstream.logical.bind.aliases import with_alias, with_columns, with_name
 from sqlstream.logical.bind.clauses import refuse_clauses, without
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
-from sqlstream.logical.bind.followed_ttls import FollowedTtls
-from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, state_ttls, with_uid
+from sqlstream.logical.bind.followed_hints import FollowedHints, called, has_hints_of_block, nodes_below
+from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, state_ttls
 from sqlstream.logical.bind.joins.joins import JoinBinder, Relation, reads_join
 from sqlstream.logical.bind.joins.lateral import is_lateral
 from sqlstream.logical.bind.joins.subqueries import Subqueries, split
@@ -37,10 +37,8 @@ from sqlstream.logical.bind.windows.window_tables import WindowBinder
 from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow
 from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.process_calls import ProcessCall
@@ -67,7 +65,7 @@ class Binder:
 
     def __init__(self, catalog: Catalog, checker: TypeChecker):
         self.catalog, self.checker = catalog, checker
-        self._ttls = FollowedTtls()
+        self._hints = FollowedHints()
         # The plans of CTEs and views that the current query has named so far, by the id of the definition, which they keep alive.
         self._plans: dict[int, tuple[exp.CTE | View, Node]] = {}
 
@@ -77,11 +75,14 @@ class Binder:
         Such a LIMIT is an error without `limit`.
         """
         rows = None
-        self._ttls.clear()
+        self._hints.clear()
         self._plans.clear()
         ordered = query.args.get("order") is not None
         if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
-            return self._in_order(Environment(source, {})).of_time(query), None
+            # A sort by time has neither a name nor keys to forget.
+            plan = self._in_order(Environment(source, {})).of_time(query)
+            self._hints.check()
+            return plan, None
         if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None and not ordered:
             if with_ties(query):
                 raise BindError(
@@ -91,7 +92,7 @@ class Binder:
             rows = row_count(query.args["limit"], source)
             query.set("limit", None)
         plan = self.query(query, Environment(source, {}))
-        self._ttls.check()
+        self._hints.check()
         return plan, rows
 
     def query(self, query: exp.Expr, env: Environment) -> Node:
@@ -99,7 +100,7 @@ class Binder:
         env = self._with_ctes(query, env)
         if query.args.get("order") is not None and query.args.get("limit") is not None:
             first, below = self._in_order(env).first_rows(query)
-            return self._ttls.apply(query, first, (below,), env.source)
+            return self._hints.follow(query, first, (below,), env.source)
         match query:
             case exp.Select() if (distinct := query.args.get("distinct")) is not None:
                 if distinct.args.get("on") is not None:
@@ -108,7 +109,7 @@ class Binder:
                 span = span_of(query, env.source)
                 span = replace(span, end=span.start + len("SELECT"))
                 below = self._select(without(query, "distinct"), env)
-                return self._ttls.apply(query, distinct_rows(below, span), (below,), env.source)
+                return self._hints.follow(query, distinct_rows(below, span), (below,), env.source)
             case exp.Select():
                 return self._select(query, env)
             case exp.Subquery():
@@ -149,18 +150,18 @@ class Binder:
             raise UnsupportedError(
                 "a query without FROM", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
             )
-        base, node, scope = self._input(select, env)
-        base = _called(select.args["from_"].this, base)
+        base, node, scope, below = self._input(select, env)
+        base = called(select.args["from_"].this, base)
         # A rank of windows that are corrected is another operator, to which the time to live applies.
         bound = with_window_hints(select, self._block(select, node, scope), base, env.source)
         if not (scope.joined and reads_join(base)):
-            # Windows with state and process functions in FROM belong to this block: its STATE_TTL applies to them.
-            below = base.children if isinstance(base, CountWindows | Process | SessionWindow) else (base,)
-            bound = self._ttls.apply(select, bound, below, env.source)
-        return with_uid(select, bound, env.source)
+            # Windows with state and process functions in FROM belong to this block: its hints apply to them.
+            own = base.children if has_hints_of_block(base) else (base,)
+            bound = self._hints.apply(select, bound, own, env.source)
+        return self._hints.name(select, bound, below, env.source)
 
-    def _input(self, select: exp.Select, env: Environment) -> tuple[Node, Node, Scope]:
-        """Return the plan of FROM, the plan with WHERE above it, and the scope of the block."""
+    def _input(self, select: exp.Select, env: Environment) -> tuple[Node, Node, Scope, Sequence[Node]]:
+        """Return the plan of FROM, the plan with WHERE above it, the scope of the block, and the nodes below it."""
         aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
         where = select.args.get("where")
         plain, matched = split(where.this) if where is not None else ([], [])
@@ -169,23 +170,24 @@ class Binder:
             scope = replace(joins.scope, select_aliases=aliases)
             conditions = [c for part in plain for c in joins.conjuncts(part, scope, "WHERE")]
             of_query, of_from = (lambda query: self.query(query, env)), (lambda query: self._joins(query, env))
-            subqueries = Subqueries(joins, of_query, of_from, self._ttls)
+            subqueries = Subqueries(joins, of_query, of_from, self._hints)
             for condition in matched:
                 subqueries.add(condition, scope)
             node = joins.tree(conditions)
+            below = nodes_below(select, joins.nodes)
             if reads_join(node):
-                check_followed(node, self._ttls.unapplied(state_ttls(select, env.source)))
-            return node, node, scope
+                check_followed(node, below, self._hints.unapplied(state_ttls(select, env.source)))
+            return node, node, scope, below
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])
         node = relation.node
         absent = partial(without_rowtime, node)
         scope = Scope(relation.alias, node.schema, env.source, relation.described, aliases, absent=absent)
         if where is None:
-            return node, node, scope
+            return node, node, scope, nodes_below(select, [node])
         binder = ExpressionBinder(scope, self.catalog, self.checker)
         rows = filtered(Filter(node, self._predicate(binder, where.this, "WHERE")))
-        return rows.input, rows, scope
+        return rows.input, rows, scope, nodes_below(select, [rows.input])
 
     def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
         """Return a binder with the relations and joins of a block's FROM."""
@@ -204,7 +206,7 @@ class Binder:
         """Return a relation of a join; the block's STATE_TTL applies to count windows and process functions in FROM."""
         relation = self._relation(node, env)
         if isinstance(node, ProcessCall | WindowTVF):
-            relation = replace(relation, node=self._ttls.apply_to_call(relation.node, relation.alias, ttls))
+            relation = replace(relation, node=self._hints.apply_to_call(relation.node, relation.alias, ttls))
         return relation
 
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
@@ -340,8 +342,11 @@ class Binder:
 
     def view(self, view: View) -> Node:
         """Return the plan of a view."""
+        self._hints.clear()
         self._plans.clear()
-        return self._view(view)
+        plan = self._view(view)
+        self._hints.check()
+        return plan
 
     def _view(self, view: View) -> Node:
         assert view.span is not None
@@ -388,7 +393,7 @@ class Binder:
             operation = of_both_sides(
                 sides, "intersect" if isinstance(query, exp.Intersect) else "except", distinct, span
             )
-        return self._ttls.apply(query, operation, operation.children, env.source)
+        return self._hints.follow(query, operation, operation.children, env.source)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
         refuse_clauses(without(query, "distinct"), env.source)
@@ -401,13 +406,3 @@ def _rows_of(table: Table, alias: str, span: Span) -> Node:
     if not (table.has_changes and table.primary_key):
         return Scan(table, alias, span=span)
     return Normalize(Scan(table, table.name, span=span), f"{table.name}_current", table.primary_key, span)
-
-
-def _called(relation: exp.Expr, node: Node) -> Node:
-    """Return the node of the window function or process function that an item of FROM calls, below renamed columns.
-
-    Returns `node` itself if the item is no such call.
-    """
-    while isinstance(relation, ProcessCall | WindowTVF) and isinstance(node, Projection):
-        node = node.input
-    return node

@@ -310,4 +310,4 @@ class ResultSink(PassThrough):
 
 def by_clock(node: Node) -> Node:
     """Return the plan with all scans `by_clock`: its time attributes are processing times, not event times."""
-    return rebuilt(node, lambda n: replace(n, by_clock=True) if isinstance(n, Scan) else n)
+    return rebuilt(node, lambda n: replace(n, by_clock=True) if isinstance(n, Scan) and not n.by_clock else n)

@@ -32,7 +32,7 @@ from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.emitted import Outputs
 from sqlstream.operators.process.inputs import EVENT_TIME
 from sqlstream.operators.process.key_states import KeyStates
-from sqlstream.operators.process.rows import row_reader, values_of
+from sqlstream.operators.process.rows import check_times, row_reader, values_of
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.visits import Visit
 from sqlstream.operators.scratch import keep
@@ -130,6 +130,7 @@ class BroadcastRun:
             table = self.arrivals.rows(number)
             if not table.num_rows:
                 continue
+            check_times(self.instance, table)
             values = chain.from_iterable(map(row_reader(self.instance, number, one), blocks(values_of(table))))
             times = table.column(EVENT_TIME.name).to_pylist() if one.time else repeat(NEVER)
             signs = pc.less(table.column(WEIGHT), 0).to_pylist() if one.changing else repeat(False)

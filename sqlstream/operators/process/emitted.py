@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.time_texts import python_value
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, ResultShape
@@ -101,7 +102,7 @@ class EmittedRows:
             elif self.is_keyless:
                 others[key] = _as_key(name, values, keys[key].type)
             elif (row := _astray(values, keys[key])) is not None:
-                value, at = (shown(one[row].as_py(), _SHOWN) for one in (values, keys[key]))
+                value, at = (shown(python_value(one[row]), _SHOWN) for one in (values, keys[key]))
                 what = f'put {value} into "{name}", the column of the key, which is {at}'
                 raise Misfit(of_keys[row].as_py(), what)
         return others
@@ -168,7 +169,7 @@ def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
         # Arrow does not compare all types.
         equal = np.zeros(len(emitted), dtype=bool)
     for place in np.flatnonzero(~equal).tolist():
-        one, other = emitted[place].as_py(), keys[place].as_py()
+        one, other = python_value(emitted[place]), python_value(keys[place])
         # NULL equals NULL, and NaN equals NaN.
         if one != other and (one == one or other == other):
             return int(place)

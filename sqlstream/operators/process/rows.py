@@ -11,13 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlstream.duck.time_texts import time_text
 from sqlstream.functions import types
-from sqlstream.functions.process.context import event_datetime
+from sqlstream.functions.process.context import event_datetime, event_micros
 from sqlstream.functions.process.instances import Instance
 from sqlstream.operators.process.arrivals import BLOCK, LATE, NUMBER, Arrivals, blocks
 from sqlstream.operators.process.inputs import EVENT_TIME, InputPlan
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import EventTime
+
+# The event times that Python's datetime has.
+_FIRST, _LAST = event_micros(dt.datetime.min), event_micros(dt.datetime.max)
 
 
 class KeyedRows:
@@ -82,16 +86,30 @@ Calls: TypeAlias = list[tuple[Any, KeyedRows]]
 
 
 def keyed_rows(instance: Instance, arrivals: Arrivals, count: int) -> Calls:
-    """Return the methods that get rows of keys, each with the rows of its input; `count` is how many keys there are."""
+    """Return the methods that get rows of keys, each with the rows of its input; `count` is how many keys there are.
+
+    Raises JobError for event times that Python lacks.
+    """
     calls: Calls = []
     for number, one in arrivals.keyed:
         rows = arrivals.rows(number)
+        check_times(instance, rows)
         if instance.function.vectorized:
             by_key: KeyedRows = KeyedTables(rows, [c.name for c, _ in one.columns], count)
         else:
             by_key = KeyedRows(rows, row_reader(instance, number, one), count)
         calls.append((instance.methods[number], by_key))
     return calls
+
+
+def check_times(instance: Instance, rows: pa.Table) -> None:
+    """Raise JobError if rows that Arrivals.rows has returned have an event time that Python's datetime lacks."""
+    if EVENT_TIME.name not in rows.column_names:
+        return
+    for time in pc.min_max(rows.column(EVENT_TIME.name)).as_py().values():
+        if time is not None and not _FIRST <= time <= _LAST:
+            what = f"cannot take a row whose event time is {time_text(time)}: Python's datetime has the years 1 to 9999"
+            raise instance.failed(what, hint="Leave such rows out, with WHERE in a subquery.")
 
 
 def row_reader(instance: Instance, number: int, one: InputPlan) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.duck.sql import quote_text
+from sqlstream.duck.time_texts import arrow_time_text
 from sqlstream.errors import QueryError
 from sqlstream.server.flight.messages import NoMessage
 
@@ -102,7 +103,11 @@ def sql_value(value: Any) -> str:
         return f"CAST('{value.cast(pa.duration('us')).value} microseconds' AS INTERVAL)"
     if (name := _type(kind)) is None:
         raise QueryError(f"parameters of the type {kind} are not supported")
-    text = repr(value.as_py()) if pa.types.is_floating(kind) else value.cast(pa.string()).as_py()
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        # Arrow has no text for times far in the past or the future.
+        text = arrow_time_text(value)
+    else:
+        text = repr(value.as_py()) if pa.types.is_floating(kind) else value.cast(pa.string()).as_py()
     return f"CAST({quote_text(text)} AS {name})"
 
 

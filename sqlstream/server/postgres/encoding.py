@@ -40,6 +40,11 @@ _EPOCH = "DATE '2000-01-01'"
 _EPOCH_MICROSECONDS = 946_684_800_000_000
 _LAST, _LAST_DAY = 2**63 - 1, 2**31 - 1
 
+# PostgreSQL writes BC behind the whole of a time.
+_MOMENT_TEXT = (
+    "CASE WHEN contains(CAST({0} AS VARCHAR), ' (BC)') THEN replace(CAST({0} AS VARCHAR), ' (BC)', '') || ' BC' "
+    "ELSE CAST({0} AS VARCHAR) END"
+)
 # The text of a value as SQL; types that are missing have DuckDB's text.
 _TEXTS: Mapping[WireType, str] = {
     BOOL: "CASE {0} WHEN true THEN 't' WHEN false THEN 'f' END",
@@ -47,7 +52,8 @@ _TEXTS: Mapping[WireType, str] = {
     FLOAT4: "CASE WHEN isnan({0}) THEN 'NaN' WHEN isinf({0}) THEN CASE WHEN {0} > 0 THEN '' ELSE '-' END || 'Infinity' "
     "ELSE CAST({0} AS VARCHAR) END",
     DATE: "replace(CAST({0} AS VARCHAR), ' (BC)', ' BC')",
-    TIMESTAMP: "CAST(CAST({0} AS TIMESTAMP) AS VARCHAR)",
+    TIMESTAMP: _MOMENT_TEXT.format("CAST({0} AS TIMESTAMP)"),
+    TIMESTAMPTZ: _MOMENT_TEXT,
     INTERVAL: "replace(CAST({0} AS VARCHAR), 'month', 'mon')",
     # A JSON value is its own text; to_json would make a JSON string of a text.
     JSON: "CAST(to_json({0}) AS VARCHAR)",

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlstream.duck.sql import quote_text
+from sqlstream.duck.time_texts import date_text, time_text
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.types import OTHER_TYPES, RESULT_TYPES
 
@@ -36,7 +37,8 @@ _TYPES: Mapping[int, str] = {
 }
 _TEXTS = {0, 18, 19, 25, 705, 1042, 1043}
 _ELEMENTS = {t.array: t.oid for t in (*RESULT_TYPES, *OTHER_TYPES) if t.array}
-_EPOCH = datetime(2000, 1, 1)
+# The origin of PostgreSQL's days, and of its microseconds, since 1970.
+_EPOCH_DAY, _EPOCH_MICROSECONDS = 10_957, 946_684_800_000_000
 _ZONED_DAY = re.compile(r"(\d{4,}-\d\d-\d\d) ?[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -179,7 +181,9 @@ def _numeric(data: bytes) -> str:
 def _moment(microseconds: int) -> str:
     if abs(microseconds) >= 2**63 - 1:
         return "infinity" if microseconds > 0 else "-infinity"
-    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(" ")
+    if microseconds + _EPOCH_MICROSECONDS >= 2**63 - 1:
+        raise ValueError("it is beyond the years that are possible")
+    return time_text(microseconds + _EPOCH_MICROSECONDS)
 
 
 def _zoned(microseconds: int) -> str:
@@ -190,7 +194,7 @@ def _zoned(microseconds: int) -> str:
 def _day(days: int) -> str:
     if abs(days) >= 2**31 - 1:
         return "infinity" if days > 0 else "-infinity"
-    return (_EPOCH + timedelta(days=days)).date().isoformat()
+    return date_text(days + _EPOCH_DAY)
 
 
 def _time(microseconds: int) -> str:

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from sqlstream.server.flight.parameters import sql_value
 from tests.server.flight.conftest import Served, fetch
 
 STATE = [("a", datetime(1970, 1, 1, 0, 0, 10), 1), ("a", datetime(1970, 1, 1, 0, 0, 20), 5)]
@@ -218,3 +219,20 @@ def test_what_writes_is_refused(served: Served) -> None:
         with pytest.raises(connection.OperationalError, match="a query changes nothing"):
             cursor.adbc_statement.execute_update()
     assert served.rows("SELECT count(*) FROM counts") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (253_402_300_800_000_000, pa.timestamp("us"), "10000-01-01 00:00:00"),
+        (2_000_000_000_000, pa.timestamp("s"), "65347-06-24 03:33:20"),
+        (-62_135_596_801, pa.timestamp("s", "UTC"), "0001-12-31 (BC) 23:59:59+00"),
+        (2**63 - 1, pa.timestamp("us"), "infinity"),
+        (5_000_000, pa.date32(), "15659-07-15"),
+    ],
+)
+def test_a_parameter_beyond_the_calendar_of_python(served: Served, value: int, kind: pa.DataType, text: str) -> None:
+    number = pa.array([value], pa.int32() if pa.types.is_date(kind) else pa.int64())
+    sql = sql_value(number.cast(kind)[0])
+    assert text in sql
+    assert served.rows(f"SELECT CAST({sql} AS VARCHAR)") == [(text,)]

@@ -135,3 +135,34 @@ def test_no_statement_has_more_parameters_than_a_message() -> None:
 )
 def test_numerics_are_unpacked_as_they_were_packed(text: str) -> None:
     assert Decimal(_numeric(packed_numeric(text))) == Decimal(text)
+
+
+def test_times_beyond_the_calendar_of_python(served: Served) -> None:
+    texts = {
+        "TIMESTAMP '0044-03-15 (BC) 01:02:03'": "0044-03-15 01:02:03 BC",
+        "TIMESTAMPTZ '0044-03-15 (BC) 01:02:03+00'": "0044-03-15 01:02:03+00 BC",
+        "DATE '0044-03-15 (BC)'": "0044-03-15 BC",
+        "TIMESTAMP '12000-01-01'": "12000-01-01 00:00:00",
+    }
+    with served.connect() as con, con.cursor() as cursor:
+        cursor.execute(("SELECT " + ", ".join(texts)).encode())
+        assert cursor.pgresult is not None
+        assert [cursor.pgresult.get_value(0, i) for i in range(len(texts))] == [t.encode() for t in texts.values()]
+
+
+@pytest.mark.parametrize(
+    ("oid", "form", "value", "sql"),
+    [
+        (1114, ">q", 316_537_804_800_000_000, "CAST('12030-09-07 00:00:00' AS TIMESTAMP)"),
+        (1114, ">q", -63_500_000_000_000_000, "CAST('0014-10-07 (BC) 07:06:40' AS TIMESTAMP)"),
+        (1114, ">q", 2**63 - 1, "CAST('infinity' AS TIMESTAMP)"),
+        (1082, ">i", 5_000_000, "CAST('15689-07-14' AS DATE)"),
+    ],
+)
+def test_parameters_beyond_the_calendar_of_python(oid: int, form: str, value: int, sql: str) -> None:
+    assert literal(oid, struct.pack(form, value), binary=True) == sql
+
+
+def test_a_parameter_beyond_all_years_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="beyond the years that are possible"):
+        literal(1114, struct.pack(">q", 2**63 - 2), binary=True)

@@ -131,6 +131,8 @@ class ExpressionBinder:
                 raise self.unsupported("OVER here", node, "Write it in a select list or in QUALIFY.")
             case exp.Star():
                 raise self.error('"*" is not allowed here', node, "Name the columns.")
+            case exp.Var() if node.name == "ALL":
+                raise self.unsupported("ORDER BY ALL here", node, "Name the columns.")
             case exp.Comprehension():
                 hint = "Write list_transform(list, x -> ..), and list_filter."
                 raise self.unsupported("a list comprehension", node, hint)

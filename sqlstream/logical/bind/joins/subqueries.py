@@ -10,8 +10,8 @@ from sqlglot import exp
 from sqlstream.errors import BindError, UnsupportedError
 from sqlstream.logical.bind.clauses import refuse_clauses, without
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
-from sqlstream.logical.bind.followed_ttls import FollowedTtls
-from sqlstream.logical.bind.hints import check_followed, state_ttls, with_uid
+from sqlstream.logical.bind.followed_hints import FollowedHints, nodes_below
+from sqlstream.logical.bind.hints import check_followed, state_ttls
 from sqlstream.logical.bind.joins.join_trees import Conjunct
 from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of, reads_join
 from sqlstream.logical.bind.scope import Scope, Visible
@@ -64,8 +64,8 @@ def split(where: exp.Expr) -> tuple[list[exp.Expr], list[Matched]]:
 class Subqueries:
     """Adds the subqueries of a block's WHERE to its joins."""
 
-    def __init__(self, joins: JoinBinder, query: BindQuery, from_: BindFrom, ttls: FollowedTtls):
-        self.joins, self.query, self.from_, self.ttls = joins, query, from_, ttls
+    def __init__(self, joins: JoinBinder, query: BindQuery, from_: BindFrom, hints: FollowedHints):
+        self.joins, self.query, self.from_, self.hints = joins, query, from_, hints
 
     def add(self, matched: Matched, scope: Scope) -> None:
         """Add the join with a subquery; `scope` is the scope of the block around it.
@@ -82,9 +82,10 @@ class Subqueries:
             inner = self.from_(select)
             own, conditions = self._correlated(select, inner)
             node = inner.tree([c for part in own for c in inner.conjuncts(part, inner.scope, "WHERE")])
-            self._check_ttls(select, node)
+            inputs = nodes_below(select, inner.nodes)
+            self._check_ttls(select, node, inputs)
             node = with_window_hints(select, node, node, self.joins.source)
-            node = with_uid(select, node, self.joins.source)
+            node = self.hints.name(select, node, inputs, self.joins.source)
             visible: tuple[Visible, ...] = inner.scope.relations
             values = select.expressions
         else:
@@ -121,11 +122,11 @@ class Subqueries:
     def _binder(self, scope: Scope) -> ExpressionBinder:
         return ExpressionBinder(scope, self.joins.catalog, self.joins.checker)
 
-    def _check_ttls(self, select: exp.Select, node: Node) -> None:
-        """Raise BindError for a STATE_TTL of a plain subquery that no join in it follows."""
-        ttls = self.ttls.unapplied(state_ttls(select, self.joins.source))
+    def _check_ttls(self, select: exp.Select, node: Node, inputs: Collection[Node]) -> None:
+        """Raise BindError for a STATE_TTL of a plain subquery that no join of its inputs follows."""
+        ttls = self.hints.unapplied(state_ttls(select, self.joins.source))
         if select.args.get("joins") and reads_join(node):
-            check_followed(node, ttls)
+            check_followed(node, inputs, ttls)
         elif ttls:
             hint = (
                 "The time to live of its rows is that of the session. For one of their own, write a table of FROM: "

@@ -65,7 +65,9 @@ export function micros(time) {
   const parts = /^(\d{4,})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?/.exec(time);
   if (!parts) return null;
   const [year, month, day, hour, minute, second] = parts.slice(1, 7).map(Number);
-  return Date.UTC(year, month - 1, day, hour, minute, second) * 1000 + Number((parts[7] ?? "").padEnd(6, "0"));
+  // Date.UTC would take the years up to 99 for those from 1900 on.
+  const seconds = new Date(0).setUTCFullYear(year, month - 1, day) / 1000 + (hour * 60 + minute) * 60 + second;
+  return seconds * 1e6 + Number((parts[7] ?? "").padEnd(6, "0"));
 }
 
 export function isEnd(time) {
@@ -77,16 +79,24 @@ export function moment(time) {
   if (isEnd(time)) return "end of input";
   const at = micros(time);
   if (at === null) return time ? String(time) : NOTHING;
-  const date = new Date(at / 1000);
-  return Number.isNaN(date.getTime()) ? NOTHING : date.toISOString().slice(0, 19).replace("T", " ");
+  const text = iso(at);
+  if (!text) return typeof time === "string" ? time : NOTHING;
+  return text.replace("T", " ").split(".")[0];
+}
+
+/** Microseconds since 1970 -> "2026-03-01T10:00:00.000", in UTC; "" for a time that Date lacks. */
+function iso(time) {
+  const date = new Date(time / 1000);
+  // A year beyond 9999 has a sign and six digits.
+  return Number.isNaN(date.getTime()) ? "" : date.toISOString().replace(/^\+0*/, "").slice(0, -1);
 }
 
 /** The part of a time that tells it from others nearby: "10:00:05", or with the day where `span` is longer than one. */
 export function tick(time, span) {
-  const text = new Date(time / 1000).toISOString();
-  if (span > 20 * 86_400e6) return text.slice(0, 10);
-  if (span > 86_400e6) return `${text.slice(5, 10)} ${text.slice(11, 16)}`;
-  return span > 600e6 ? text.slice(11, 16) : span > 5e6 ? text.slice(11, 19) : text.slice(14, 23);
+  const [day, clock = ""] = iso(time).split("T");
+  if (span > 20 * 86_400e6) return day;
+  if (span > 86_400e6) return `${day.slice(-5)} ${clock.slice(0, 5)}`;
+  return span > 600e6 ? clock.slice(0, 5) : span > 5e6 ? clock.slice(0, 8) : clock.slice(3);
 }
 
 /** How many rows an answer of the server has: "1 row", or "The first 300 rows" where there are more. */
