@@ -56,7 +56,6 @@ class NotAdaptable:
     """An operator whose state cannot be computed from the old state. `reason` is a sentence in lower case without a full stop."""
 
     operator: str
-    was: str
     reason: str
 
 

@@ -58,7 +58,7 @@ def compare(
             # Where the job has no such operator, all of its state is made, and nothing is counted yet.
             operators.append(migrate(was or replace(record, name="", tables=()), record, stage))
         elif not is_known:
-            operators.append(NotAdaptable(record.name, was.name if was is not None else "", _UNKNOWN))
+            operators.append(NotAdaptable(record.name, _UNKNOWN))
         elif was is None:
             operators.append(_begins(record, old, pairs))
         else:
@@ -90,15 +90,13 @@ def _goes_on(
 ) -> Change:
     """Return the change of an operator that the job has. `unmatched` are the operators of the query that begin without state."""
     if old.shape is None or new.shape is None:
-        return NotAdaptable(new.name, old.name, _UNKNOWN)
+        return NotAdaptable(new.name, _UNKNOWN)
     if old.shape.operator != new.shape.operator:
-        return NotAdaptable(new.name, old.name, f"it was {old.shape.operator}, and would be {new.shape.operator}")
+        return NotAdaptable(new.name, f"it was {old.shape.operator}, and would be {new.shape.operator}")
     if _are_swapped(old.shape, new.shape, pairs):
-        return NotAdaptable(
-            new.name, old.name, "its inputs are in another order, and their rows are kept by their places"
-        )
+        return NotAdaptable(new.name, "its inputs are in another order, and their rows are kept by their places")
     if (reason := _unlike_inputs(old, new, pairs, unmatched)) is not None:
-        return NotAdaptable(new.name, old.name, reason)
+        return NotAdaptable(new.name, reason)
     if is_same_state(old, new):
         return Kept(new.name, old.name, tuple(_notes(old, new, pairs)))
     change = adapted(old, new, stage)

@@ -56,7 +56,7 @@ class Earlier:
         comparison = compare(history.record, job_record(planned, spec, 1), planned.physical.stages)
         sequence = history.newest.newest.sequence
         earlier = cls(savepoint, history.record, history.newest, sequence, comparison)
-        if reasons := list(earlier._reasons(planned, record)):
+        if reasons := list(earlier._reasons(planned)):
             raise CannotVerify(
                 f'job "{record.job}" goes on with a changed query after version {savepoint.record.version}',
                 detail="\n".join(f"{reason}." for reason in reasons),
@@ -64,7 +64,7 @@ class Earlier:
             )
         return earlier
 
-    def _reasons(self, planned: PlannedJob, record: JobRecord) -> Iterator[str]:
+    def _reasons(self, planned: PlannedJob) -> Iterator[str]:
         """Yield, for people, why no batch query can tell what the tables of the job must hold."""
         if self.saved.upgraded_from:
             yield "Its query had changed before: what three queries made of the rows has no batch answer"
