@@ -9,7 +9,7 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.jobs.upgrades.changes import SinkChange, SourceChange
 from sqlstream.jobs.upgrades.forms import columns_form, optional_form, steps_form
 from sqlstream.jobs.upgrades.matching import Pairs
-from sqlstream.jobs.upgrades.widening import is_wider
+from sqlstream.jobs.upgrades.widening import is_wider, widened
 from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, SinkRecord
 
 # -- sources
@@ -110,7 +110,10 @@ def _columns(old: SinkRecord, new: SinkRecord) -> dict[str, str] | None:
     columns = {}
     for name, type in new.columns:
         before = types.get(name.lower())
-        columns[name] = f"CAST({quote_name(before[0])} AS {type})" if before else f"CAST(NULL AS {type})"
+        if before is None:
+            columns[name] = f"CAST(NULL AS {type})"
+        else:
+            columns[name] = widened(quote_name(before[0]), before[1], type, f'table "{new.table}": column {name}')
     return columns
 
 
