@@ -20,6 +20,7 @@ from sqlstream.jobs.upgrades.ends import compared_sinks, compared_sources, dropp
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, key_forms, steps_form, value_form
 from sqlstream.jobs.upgrades.matching import Pairs, matched
 from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.jobs.upgrades.origins import with_origins
 from sqlstream.jobs.upgrades.settings_words import changed_settings
 from sqlstream.logical.plan.state_settings import SetOperationState
 from sqlstream.physical.plan import StatefulStage
@@ -45,6 +46,9 @@ def compare(
 
     `stages` are the stages of the new plan. `migrations` has adapters that take precedence, by operator name in lower case.
     """
+    sources = compared_sources(old, new)
+    dropped = dropped_sources(old, new)
+    old, new = with_origins(old, new, sources)
     pairs = matched(old.operators, new.operators)
     old_operators = {o.name: o for o in old.operators}
     # Without shapes nothing can be matched, and all state would go.
@@ -69,9 +73,9 @@ def compare(
     sinks, refusals = compared_sinks(old, new, pairs, fresh, is_fork=is_fork)
     return Comparison(
         tuple(operators),
-        compared_sources(old, new),
+        sources,
         sinks,
-        dropped_sources(old, new),
+        dropped,
         dropped_sinks(old, sinks),
         refusals,
     )
