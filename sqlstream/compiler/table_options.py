@@ -52,9 +52,13 @@ class TableOptions:
         return {name: self._options[key] for key, name in self._names.items()}
 
     @property
-    def starting(self) -> frozenset[str]:
-        """The tables, in lower case, with an option that sets where a job begins to read them."""
-        return frozenset(n for n, options in self._options.items() if any(key.startswith(STARTUP) for key in options))
+    def starting(self) -> Mapping[str, Mapping[str, str]]:
+        """The options that set where a job begins to read tables, by table in lower case; tables without them are left out."""
+        starts = {
+            table: {key: value for key, value in options.items() if key.startswith(STARTUP)}
+            for table, options in self._options.items()
+        }
+        return {table: options for table, options in starts.items() if options}
 
     def declared(self, statement: CreateTable) -> CreateTable:
         """Return a CREATE TABLE statement with the table's options applied; unchanged if it has LIKE.

@@ -16,8 +16,9 @@ from sqlstream.duck.types import has_intervals
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.identity import planned_digests, written_key
 from sqlstream.jobs.upgrades.shapes import shapes, sink_paths
-from sqlstream.physical.plan import ResultWindows, hashing
+from sqlstream.physical.plan import PhysicalPlan, ResultWindows, hashing
 from sqlstream.runtime.worker import JobSpec
+from sqlstream.secrets import planned as planned_options
 from sqlstream.sql.nodes import head
 from sqlstream.units import NO_TIME, now
 from sqlstream.warehouse.jobs import (
@@ -103,7 +104,7 @@ def job_spec(
     options, plan = planned.options, planned.physical
     return JobSpec(
         name=name or planned.name,
-        plan=hashing(replace(plan, stages=tuple(replace(stage, node=None) for stage in plan.stages)), key_hash),
+        plan=hashing(_without_nodes(plan), key_hash),
         warehouse=warehouse,
         labels=tuple(labels),
         functions=planned.functions,
@@ -117,6 +118,14 @@ def job_spec(
         max_rows_as_set=options.max_rows_as_set([stage.name for stage in plan.stages]),
         max_rows_action=options.text("sqlstream.state.max-rows-action").lower(),
         key_hash=key_hash,
+    )
+
+
+def _without_nodes(plan: PhysicalPlan) -> PhysicalPlan:
+    return replace(
+        plan,
+        scans=tuple(replace(scan, node=None) for scan in plan.scans),
+        stages=tuple(replace(stage, node=None) for stage in plan.stages),
     )
 
 
@@ -156,12 +165,20 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, i
 
 # Options that say where a table outside of the warehouse is.
 _PLACES = ("path", "topic", "url", "table", "table-name", "catalog", "class", "function")
+# The letters of an option that a record has.
+_LONGEST = 200
 
 
 def _place(table: Table) -> str:
     """Return a digest of the options that say where a table is; "" if it has none, or is in the warehouse. No secret is in it."""
     places = {key: table.options[key] for key in _PLACES if key in table.options}
     return digest(repr((table.connector, places))) if table.connector is not None and places else ""
+
+
+def _options(table: Table) -> dict[str, str]:
+    """Return the options of a table without secrets; of long ones, such as the rows of VALUES, a digest."""
+    options = planned_options(table.options)
+    return {name: value if len(value) <= _LONGEST else digest(value) for name, value in options.items()}
 
 
 def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
@@ -180,7 +197,15 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         bucket_labels=job.labels,
         partitions=partitions,
         scans=tuple(
-            ScanRecord(s.name, s.table.name, s.time_column, s.watermark, s.table.connector or TABLE, _place(s.table))
+            ScanRecord(
+                s.name,
+                s.table.name,
+                s.time_column,
+                s.watermark,
+                s.table.connector or TABLE,
+                _place(s.table),
+                _options(s.table),
+            )
             for s in plan.scans
         ),
         operators=tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as data_replace
 
 from msgspec.structs import replace
@@ -37,12 +37,19 @@ from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
 class Restore:
     """The savepoint that a job begins from, by name or folder; with `is_fork` it is not the job of the savepoint, but a new one.
 
-    The tables `overruled`, in lower case, are read from where their options say, not from the positions in the savepoint.
+    The tables `overruled`, in lower case, are read from where these options say, not from the positions in the savepoint. A use
+    of a table goes on where it is if a hint gives it others of these options.
     """
 
     savepoint: str
     is_fork: bool = False
-    overruled: frozenset[str] = frozenset()
+    overruled: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def overrules(self, table: Table) -> bool:
+        """Tell whether a table, as one of its uses declares it, is read from where the options in `overruled` say."""
+        options = self.overruled.get(table.name.lower(), {})
+        # An empty value has removed the option.
+        return bool(options) and all(table.options.get(name, "") == value for name, value in options.items())
 
 
 def plan_restore(
@@ -50,7 +57,7 @@ def plan_restore(
     warehouse: Warehouse,
     savepoint: str | None,
     name: str | None = None,
-    overruled: frozenset[str] = frozenset(),
+    overruled: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[list[Compiled], Mapping[str, Restore]]:
     """Return the statements of a script, and a Restore by the name of the job that begins from the savepoint, if there is one.
 
@@ -70,14 +77,14 @@ def plan_restore(
             names = [job.name for job in jobs]
             hint = missing("job", record.job, names) if names else None
             raise UsageError(f'the SQL has no job "{record.job}", of which savepoint "{savepoint}" is', hint=hint)
-        return list(compiled), {job_name or jobs[0].name: Restore(savepoint, overruled=overruled)}
+        return list(compiled), {job_name or jobs[0].name: Restore(savepoint, overruled=overruled or {})}
     if (wrong := problem(name)) is not None:
         raise UsageError(f"the name of a job {wrong}")
     if len(jobs) != 1:
         hint = "Leave one INSERT, or put all into a statement set."
         raise UsageError(f"a fork is one job, and the SQL has {len(jobs)}", hint=hint)
     forked = [data_replace(one, name=name) if one is jobs[0] else one for one in compiled]
-    return forked, {name: Restore(savepoint, is_fork=True, overruled=overruled)}
+    return forked, {name: Restore(savepoint, is_fork=True, overruled=overruled or {})}
 
 
 class Restorer:
@@ -107,7 +114,7 @@ class Restorer:
         savepoint = find_savepoint(self._warehouse, restore.savepoint)
         saved = _saved(savepoint)
         scans = [scan.table for scan in self._planned.physical.scans]
-        overruled = [i for i, table in enumerate(scans) if table.name.lower() in restore.overruled]
+        overruled = [i for i, table in enumerate(scans) if restore.overrules(table)]
         comparison = self._check_plan(savepoint, saved, is_fork=restore.is_fork, overruled=bool(overruled))
         record = self._make_record(saved)
         if restore.is_fork:
@@ -175,9 +182,9 @@ class Restorer:
         return tuple(i for i, sink in enumerate(sinks) if rollback(sink.kind) is Rollback.ROWS_REMOVED or not gone_on)
 
     def _tell_overruled(self, overruled: Sequence[int]) -> None:
-        for i in overruled:
+        for table in dict.fromkeys(self._planned.physical.scans[i].table.name for i in overruled):
             self._notice(
-                f'warning: table "{self._planned.physical.scans[i].table.name}" is read from where its options say, not'
+                f'warning: table "{table}" is read from where its options say, not'
                 " from where the savepoint is: rows may be missing, or count twice"
             )
 

@@ -7,7 +7,6 @@ from dataclasses import replace as replace_spec
 
 from msgspec.structs import replace
 
-from sqlstream.catalog import VALUES
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import Project
 from sqlstream.connectors.warehouse.publishing import check_places
@@ -302,7 +301,7 @@ def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
     if record is None:
         return
     [written] = record.sinks
-    if written.columns == sink.columns and all(s.table == VALUES for s in record.scans):
+    if written.columns == sink.columns and all(s.is_values for s in record.scans):
         return
     raise UsageError(
         f'job "{planned.name}" exists, and writes other columns',

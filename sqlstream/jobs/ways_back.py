@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.guarantees import Rollback
@@ -91,21 +91,26 @@ def way_back(warehouse: Warehouse, saved: JobRecord, declared: Iterable[Table] =
 
     `declared` are the tables of the job whose declarations the caller knows.
     """
-    tables_by_name = {(table.name.lower(), table.connector): table for table in declared}
-    scans = [(scan, tables_by_name.get((scan.table.lower(), scan.kind))) for scan in saved.scans]
-    once = [f'"{scan.table}" ({scan.kind})' for scan, table in scans if not _rewinds(scan, table)]
+    tables_by_name: dict[tuple[str, str | None], list[Table]] = {}
+    for table in declared:
+        tables_by_name.setdefault((table.name.lower(), table.connector), []).append(table)
+    scans = [(scan, tables_by_name.get((scan.table.lower(), scan.kind), [])) for scan in saved.scans]
+    once = dict.fromkeys(f'"{scan.table}" ({scan.kind})' for scan, tables in scans if not _rewinds(scan, tables))
     if once:
         return f"run --from cannot go back to it, because rows of {', '.join(once)} do not come again"
     tables = ahead(warehouse, saved)
     return "run --from goes back to it" + (f" until the job writes into {', '.join(tables)}" if tables else "")
 
 
-def _rewinds(scan: ScanRecord, table: Table | None) -> bool:
-    """Return whether a source can read its rows again, by its declared table or else by its connector."""
+def _rewinds(scan: ScanRecord, tables: Sequence[Table]) -> bool:
+    """Return whether a source can read its rows again, by its declared table or else by its connector.
+
+    Of a table that is declared with several sets of options, all must be able to.
+    """
     # Records of earlier versions name no connector.
     if scan.kind in (TABLE, ""):
         return True
-    if table is not None:
-        return source_of(table).rewinds
+    if tables:
+        return all(source_of(table).rewinds for table in tables)
     connector = find(scan.kind)
     return connector is not None and connector.source_type is not None and connector.source_type.rewinds is True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 from sqlstream.catalog import Column, Table
@@ -16,7 +17,9 @@ from sqlstream.duck.sql import Rows
 from sqlstream.errors import Span
 from sqlstream.logical.plan.node import WindowColumns
 from sqlstream.logical.plan.nodes import Stateful
+from sqlstream.logical.plan.tables import Scan
 from sqlstream.operators.operator import Operator, Port
+from sqlstream.secrets import shown
 from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
@@ -97,6 +100,8 @@ class ScanStage:
     errors: int | None = None
     has_partitions: bool = False
     has_watermarks: bool = False
+    # The node of the logical plan, for the driver only.
+    node: Scan | None = field(default=None, compare=False, repr=False)
 
     @property
     def has_instants(self) -> bool:
@@ -231,6 +236,28 @@ class PhysicalPlan:
         if not self.stages and not self.asks_watermark:
             return ()
         return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None)
+
+    def place_of(self, scan: Scan) -> int | None:
+        """Return the place of a scan of the logical plan, None if the plan has no such scan; for plans with logical nodes only.
+
+        The name of a table does not say which scan it is: a table that is read with several sets of options has several.
+        """
+        # To compare tables takes longer.
+        same = (i for i, stage in enumerate(self.scans) if stage.node is scan)
+        alike = (i for i, stage in enumerate(self.scans) if stage.node is not None and stage.node.is_same(scan))
+        return next(chain(same, alike), None)
+
+    def options_apart(self, place: int) -> dict[str, str]:
+        """Return the options of a scan, by its place, that tell it from the other scans of its table, with secrets masked.
+
+        An option that only others have is empty.
+        """
+        own = self.scans[place].table
+        others = [s.table.options for i, s in enumerate(self.scans) if i != place and s.table.name == own.name]
+        names = dict.fromkeys(
+            n for other in others for n in (*own.options, *other) if own.options.get(n) != other.get(n)
+        )
+        return {name: shown(name, own.options.get(name, "")) for name in names}
 
     def feeding(self, stage: int | None) -> Iterator[tuple[ScanStage | StatefulStage, Fragment]]:
         """Yield the fragments whose rows go to a stage, by its place (None: to a sink), each with the node that it follows."""

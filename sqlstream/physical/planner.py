@@ -10,7 +10,7 @@ from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.connectors.registry import source_of
 from sqlstream.duck.clock import NOW, reached
-from sqlstream.duck.internal_columns import PARTITION
+from sqlstream.duck.internal_columns import INTERNAL, PARTITION
 from sqlstream.duck.sql import Rows, quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.expressions import Field
@@ -130,7 +130,7 @@ class _Planner:
         """Return the list of fragments of a scan or a stage, which is planned if it is new."""
         if isinstance(leaf, Scan):
             for scan, _, fragments in self.scans:
-                if (scan.table, scan.by_clock) == (leaf.table, leaf.by_clock):
+                if scan.is_same(leaf):
                     return fragments
             self.scans.append((leaf, self._scan(leaf), []))
             return self.scans[-1][2]
@@ -165,6 +165,7 @@ class _Planner:
             changes=("keyed" if keyed else "whole") if table.has_changes else None,
             has_partitions=has_partitions,
             has_watermarks=has_watermarks,
+            node=_declared(scan),
         )
 
     def _stateful(self, node: Stateful) -> None:
@@ -232,6 +233,12 @@ class _Planner:
             candidate = f"{name}_{number}"
         self.names.add(candidate.lower())
         return candidate
+
+
+def _declared(scan: Scan) -> Scan:
+    """Return a scan without the columns of the order of rows, which only the plan reads: so the logical plan has it."""
+    columns = tuple(c for c in scan.table.columns if not c.name.startswith(INTERNAL))
+    return replace(scan, table=replace(scan.table, columns=columns))
 
 
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:

@@ -53,14 +53,15 @@ def numbered(table: Table) -> str:
 def keeping_malformed(scans: Sequence[ScanStage], sinks: dict[str, SinkPlan]) -> tuple[ScanStage, ...]:
     """Return the scans with `errors` set where a table declares `errors-to`; the sinks for malformed rows are added to `sinks`.
 
-    `sinks` are by table name, in lower case. Of several scans of a table one keeps the malformed rows. Raises BindError if the
-    job also writes results into the table that `errors-to` names.
+    `sinks` are by table name, in lower case. Of scans of a table with the same options one keeps the malformed rows. Raises
+    BindError if the job also writes results into the table that `errors-to` names.
     """
-    table_names, stages = set[str](), []
+    tables, stages = list[Table](), []
     for scan in scans:
         name = errors_to(scan.table)
-        if name is not None and scan.table.name not in table_names:
-            table_names.add(scan.table.name)
+        assert scan.node is not None
+        if name is not None and scan.node.table not in tables:
+            tables.append(scan.node.table)
             table = Table(name, MALFORMED)
             columns = tuple((c.name, c.type) for c in MALFORMED)
             sink = sinks.setdefault(name.lower(), SinkPlan(table, columns, malformed=True))

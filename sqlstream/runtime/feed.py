@@ -342,7 +342,8 @@ class Feed:
         """Return notices about the sources for the job's owner, such as that rows are not read exactly once."""
         guarantees = [(s.table.name, source_guarantee(s.table)) for s in self._stages]
         lines = [f'table "{name}" is read {g.times}: {g.reason}' for name, g in guarantees if g.times != EXACTLY]
-        return [*lines, *(notice for scan in self.scans for notice in scan.discovery.notices())]
+        # Several scans of one table say the same.
+        return [*dict.fromkeys(lines), *(notice for scan in self.scans for notice in scan.discovery.notices())]
 
     def close(self) -> None:
         """Close the discoveries of sources."""

@@ -94,13 +94,6 @@ def _shown(relation: duckdb.DuckDBPyRelation) -> Sequence[str]:
     return columns
 
 
-def _sources(record: JobRecord, name: str) -> list[str]:
-    """Return the nodes for a name in the query: an operator, or the scans of a table."""
-    if any(operator.name == name for operator in record.operators):
-        return [name]
-    return [scan.name for scan in record.scans if scan.table.lower() == name.lower()] or [name]
-
-
 def graph_of(record: JobRecord) -> dict[str, Any]:
     """Return the graph of a job. Nodes are sources, fragments, operators and sinks; an edge leads from a node to its reader.
 
@@ -128,13 +121,15 @@ class _Graph:
     def __init__(self, record: JobRecord):
         self._record = record
         self._fragments: dict[tuple[str, tuple[str, ...]], str] = {}
-        self.nodes: list[dict[str, Any]] = [{"id": s.name, "kind": "source", "table": s.table} for s in record.scans]
+        self.nodes: list[dict[str, Any]] = [
+            {"id": s.name, "kind": "source", "table": s.table, "label": record.label(s)} for s in record.scans
+        ]
         self.edges: list[dict[str, str]] = []
 
     def connect(self, paths: Iterable[RowPath], target: str) -> None:
         """Add the edges of the rows that an operator or a sink reads."""
         for path in paths:
-            for source in _sources(self._record, path.source):
+            for source in self._record.origins(path):
                 self._add(self._fragment(source, path.steps) if path.steps else source, target)
 
     def _fragment(self, source: str, steps: tuple[str, ...]) -> str:

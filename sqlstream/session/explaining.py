@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
@@ -24,6 +24,8 @@ from sqlstream.storage.zsets import WEIGHT_COLUMN
 
 _APPEND_ONLY = "append-only"
 _CHANGELOG = "changelog"
+# How many letters of an option are shown.
+_WIDTH = 60
 
 
 def explained(job: PlannedJob, stage: str) -> str:
@@ -61,8 +63,8 @@ def plan_text(job: PlannedJob) -> str:
     leaves = _leaves(job)
     lines: list[str] = []
     for number, scan in enumerate(plan.scans, 1):
-        declared = next(n.table for n, at in leaves if at == number and isinstance(n, Scan))
-        lines += _step(number, _scan_step(scan, declared))
+        assert scan.node is not None
+        lines += _step(number, _scan_step(scan, scan.node.table, plan.options_apart(number - 1)))
     for number, stage in enumerate(plan.stages, len(plan.scans) + 1):
         assert stage.node is not None
         lines += _step(number, _operator_step(job, stage, stage.node, leaves))
@@ -78,12 +80,10 @@ def _leaves(job: PlannedJob) -> Leaves:
     """Return the scans and stateful nodes, from which other steps read, with the numbers of their steps."""
     plan = job.physical
     scans: list[tuple[Node, int]] = [
-        (scan, number)
+        (scan, place + 1)
         for sink in job.optimized
         for scan in walk(sink)
-        if isinstance(scan, Scan)
-        for number, planned in enumerate(plan.scans, 1)
-        if (scan.table.name, scan.by_clock) == (planned.table.name, planned.by_clock)
+        if isinstance(scan, Scan) and (place := plan.place_of(scan)) is not None
     ]
     return scans + [(s.node, n) for n, s in enumerate(plan.stages, len(plan.scans) + 1) if s.node is not None]
 
@@ -93,7 +93,8 @@ def _step(number: int, parts: tuple[str, list[tuple[str, str]]]) -> list[str]:
     return [f"{number}. {title}", *(f"   {name + ':':<10} {text}" for name, text in facts if text)]
 
 
-def _scan_step(scan: ScanStage, table: Table) -> tuple[str, list[tuple[str, str]]]:
+def _scan_step(scan: ScanStage, table: Table, apart: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
+    """Return the step of a scan; `apart` are the options that tell it from the other scans of its table."""
     time = ""
     if scan.by_clock:
         time = f"{scan.time_column or 'the clock'}, that of the batch (processing time)"
@@ -102,7 +103,11 @@ def _scan_step(scan: ScanStage, table: Table) -> tuple[str, list[tuple[str, str]
         mark = "as the source says" if scan.has_watermarks else unquoted(scan.watermark)
         time = f"{scan.time_column}, watermark {mark}" + (f", idle after {timeout}" if timeout else "")
     kind = {None: _APPEND_ONLY, "whole": _CHANGELOG, "keyed": _CHANGELOG}[scan.changes]
-    facts = [("columns", _columns(table.columns)), ("time", time), ("emits", kind)]
+    options = ", ".join(
+        f"{name} = {value[:_WIDTH]}{'...' * (len(value) > _WIDTH)}" if value else f"no {name}"
+        for name, value in apart.items()
+    )
+    facts = [("options", options), ("columns", _columns(table.columns)), ("time", time), ("emits", kind)]
     return f"read {table.name} ({table.connector or 'warehouse table'})", facts
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sqlstream.catalog import VALUES
 from sqlstream.errors import DamageError
 from sqlstream.storage.begun import Begun, read_begun, write_begun
 from sqlstream.storage.descriptors import Descriptors
@@ -204,7 +203,7 @@ class Versions:
     def is_repeatable(self) -> bool:
         """Whether batches can be repeated: not if all input is VALUES of a statement, which is stored nowhere."""
         record = self.record()
-        return not (isinstance(record, JobRecord) and record.scans and all(s.table == VALUES for s in record.scans))
+        return not (isinstance(record, JobRecord) and record.scans and all(s.is_values for s in record.scans))
 
     def record(self) -> JobRecord | DamageError | None:
         """Return the job's record, None if there is none, or the error of a damaged one. Raises OtherVersionError."""

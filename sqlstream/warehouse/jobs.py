@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from sqlstream.catalog import Column
+from sqlstream.catalog import VALUES, Column
 from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
@@ -28,7 +28,8 @@ TABLE = "table"
 class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table that a job reads, with its time column and watermark.
 
-    `kind` is its connector; `place` identifies where it is, as in SinkRecord. Records of earlier versions have neither.
+    `kind` is its connector; `place` identifies where it is, as in SinkRecord. `options` are those of the table, without secrets,
+    of long ones a digest: scans of one table can have different ones. Records of earlier versions have none of these.
     """
 
     name: str
@@ -37,6 +38,12 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     watermark_expression: str | None = None
     kind: str = ""
     place: str = ""
+    options: Mapping[str, str] = {}
+
+    @property
+    def is_values(self) -> bool:
+        """Whether its rows are literals of the query. A table that people declare can have the name of these, too."""
+        return (self.kind or self.table) == VALUES
 
 
 class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -99,13 +106,15 @@ class RowPath(msgspec.Struct, frozen=True, omit_defaults=True):
     """How rows of a table or an operator reach another operator or a sink: what happens to them on the way.
 
     `steps` are all steps but projections, such as filters. `columns` are the columns of the arriving rows, as SQL over the
-    columns of the source, where that is needed. `input` is the place of the input that the rows reach.
+    columns of the source, where that is needed. `input` is the place of the input that the rows reach. If `source` is a table,
+    `scan` is the name of its scan; records of earlier versions do not have it.
     """
 
     source: str
     steps: tuple[str, ...] = ()
     columns: Mapping[str, str] = {}
     input: int = 0
+    scan: str = ""
 
 
 class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -244,6 +253,22 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse, by the table's name without regard to case; None if there is none."""
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
+
+    def label(self, scan: ScanRecord) -> str:
+        """Return what people are shown of a scan: its table, and its own name if that tells it from other scans of the table."""
+        is_alone = [s.table.lower() for s in self.scans].count(scan.table.lower()) == 1
+        return scan.table if is_alone or scan.name == scan.table else f"{scan.table} as {scan.name}"
+
+    def origins(self, path: RowPath) -> tuple[str, ...]:
+        """Return the name of the operator or the scan that the rows of a path come from.
+
+        There are several if a record of an earlier version does not say which scan of a table it is.
+        """
+        if path.scan:
+            return (path.scan,)
+        if any(operator.name == path.source for operator in self.operators):
+            return (path.source,)
+        return tuple(s.name for s in self.scans if s.table.lower() == path.source.lower()) or (path.source,)
 
     def has_written(self, created_at: ProcessingTime, version: int) -> bool:
         """Return whether a version, written in the life that began at `created_at`, is part of what the job has now."""

@@ -65,3 +65,16 @@ def test_a_savepoint_from_before_the_option_is_restored(tmp_path: Path) -> None:
         feed(stream, put(tmp_path / "b.json", 'second\n{"id": 2}\n'))
         assert sorted(stream.query("SELECT id FROM beside")) == [(1,), (2,)]
         assert stream.query(KEPT) == [("forked", "second")]
+
+
+def test_each_place_that_a_table_is_read_from_keeps_its_malformed_rows() -> None:
+    both = "INSERT INTO out SELECT id FROM t UNION ALL SELECT id FROM t /*+ OPTIONS('path' = 'old') */"
+    # The same table twice, with the same options, is read once.
+    with Stream(f"{SOURCE} CREATE TABLE out (id BIGINT); {both} UNION ALL SELECT id FROM t") as stream:
+        for folder, text in (("in", "first"), ("old", "second")):
+            place = Path(str(stream.compiler.project)) / folder
+            place.mkdir()
+            put(place / "a.json", f'{{"id": 1}}\n{text}\n')
+        stream.finish()
+        assert sorted(stream.query("SELECT id FROM out")) == [(1,), (1,), (1,)]
+        assert stream.query(KEPT) == [("out", "first"), ("out", "second")]

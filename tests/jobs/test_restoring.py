@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +13,10 @@ import pytest
 from deltalake import write_deltalake
 
 from sqlstream import Session, SqlStreamError
+from sqlstream.catalog import Table
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
-from sqlstream.jobs.restoring import plan_restore
+from sqlstream.jobs.restoring import Restore, plan_restore
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.local.engine import LocalEngine
 from sqlstream.storage import restoring
@@ -301,6 +303,16 @@ def test_a_source_begins_where_its_options_say_if_they_are_given_at_the_restore(
         assert report
         assert report.read == (("d", 5),)
         assert any(notice.startswith('warning: table "d" is read from where its options say') for notice in notices)
+
+
+def test_a_use_of_a_table_goes_on_if_its_hint_says_where_to_start() -> None:
+    restore = Restore("three", overruled={"d": {"scan.startup.mode": "latest"}, "e": {"scan.startup.mode": ""}})
+    table = Table("D", (), options={"connector": "delta", "scan.startup.mode": "latest"})
+    assert restore.overrules(table)
+    assert not restore.overrules(replace(table, options={"connector": "delta", "scan.startup.mode": "earliest"}))
+    assert not restore.overrules(replace(table, name="other"))
+    # An option that was taken away.
+    assert restore.overrules(Table("e", (), options={"connector": "delta"}))
 
 
 MIDDLE = f"""{INPUT}

@@ -73,3 +73,22 @@ def test_a_job_of_an_early_version_has_the_inputs_of_its_operators() -> None:
     assert operator.shape is not None
     early = replace(operator, shape=replace(operator.shape, paths=()))
     assert ("clicks", "aggregate_1") in edges(graph_of(replace(record, operators=(early,))))
+
+
+def test_rows_come_from_the_scan_that_reads_them() -> None:
+    """One name may be that of several scans, and of an operator."""
+    values = "SELECT * FROM (VALUES ('a', 1)) UNION ALL SELECT * FROM (VALUES ('b', 2)) WHERE col1 > 1"
+    graph = graph_of(record_of(f"INSERT INTO slow {values}"))
+    assert edges(graph) == {("values", "sink slow"), ("values_2", "fragment 1"), ("fragment 1", "sink slow")}
+    labels = {node["id"]: node["label"] for node in graph["nodes"] if node["kind"] == "source"}
+    assert labels == {"values": "values", "values_2": "values as values_2"}
+    counts = "WITH clicks AS (SELECT page, COUNT(*) AS n FROM clicks AS c GROUP BY page) SELECT page, n FROM clicks"
+    graph = graph_of(record_of(f"INSERT INTO pages {counts}"))
+    assert edges(graph) == {("c", "clicks"), ("clicks", "sink pages")}
+
+
+def test_a_job_of_an_early_version_does_not_know_which_scan_it_is() -> None:
+    record = record_of("INSERT INTO slow SELECT * FROM (VALUES ('a', 1)) UNION ALL SELECT * FROM (VALUES ('b', 2))")
+    [sink] = record.sinks
+    early = replace(sink, paths=tuple(replace(path, scan="") for path in sink.paths))
+    assert edges(graph_of(replace(record, sinks=(early,)))) == {("values", "sink slow"), ("values_2", "sink slow")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,41 @@ def test_what_operators_make_of_both_queries_rows_is_refused_with_the_reason(tmp
     assert 'What operator "w" made of both queries\' rows has no batch answer: it reads or filters' in str(
         refused.value.detail
     )
+
+
+def test_a_query_that_reads_one_of_two_places_of_a_table_no_more(tmp_path: Path) -> None:
+    both = INPUT + (
+        "CREATE TABLE passed (k BIGINT, x BIGINT);"
+        "INSERT INTO passed SELECT k, 1 AS x FROM t UNION ALL SELECT k, 2 AS x FROM t /*+ OPTIONS('path' = 'old') */;"
+    )
+    put(tmp_path, "a", FIRST)
+    shutil.copytree(tmp_path / "in", tmp_path / "old")
+    run(tmp_path, both, 2 * len(FIRST))
+    report = verified(tmp_path, both, "passed")
+    assert report, report
+    assert report.read == (("t", 2 * len(FIRST)),)
+    alone = f"{both.partition(' UNION ALL')[0]};"
+    put(tmp_path, "b", SECOND)
+    run(tmp_path, alone, 2 * len(FIRST) + len(SECOND))
+    assert rows_of(tmp_path, "passed") == sorted(
+        [*((k, x) for k, _ in FIRST for x in (1, 2)), *((k, 1) for k, _ in SECOND)], key=repr
+    )
+    with pytest.raises(CannotVerify) as refused:
+        verified(tmp_path, alone, "passed")
+    assert "It reads other tables than before" in str(refused.value.detail)
+
+
+def test_two_places_of_a_table_that_change_places_in_the_query(tmp_path: Path) -> None:
+    script = INPUT + "CREATE TABLE passed (k BIGINT, x BIGINT); INSERT INTO passed SELECT k, {} AS x FROM {} UNION ALL "
+    script += "SELECT k, {} AS x FROM {};"
+    there, old = "t", "t /*+ OPTIONS('path' = 'old') */"
+    put(tmp_path, "a", FIRST)
+    shutil.copytree(tmp_path / "in", tmp_path / "old")
+    run(tmp_path, script.format(1, there, 2, old), 2 * len(FIRST))
+    put(tmp_path, "b", SECOND)
+    after = script.format(3, old, 4, there)
+    run(tmp_path, after, 2 * len(FIRST) + len(SECOND))
+    expected = [*((k, x) for k, _ in FIRST for x in (1, 2)), *((k, 4) for k, _ in SECOND)]
+    assert rows_of(tmp_path, "passed") == sorted(expected, key=repr)
+    report = verified(tmp_path, after, "passed")
+    assert report, report

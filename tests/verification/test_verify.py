@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -254,3 +255,36 @@ def test_a_union_of_results_and_a_table_of_changes(branches: str) -> None:
         stream.batches({"changes": [("U", 1, 3), ("D", 2, None)]})
         report = stream.verify()
         assert report, str(report)
+
+
+def test_each_use_of_a_table_with_other_options_has_its_own_rows() -> None:
+    script = (
+        "CREATE TABLE t (a INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json'); CREATE TABLE out (a INT);"
+        "INSERT INTO out SELECT a FROM t UNION ALL SELECT a * 10 FROM t /*+ OPTIONS('path' = 'old') */"
+    )
+    with Stream(script) as stream:
+        for folder, rows in (("in", [1, 2]), ("old", [3])):
+            place = Path(str(stream.compiler.project)) / folder
+            place.mkdir()
+            (place / "a.json").write_text("".join(f'{{"a": {a}}}\n' for a in rows))
+        stream.finish()
+        assert sorted(stream.rows()) == [(1,), (2,), (30,)]
+        report = stream.verify()
+        sql = batch_query(stream.planned("out"))
+    assert report, str(report)
+    assert causes(report) == {}
+    assert report.read == (("t", 3),)
+    # The text says which is which.
+    assert """FROM "t" /*+ OPTIONS('path' = 'old') */""" in sql
+
+
+def test_the_batch_query_has_the_rows_of_values() -> None:
+    script = (
+        "CREATE TABLE out (k INT);"
+        "INSERT INTO out SELECT k FROM (VALUES (1), (2)) AS a(k) UNION ALL SELECT k * 10 FROM (VALUES (3)) AS b(k)"
+    )
+    with Stream(script) as stream:
+        assert stream.verify().read == (("values", 3),)
+        sql = batch_query(stream.planned("out"))
+    with duckdb.connect() as con:
+        assert sorted(con.execute(sql).fetchall()) == [(1,), (2,), (30,)]

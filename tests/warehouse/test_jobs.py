@@ -150,3 +150,10 @@ def test_a_commit_that_is_deleted_while_it_is_looked_for_is_no_damage(warehouse:
             return found
 
     assert last_committed(Deleting(), job) is None
+
+
+def test_a_table_can_have_the_name_of_values() -> None:
+    assert ScanRecord("v", "values", kind="values").is_values
+    assert not ScanRecord("values", "values", kind="filesystem").is_values
+    # Records of early versions have no kind.
+    assert ScanRecord("values", "values").is_values

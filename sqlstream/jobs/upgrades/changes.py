@@ -56,7 +56,6 @@ class NotAdaptable:
     """An operator whose state cannot be computed from the old state. `reason` is a sentence in lower case without a full stop."""
 
     operator: str
-    was: str
     reason: str
 
 
@@ -66,7 +65,10 @@ Change: TypeAlias = Kept | Adapted | New | Dropped | NotAdaptable
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """A table that the new query reads. `was` is the place of its scan in the job, None if its options say where to start."""
+    """A table, or one of its scans, that the new query reads.
+
+    `was` is the place of the scan in the job, None if the options of the table say where to start.
+    """
 
     table: str
     was: int | None
@@ -90,8 +92,8 @@ class SinkChange:
 class Comparison:
     """The changes of a job under a changed query, in the order of the new plan; dropped operators come last.
 
-    `dropped_sources` and `dropped_sinks` are the names of tables that the new query does not read or write any more. `refusals`
-    are reasons against the upgrade, besides the reasons in `operators`.
+    `dropped_sources` and `dropped_sinks` are the names of tables, or of scans, that the new query has no more.
+    `refusals` are reasons against the upgrade, besides the reasons in `operators`.
     """
 
     operators: tuple[Change, ...]

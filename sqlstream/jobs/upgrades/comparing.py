@@ -20,6 +20,7 @@ from sqlstream.jobs.upgrades.ends import compared_sinks, compared_sources, dropp
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, key_forms, steps_form, value_form
 from sqlstream.jobs.upgrades.matching import Pairs, matched
 from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.jobs.upgrades.origins import with_origins
 from sqlstream.jobs.upgrades.settings_words import changed_settings
 from sqlstream.logical.plan.state_settings import SetOperationState
 from sqlstream.physical.plan import StatefulStage
@@ -45,6 +46,9 @@ def compare(
 
     `stages` are the stages of the new plan. `migrations` has adapters that take precedence, by operator name in lower case.
     """
+    sources = compared_sources(old, new)
+    dropped = dropped_sources(old, new)
+    old, new = with_origins(old, new, sources)
     pairs = matched(old.operators, new.operators)
     old_operators = {o.name: o for o in old.operators}
     # Without shapes nothing can be matched, and all state would go.
@@ -58,7 +62,7 @@ def compare(
             # Where the job has no such operator, all of its state is made, and nothing is counted yet.
             operators.append(migrate(was or replace(record, name="", tables=()), record, stage))
         elif not is_known:
-            operators.append(NotAdaptable(record.name, was.name if was is not None else "", _UNKNOWN))
+            operators.append(NotAdaptable(record.name, _UNKNOWN))
         elif was is None:
             operators.append(_begins(record, old, pairs))
         else:
@@ -69,9 +73,9 @@ def compare(
     sinks, refusals = compared_sinks(old, new, pairs, fresh, is_fork=is_fork)
     return Comparison(
         tuple(operators),
-        compared_sources(old, new),
+        sources,
         sinks,
-        dropped_sources(old, new),
+        dropped,
         dropped_sinks(old, sinks),
         refusals,
     )
@@ -90,15 +94,13 @@ def _goes_on(
 ) -> Change:
     """Return the change of an operator that the job has. `unmatched` are the operators of the query that begin without state."""
     if old.shape is None or new.shape is None:
-        return NotAdaptable(new.name, old.name, _UNKNOWN)
+        return NotAdaptable(new.name, _UNKNOWN)
     if old.shape.operator != new.shape.operator:
-        return NotAdaptable(new.name, old.name, f"it was {old.shape.operator}, and would be {new.shape.operator}")
+        return NotAdaptable(new.name, f"it was {old.shape.operator}, and would be {new.shape.operator}")
     if _are_swapped(old.shape, new.shape, pairs):
-        return NotAdaptable(
-            new.name, old.name, "its inputs are in another order, and their rows are kept by their places"
-        )
+        return NotAdaptable(new.name, "its inputs are in another order, and their rows are kept by their places")
     if (reason := _unlike_inputs(old, new, pairs, unmatched)) is not None:
-        return NotAdaptable(new.name, old.name, reason)
+        return NotAdaptable(new.name, reason)
     if is_same_state(old, new):
         return Kept(new.name, old.name, tuple(_notes(old, new, pairs)))
     change = adapted(old, new, stage)

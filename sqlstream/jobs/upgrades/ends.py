@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
@@ -9,7 +10,7 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.jobs.upgrades.changes import SinkChange, SourceChange
 from sqlstream.jobs.upgrades.forms import columns_form, optional_form, steps_form
 from sqlstream.jobs.upgrades.matching import Pairs
-from sqlstream.jobs.upgrades.widening import is_wider
+from sqlstream.jobs.upgrades.widening import is_wider, widened
 from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, SinkRecord
 
 # -- sources
@@ -18,28 +19,53 @@ from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, SinkRecord
 def compared_sources(old: JobRecord, new: JobRecord) -> tuple[SourceChange, ...]:
     """Return the changes of the tables that the query reads.
 
-    A scan continues a scan of the job that reads the same table at the same place.
+    A scan continues a scan of the job that reads the same table at the same place: of several, that with the most equal options.
     """
-    used_places: set[int] = set()
+    places = _continued(old, new)
+    gone = _gone(old, places)
     changes = []
-    for scan in new.scans:
-        was = next((i for i, o in enumerate(old.scans) if i not in used_places and _is_same(o, scan)), None)
+    for scan, was in zip(new.scans, places, strict=True):
         if was is None:
             notes = ["is read from where its options say; a row behind the watermark of the job is late"]
-            if any(o.table.lower() == scan.table.lower() for o in old.scans):
+            if gone[scan.table.lower()] > 0:
+                gone[scan.table.lower()] -= 1
                 notes.append("it is another place than before, from which nothing is read any more")
-            changes.append(SourceChange(scan.table, None, tuple(notes)))
+            changes.append(SourceChange(new.label(scan), None, tuple(notes)))
             continue
-        used_places.add(was)
-        before = old.scans[was]
-        changed = _watermark(before) != _watermark(scan)
+        changed = _watermark(old.scans[was]) != _watermark(scan)
         notes = ["its watermark follows the new expression from now on"] if changed else []
-        changes.append(SourceChange(scan.table, was, tuple(notes)))
+        changes.append(SourceChange(new.label(scan), was, tuple(notes)))
     return tuple(changes)
+
+
+def _continued(old: JobRecord, new: JobRecord) -> list[int | None]:
+    """Return the place of the scan of the job that each scan of the query continues, None for a scan that begins."""
+    pairs = sorted(
+        (_differences(before, scan), number, place)
+        for number, scan in enumerate(new.scans)
+        for place, before in enumerate(old.scans)
+        if _is_same(before, scan)
+    )
+    places: dict[int, int] = {}
+    for _, number, place in pairs:
+        if number not in places and place not in places.values():
+            places[number] = place
+    return [places.get(number) for number in range(len(new.scans))]
 
 
 def _is_same(old: ScanRecord, new: ScanRecord) -> bool:
     return old.table.lower() == new.table.lower() and (not old.kind or (old.kind, old.place) == (new.kind, new.place))
+
+
+def _differences(old: ScanRecord, new: ScanRecord) -> int:
+    # Records of earlier versions have no options.
+    names = {*old.options, *new.options} if old.options else set[str]()
+    return sum(old.options.get(n) != new.options.get(n) for n in names) + (_watermark(old) != _watermark(new))
+
+
+def _gone(old: JobRecord, places: Sequence[int | None]) -> Counter[str]:
+    """Return how many scans of each table, by its name in lower case, nothing continues."""
+    return Counter(s.table.lower() for place, s in enumerate(old.scans) if place not in places)
 
 
 def _watermark(scan: ScanRecord) -> tuple[str | None, str | None]:
@@ -47,9 +73,24 @@ def _watermark(scan: ScanRecord) -> tuple[str | None, str | None]:
 
 
 def dropped_sources(old: JobRecord, new: JobRecord) -> tuple[str, ...]:
-    """Return the names of the tables that the job reads and the new query does not."""
+    """Return the names of the tables that the job reads and the new query does not.
+
+    A table of which the new query has fewer scans than the job stands there with the names of the scans that end.
+    """
+    places = _continued(old, new)
+    begun = Counter(s.table.lower() for s, place in zip(new.scans, places, strict=True) if place is None)
     names = {s.table.lower() for s in new.scans}
-    return tuple(dict.fromkeys(s.table for s in old.scans if s.table.lower() not in names))
+    dropped: dict[str, None] = {}
+    for place, scan in enumerate(old.scans):
+        table = scan.table.lower()
+        if place in places:
+            continue
+        if begun[table] > 0:
+            # The table is read from another place.
+            begun[table] -= 1
+        else:
+            dropped[f"{scan.table} as {scan.name}" if table in names else scan.table] = None
+    return tuple(dropped)
 
 
 # -- sinks
@@ -110,7 +151,10 @@ def _columns(old: SinkRecord, new: SinkRecord) -> dict[str, str] | None:
     columns = {}
     for name, type in new.columns:
         before = types.get(name.lower())
-        columns[name] = f"CAST({quote_name(before[0])} AS {type})" if before else f"CAST(NULL AS {type})"
+        if before is None:
+            columns[name] = f"CAST(NULL AS {type})"
+        else:
+            columns[name] = widened(quote_name(before[0]), before[1], type, f'table "{new.table}": column {name}')
     return columns
 
 
@@ -132,7 +176,7 @@ def _notes(old: SinkRecord, new: SinkRecord) -> Iterator[str]:
 
 def _forms(sink: SinkRecord, columns: Sequence[tuple[str, str]]) -> list[tuple[object, ...]]:
     names = [name for name, _ in columns]
-    return [(steps_form(p.steps), *columns_form(p, names)) for p in sink.paths]
+    return [(p.scan, steps_form(p.steps), *columns_form(p, names)) for p in sink.paths]
 
 
 def _refusals(old: SinkRecord, new: SinkRecord, pairs: Pairs, fresh: Collection[str]) -> Iterator[str]:

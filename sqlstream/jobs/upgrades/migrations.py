@@ -18,6 +18,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sqlstream.duck.errors import of_duckdb, plain
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.duck.types import time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
@@ -409,10 +410,13 @@ def _write(migration: Migration, relation: duckdb.DuckDBPyRelation, path: Path) 
         with pq.ParquetWriter(path, reader.schema) as file:
             for batch in reader:
                 file.write_batch(batch)
-    except (duckdb.Error, pa.ArrowException) as error:
-        if not isinstance(error, duckdb.Error):
-            raise QueryError(str(error), _target(migration.statement)) from error
-        raise _placed(translate(error, migration.statement.query.text), migration.statement) from error
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        failure = of_duckdb(error) if isinstance(error, duckdb.Error | OSError) else None
+        if failure is not None:
+            raise _placed(translate(failure, migration.statement.query.text), migration.statement) from error
+        if isinstance(error, OSError):
+            raise
+        raise QueryError(str(error), _target(migration.statement)) from error
 
 
 def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
@@ -429,7 +433,10 @@ def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def _check_rows(migration: Migration, rows: str, watermark: EventTime | None) -> None:
-    """Raise BindError for rows that cannot be state: a second row of a key, or a time that is NULL or behind the watermark."""
+    """Raise BindError for rows that cannot be state.
+
+    These have a value that its type does not hold, a time that is NULL or behind the watermark, or the key of another row.
+    """
     table = migration.table
     types = {c.name: c.type for c in table.columns}
     values = {
@@ -437,6 +444,15 @@ def _check_rows(migration: Migration, rows: str, watermark: EventTime | None) ->
     }
     place = _target(migration.statement)
     with duckdb.connect() as con:
+        for name, selected in migration.column_names.items():
+            try:
+                con.execute(f"SELECT max(hash({values[name]})) FROM {rows}")
+            except duckdb.Error as error:
+                raise BindError(
+                    f'column "{selected}" has a value that {types[name]}, the type of the state, does not hold',
+                    _place_of(migration.statement, selected),
+                    detail=f"{plain(error)[:1].upper()}{plain(error)[1:]}.",
+                ) from error
         time = next((c.name for c in table.columns if c.stored == table.record.time_column), None)
         if time is not None and con.execute(f"SELECT 1 FROM {rows} WHERE {values[time]} IS NULL LIMIT 1").fetchall():
             raise BindError(f'column "{time}" is NULL in some rows', place)

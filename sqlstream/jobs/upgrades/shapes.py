@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -35,8 +35,7 @@ from sqlstream.warehouse.jobs import OperatorShape, RowPath, ShapeItem
 
 def shapes(plan: PhysicalPlan) -> tuple[OperatorShape, ...]:
     """Return the shapes of the stages of a plan, in their order."""
-    names = [(stage.node, stage.name) for stage in plan.stages if stage.node is not None]
-    return tuple(_Shaping(stage, names).shape() for stage in plan.stages)
+    return tuple(_Shaping(stage, plan).shape() for stage in plan.stages)
 
 
 def shape_kind(node: Stateful | type[Stateful]) -> str:
@@ -45,11 +44,11 @@ def shape_kind(node: Stateful | type[Stateful]) -> str:
 
 
 class _Shaping:
-    """Builds the shape of one stage; `names` has all operators of the plan with their names."""
+    """Builds the shape of one stage of a plan."""
 
-    def __init__(self, stage: StatefulStage, names: Sequence[tuple[Stateful, str]]):
+    def __init__(self, stage: StatefulStage, plan: PhysicalPlan):
         assert stage.node is not None
-        self._node, self._operator, self._names = stage.node, stage.operator, names
+        self._node, self._operator, self._physical = stage.node, stage.operator, plan
         self._plan, self._inputs = operator_plan(stage.node), InputOrigins(stage.node)
 
     def shape(self) -> OperatorShape:
@@ -57,9 +56,9 @@ class _Shaping:
         changing = tuple(place for place, child in enumerate(node.children) if child.is_changelog)
         settings = replace(self._plan.settings(self._inputs), changing=changing)
         paths = [
-            RowPath(path.source, path.steps, input=place)
+            RowPath(path.source, path.steps, input=place, scan=path.scan)
             for place, child in enumerate(node.children)
-            for path in _paths(child, self._names)
+            for path in _paths(child, self._physical)
         ]
         inputs = tuple(dict.fromkeys(path.source for path in paths))
         return OperatorShape(
@@ -118,47 +117,50 @@ def _other(origin: str, written: str) -> str:
 
 def sink_paths(sinks: Iterable[ResultSink], plan: PhysicalPlan, table: str) -> tuple[RowPath, ...]:
     """Return the paths on which rows come to the sink of a table."""
-    names = [(stage.node, stage.name) for stage in plan.stages if stage.node is not None]
     paths = []
     for sink in sinks:
         if sink.table.name.lower() == table.lower():
             pairs = [(own.name, target.name) for own, target in zip(sink.input.schema, sink.columns, strict=True)]
-            for path in _paths(sink.input, names):
-                paths.append(RowPath(path.source, path.steps, {target: path.columns[own] for own, target in pairs}))
+            for path in _paths(sink.input, plan):
+                columns = {target: path.columns[own] for own, target in pairs}
+                paths.append(RowPath(path.source, path.steps, columns, scan=path.scan))
     return tuple(paths)
 
 
-def _paths(node: Node, names: Sequence[tuple[Stateful, str]]) -> list[RowPath]:
-    """Return the paths of rows to a node from the tables and operators below it; `names` has the operators with their names."""
+def _paths(node: Node, plan: PhysicalPlan) -> list[RowPath]:
+    """Return the paths of rows to a node from the tables and operators below it."""
     if isinstance(node, Scan):
-        return [RowPath(node.table.name, columns={f.name: own_sql(f.name) for f in node.schema})]
-    if isinstance(node, StatefulNode) and (name := _name_of(node, names)) is not None:
+        place = plan.place_of(node)
+        assert place is not None
+        columns = {f.name: own_sql(f.name) for f in node.schema}
+        return [RowPath(node.table.name, columns=columns, scan=plan.scans[place].name)]
+    if isinstance(node, StatefulNode) and (name := _name_of(node, plan)) is not None:
         # By what calls compute: their names may be made up.
         computed = computed_columns(node)
         return [RowPath(name, columns={f.name: computed.get(f.name, own_sql(f.name)) for f in node.schema})]
     if isinstance(node, Projection):
         return [
             replace(path, columns={i.name: inlined(i.expression, _moved(path)) for i in node.items})
-            for path in _paths(node.input, names)
+            for path in _paths(node.input, plan)
         ]
     if isinstance(node, Union):
         paths = []
         for child in node.inputs:
             pairs = list(zip(child.schema, node.schema, strict=True))
-            for path in _paths(child, names):
+            for path in _paths(child, plan):
                 paths.append(replace(path, columns={to.name: path.columns[own.name] for own, to in pairs}))
         return paths
     if isinstance(node, Filter) and whole_ranks(node) is not None:
-        return _paths(node.input, names)
+        return _paths(node.input, plan)
     if isinstance(node, Filter):
         return [
             replace(path, steps=(*path.steps, f"WHERE {inlined(node.predicate, _moved(path))}"))
-            for path in _paths(node.children[0], names)
+            for path in _paths(node.children[0], plan)
         ]
     step = _step(node)
     paths = []
     for child in node.children:
-        for path in _paths(child, names):
+        for path in _paths(child, plan):
             own = {f.name: path.columns.get(f.name, own_sql(f.name)) for f in node.schema}
             paths.append(replace(path, columns=own, steps=(*path.steps, *step)))
     return paths
@@ -184,7 +186,8 @@ def _step(node: Node) -> tuple[str, ...]:
     return ()
 
 
-def _name_of(node: StatefulNode, names: Sequence[tuple[Stateful, str]]) -> str | None:
+def _name_of(node: StatefulNode, plan: PhysicalPlan) -> str | None:
+    names = [(stage.node, stage.name) for stage in plan.stages]
     same = [name for other, name in names if other is node] or [name for other, name in names if other == node]
     return next(iter(same), None)
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.guarantees import Rollback
 from sqlstream.connectors.warehouse.publishing import PUBLISH, discard_published, find_published, is_published
+from sqlstream.duck.errors import of_duckdb
 from sqlstream.duck.key_hash import in_version
 from sqlstream.errors import JobError, SqlStreamError, UsageError
 from sqlstream.jobs.identity import is_planned, recorded_identity
@@ -26,6 +27,7 @@ from sqlstream.jobs.upgrades.adaptations.registry import Adapter
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
+from sqlstream.jobs.upgrades.widening import unfit
 from sqlstream.jobs.ways_back import may_have_begun, rollback, way_back
 from sqlstream.operators.operator import Operator
 from sqlstream.operators.process.tables import DUE, PROCESSING_TIMERS
@@ -195,7 +197,8 @@ class Upgrader:
         """Rewrite a savepoint of the job for the new query, in a folder that the caller deletes once it is restored; return it.
 
         With `goes_on` the job continues from its newest version: it repeats a batch that has begun, and its sinks pass on the
-        rows that wait there. Raises DamageError, and JobError if the state cannot be computed.
+        rows that wait there. Raises DamageError, UsageError for a value that its new type does not hold, and JobError if the
+        state cannot be computed for another reason.
         """
         restoring.check(savepoint)
         folder = restoring.draft_folder(self._warehouse, record.job)
@@ -208,14 +211,27 @@ class Upgrader:
         try:
             with connection(spec) as con:
                 return rewrite(savepoint, folder, target, con, bucket_metrics)
-        except duckdb.Error as error:
+        except (duckdb.Error, OSError) as error:
             folder.fs.delete_tree(folder.root)
-            raise JobError(
-                f'the state of job "{record.job}" could not be adapted', detail=str(error), hint=_WAYS_ON
-            ) from error
+            failure = of_duckdb(error)
+            if failure is None:
+                raise
+            raise self._not_rewritten(record.job, failure) from error
         except BaseException:
             folder.fs.delete_tree(folder.root)
             raise
+
+    def _not_rewritten(self, job: str, failure: duckdb.Error) -> SqlStreamError:
+        """Return the error for a failure of SQL that computes state or rows: a value that its new type does not hold, or else."""
+        fault = unfit(failure)
+        if fault is None:
+            return JobError(f'the state of job "{job}" could not be adapted', detail=str(failure), hint=_WAYS_ON)
+        return UsageError(
+            f'job "{job}" cannot go on with this query',
+            head(self._planned.statement),
+            detail=f"{fault[:1].upper()}{fault[1:]}.\nNothing was changed.",
+            hint=f"Leave the type of the column as it is. {_WAYS_ON}",
+        )
 
     def _target(self, savepoint: Savepoint, saved: JobRecord, record: JobRecord, comparison: Comparison) -> Rewritten:
         plan = self._planned.physical

@@ -74,7 +74,7 @@ class RunsFunctions:
             repeats = corrections.batches and can_repeat(function_inputs)
             steps = self._replayed() if repeats else self._at_once(final)
             try:
-                self._tables[key] = self._run(node, operator, function_inputs, list(steps))
+                self._tables[key] = self._run(node, operator, list(steps))
             except (SqlStreamError, duckdb.Error) as error:
                 why = error.message if isinstance(error, SqlStreamError) else str(error).splitlines()[0]
                 raise CannotVerify(f"{node.label} fails when it runs anew", node.span, detail=f"{why}.") from error
@@ -118,9 +118,7 @@ class RunsFunctions:
 
     # -- running
 
-    def _run(
-        self, node: Process, operator: ProcessOperator, function_inputs: Sequence[FunctionInput], steps: Sequence[_Step]
-    ) -> dict[str, str]:
+    def _run(self, node: Process, operator: ProcessOperator, steps: Sequence[_Step]) -> dict[str, str]:
         columns = {"": operator.outputs, **operator.side_outputs}
         emitted: dict[str, list[pa.RecordBatch]] = {name: [] for name in columns}
         manifest: str | None = None

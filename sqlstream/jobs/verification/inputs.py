@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import duckdb
@@ -42,11 +42,14 @@ class BatchRead:
 
 @dataclass
 class ReadAgain:
-    """Temporary tables of `con` with the rows that each scan of a job has read; `moments` are the batches that read them."""
+    """Temporary tables of `con` with the rows that each scan of a job has read; `moments` are the batches that read them.
+
+    `place_of` returns the place of a scan of the logical plan among the scans of the job, None if the job has no such scan.
+    """
 
     job: JobSpec
     con: duckdb.DuckDBPyConnection
-    counts: dict[str, int] = field(default_factory=dict)
+    place_of: Callable[[Scan], int | None]
     moments: list[BatchRead] = field(default_factory=list)
     _marks: dict[int, int] = field(default_factory=dict)
     _reached: int = 0
@@ -63,7 +66,6 @@ class ReadAgain:
             marks = [self._marks.get(i, 0) for i in self.job.plan.watched]
             self._reached = max(self._reached, min(marks, default=0))
         for number, stage in enumerate(self.job.plan.scans):
-            self.counts.setdefault(stage.table.name, 0)
             if number not in self._tables:
                 # The job has read nothing from this scan.
                 self._fill(number, _nothing(stage))
@@ -77,10 +79,10 @@ class ReadAgain:
 
     def relation(self, scan: Scan) -> str:
         """Return the table with the rows of a scan of the logical plan, as SQL. Raises CannotVerify if there is none."""
-        for number, stage in enumerate(self.job.plan.scans):
-            if (stage.table.name, stage.by_clock) == (scan.table.name, scan.by_clock):
-                return _table(number)
-        raise CannotVerify(f'what was read of table "{scan.table.name}" is not known')
+        place = self.place_of(scan)
+        if place is None:
+            raise CannotVerify(f'what was read of table "{scan.table.name}" is not known')
+        return _table(place)
 
     def _batch(self, number: int, work: Sequence[Work], before: EventTime | None) -> None:
         stage, time = self.job.plan.scans[number], work[0].time
@@ -148,11 +150,11 @@ class ReadAgain:
         self._tables.add(number)
 
     def count(self) -> tuple[tuple[str, int], ...]:
-        """Return the number of rows that were read of each table, as (table, rows)."""
-        counts: dict[str, int] = {}
+        """Return the number of rows that all scans of each table have read, as (table, rows)."""
+        counts = Counter[str]()
         for number, stage in enumerate(self.job.plan.scans):
             [(count,)] = self.con.execute(f"SELECT count(*) FROM {_table(number)}").fetchall()
-            counts[stage.table.name] = count
+            counts[stage.table.name] += count
         return tuple(counts.items())
 
 

@@ -56,7 +56,7 @@ class Earlier:
         comparison = compare(history.record, job_record(planned, spec, 1), planned.physical.stages)
         sequence = history.newest.newest.sequence
         earlier = cls(savepoint, history.record, history.newest, sequence, comparison)
-        if reasons := list(earlier._reasons(planned, record)):
+        if reasons := list(earlier._reasons(planned)):
             raise CannotVerify(
                 f'job "{record.job}" goes on with a changed query after version {savepoint.record.version}',
                 detail="\n".join(f"{reason}." for reason in reasons),
@@ -64,7 +64,7 @@ class Earlier:
             )
         return earlier
 
-    def _reasons(self, planned: PlannedJob, record: JobRecord) -> Iterator[str]:
+    def _reasons(self, planned: PlannedJob) -> Iterator[str]:
         """Yield, for people, why no batch query can tell what the tables of the job must hold."""
         if self.saved.upgraded_from:
             yield "Its query had changed before: what three queries made of the rows has no batch answer"
@@ -75,7 +75,7 @@ class Earlier:
             elif isinstance(one, New) and self.goes_on:
                 yield f'Operator "{one.operator}" begins without state, beside others that go on with theirs'
         places = [source.was for source in self.comparison.sources]
-        if self.comparison.dropped_sources or sorted(p for p in places if p is not None) != list(range(len(places))):
+        if None in places or len(places) < len(self.saved.scans):
             yield "It reads other tables than before"
         elif any(
             optional_form(self.saved.scans[was].watermark_expression) != optional_form(scan.watermark)

@@ -12,7 +12,7 @@ import duckdb
 from sqlstream.catalog import Table
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.registry import connector_of
-from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.duck.sql import no_rows, quote_name, quote_text
 from sqlstream.errors import UsageError
 from sqlstream.jobs.verification.compare import Sides, compare
 from sqlstream.jobs.verification.functions import RunsFunctions
@@ -26,9 +26,9 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
-from sqlstream.physical.batch.query import BatchQuery, Inputs
+from sqlstream.physical.batch.query import TABLES, BatchQuery, Inputs
 from sqlstream.physical.batch.rows import CannotVerify, LeftOut
-from sqlstream.physical.plan import SinkPlan
+from sqlstream.physical.plan import PhysicalPlan, SinkPlan
 from sqlstream.runtime.batches import Work, from_lines
 from sqlstream.runtime.worker import JobSpec, connection
 from sqlstream.storage.descriptors import Descriptors
@@ -42,10 +42,23 @@ from sqlstream.warehouse.paths import Warehouse
 
 def batch_query(planned: PlannedJob) -> str:
     """Return the query of a job as one batch: SQL with a SELECT for each table that it writes. Raises CannotVerify."""
+    inputs = Inputs(partial(_in_text, planned.physical), TABLES.looked_up)
     texts = []
     for table, sinks in _by_table(_logical(planned)).items():
-        texts.append(f"-- {table}\n{BatchQuery().of(sinks)};")
+        texts.append(f"-- {table}\n{BatchQuery(inputs=inputs).of(sinks)};")
     return "\n\n".join(texts)
+
+
+def _in_text(plan: PhysicalPlan, scan: Scan) -> str:
+    """Return what a text reads in place of a scan: the table, with the options that tell it from other scans of the table."""
+    if scan.table.is_values:
+        return f"(VALUES {scan.table.options['rows']})"
+    place = plan.place_of(scan)
+    apart = plan.options_apart(place) if place is not None else {}
+    options = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in apart.items())
+    # DuckDB reads it as a comment, which must not end too early.
+    hint = f" /*+ OPTIONS({options.replace('*/', '* /')}) */" if options else ""
+    return f"{quote_name(scan.table.name)}{hint}"
 
 
 def verify_job(
@@ -69,7 +82,7 @@ def verify_job(
     _check_expired(sinks, entry)
     by_table = _by_table(sinks)
     with connection(job) as con, _usage_error_if_gone(job.name, snapshot.version):
-        inputs = ReadAgain(job, con)
+        inputs = ReadAgain(job, con, planned.physical.place_of)
         inputs.read(works)
         reports = []
         inputs.join(history.entries)
@@ -200,7 +213,7 @@ def _answers(
     inputs: ReadAgain,
     runs: RunsFunctions,
     job: JobSpec,
-    earlier: Earlier | None = None,
+    earlier: Earlier | None,
     *,
     is_before: bool = False,
 ) -> dict[str, str]:

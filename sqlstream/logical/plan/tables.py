@@ -38,6 +38,10 @@ class Scan(Stateless):
     by_clock: bool = False
     span: Span | None = field(default=None, compare=False, repr=False)
 
+    def is_same(self, other: Scan) -> bool:
+        """Tell whether a job reads two scans as one: same table, same options, same clock. Their aliases may differ."""
+        return (self.table, self.by_clock) == (other.table, other.by_clock)
+
     @property
     def values(self) -> NodeValues:
         table = self.table

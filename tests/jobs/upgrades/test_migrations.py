@@ -106,6 +106,11 @@ def test_two_operators_and_a_table_by_its_name(made: Made) -> None:
         (f"{INTO}SELECT k, n FROM by_key.partials", 'column "last" is missing', f"{JOB}.by_key"),
         (f"{INTO}SELECT k, n, last, 5 AS m FROM by_key.partials", 'the state has no column "m"', "m"),
         (f"{INTO}SELECT k, n, 'x' AS last FROM by_key.partials", "is VARCHAR, and the state has TIMESTAMP", "last"),
+        (
+            f"{INTO}SELECT k, n, DATE '300000-01-01' AS last FROM by_key.partials",
+            'column "last" has a value that TIMESTAMP, the type of the state, does not hold',
+            "last",
+        ),
         (f"{INTO}SELECT k, k, n, last FROM by_key.partials", "two columns have the same name", None),
         (f"{INTO}SELECT k, n, last FROM by_key.partial", 'table "by_key.partial" does not exist', "by_key.partial"),
         (f"{INTO}SELECT k, m, last FROM by_key.partials", 'column "m" does not exist', "m"),

@@ -8,18 +8,24 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from sqlstream import SqlStreamError
+from sqlstream.catalog import Table
 from sqlstream.cli.main import cli
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
+from sqlstream.jobs import ways_back
 from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Layout
 from sqlstream.warehouse.filesystem import LocalFilesystem
+from sqlstream.warehouse.jobs import ScanRecord
+from sqlstream.warehouse.paths import Warehouse
 from tests.jobs.savepoint_jobs import INPUT, open_session, put
+from tests.jobs.upgrades.test_comparing import planned, record
 from tests.jobs.upgrades.test_upgraded_sinks import die_before_commit, fail, last_batch, table_of
 from tests.jobs.upgrades.upgrade_jobs import rows_of
 from tests.local.test_engine import wait_for_rows
@@ -230,3 +236,20 @@ def test_another_key_of_a_table_is_another_query(tmp_path: Path) -> None:
     put(tmp_path, "b", [(1, 2)])
     go_on(tmp_path, INPUT + KEYED.format(key="J, k"), 2)
     assert rows_of(tmp_path, "FROM pairs") == [(1, 1, 2)]
+
+
+class Source:
+    def __init__(self, table: Table):
+        self.rewinds = table.options["class"] == "a.Again"
+
+
+@pytest.mark.parametrize("classes", [("a.Once", "a.Again"), ("a.Again", "a.Once"), ("a.Again", "a.Again")])
+def test_a_table_that_is_read_with_several_sets_of_options_comes_again_with_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: tuple[str, str]
+) -> None:
+    monkeypatch.setattr(ways_back, "source_of", Source)
+    scans = tuple(ScanRecord(name, "t", kind="python") for name in ("t", "t_2"))
+    saved = replace(record(planned("SELECT 1 AS one FROM u", "SELECT count(*) AS n FROM t"), tmp_path), scans=scans)
+    tables = [Table("t", (), options={"connector": "python", "class": name}) for name in classes]
+    way = ways_back.way_back(Warehouse(str(tmp_path)), saved, tables)
+    assert ('because rows of "t" (python) do not come again' in way) is ("a.Once" in classes)

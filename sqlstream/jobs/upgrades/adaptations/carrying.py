@@ -14,7 +14,7 @@ from sqlstream.duck.sql import no_rows, quote_name
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.jobs.upgrades.settings_words import changed_settings
-from sqlstream.jobs.upgrades.widening import is_wider
+from sqlstream.jobs.upgrades.widening import is_wider, widened
 from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.warehouse.jobs import OperatorRecord, OperatorShape, ShapeItem, TableRecord
 
@@ -179,18 +179,24 @@ class Carrying:
 
     def _value(self, table: str, source: str, column: Column) -> str:
         """Return the SQL of a column of a new table over the rows of its old table."""
-        if (table, column.name) in self.expressions:
-            return f"CAST({self.expressions[table, column.name]} AS {column.type})"
         types = dict(self._old_tables[source].columns)
-        name = self._old_name(table, source, column.name)
-        if name is None:
-            return f"CAST(NULL AS {column.type})"
-        if name not in types:
-            raise CannotAdapt(f'"{column.name}" of {table} was not kept')
+        if (table, column.name) in self.expressions:
+            expression = self.expressions[table, column.name]
+            name = next((n for n in types if expression in (n, quote_name(n))), None)
+            if name is None:
+                return f"CAST({expression} AS {column.type})"
+        else:
+            name = self._old_name(table, source, column.name)
+            if name is None:
+                return f"CAST(NULL AS {column.type})"
+            if name not in types:
+                raise CannotAdapt(f'"{column.name}" of {table} was not kept')
+        if types[name] == column.type:
+            return quote_name(name)
+        what = self._called(table, column.name)
         if not is_wider(types[name], column.type):
-            what = self._called(table, column.name)
             raise CannotAdapt(f"{what} was {types[name]}, and {column.type} does not have all of its values")
-        return quote_name(name) if types[name] == column.type else f"CAST({quote_name(name)} AS {column.type})"
+        return widened(quote_name(name), types[name], column.type, f'operator "{self.new.name}": {what}')
 
     def _old_name(self, table: str, source: str, column: str) -> str | None:
         """Return the old name of a column; None where it holds something new."""

@@ -57,7 +57,7 @@ def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> A
     try:
         return _adaptation(after)(before, after, old, new, stage).adapted()
     except CannotAdapt as reason:
-        return NotAdaptable(new.name, old.name, str(reason))
+        return NotAdaptable(new.name, str(reason))
 
 
 def _adaptation(settings: AnyState) -> type[Adaptation[Any]]:

@@ -165,7 +165,7 @@ function ago(time) {
 
 function plan(state) {
   const { graph } = state.details;
-  const titleOf = (node) => (node.kind === "fragment" ? fragmentTitle(node) : (node.table ?? node.id));
+  const titleOf = (node) => (node.kind === "fragment" ? fragmentTitle(node) : (node.label ?? node.table ?? node.id));
   const targetOf = (node) => {
     if (node.kind === "source" || node.kind === "fragment") return null;
     if (node.kind === "sink") return node.connector ? null : link("results", node.table);
@@ -240,7 +240,7 @@ function axis(state) {
       const batch = state.history.newest;
       const sources = state.details.graph.nodes.filter((node) => node.kind === "source").map((node) => {
         const source = batch?.sources[node.id] ?? { watermark: null, newest: null, idle: null };
-        return { name: node.table, ...source, idle: source.idle !== null, holds: holding.has(node.id) };
+        return { name: node.label, ...source, idle: source.idle !== null, holds: holding.has(node.id) };
       });
       drawn.draw({ watermark: batch?.watermark ?? null, sources, windows: state.windows });
     },
@@ -271,11 +271,11 @@ function phases(batches) {
 
 /** How far each source was behind the clock when a batch was committed. */
 function lags(batches, { nodes }) {
-  const tables = new Map(nodes.filter((node) => node.kind === "source").map((node) => [node.id, node.table]));
+  const labels = new Map(nodes.filter((node) => node.kind === "source").map((node) => [node.id, node.label]));
   const names = [...new Set(batches.flatMap((batch) => Object.keys(batch.sources)))];
   return names
     .map((name) => ({
-      name: tables.get(name) ?? name,
+      name: labels.get(name) ?? name,
       points: batches
         .filter((batch) => typeof batch.sources[name]?.watermark === "number")
         .map((batch) => [batch.version, (batch.committed_at - batch.sources[name].watermark) / 1e6]),

@@ -1,0 +1,72 @@
+"""Which scans of a job and of a changed query are the same, where the name of a table does not say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from sqlstream.jobs.upgrades.changes import SourceChange
+from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, RowPath
+
+
+def with_origins(old: JobRecord, new: JobRecord, sources: Sequence[SourceChange]) -> tuple[JobRecord, JobRecord]:
+    """Return the records of a job and of a changed query, with paths whose sources are equal only if their rows are.
+
+    A table that both read once, and that has no operator's name, keeps its name. Otherwise the source of a path, and its `scan`,
+    say which scan of the job it is, or that it is a new one. Where an earlier version recorded only the table, that is left.
+    """
+    names = {s.name: s.name for s in old.scans}
+    new_names = {
+        scan.name: f"\n{scan.name}" if change.was is None else old.scans[change.was].name
+        for scan, change in zip(new.scans, sources, strict=True)
+    }
+    tables = _ambiguous((old, new))
+    return _renamed(old, tables, names), _renamed(new, tables, new_names)
+
+
+def _ambiguous(records: Sequence[JobRecord]) -> set[str]:
+    """Return the names of tables that do not tell what rows come from, without those of which a record knows no more."""
+    tables = set[str]()
+    for record in records:
+        scanned = [scan.table for scan in record.scans]
+        tables |= {t for t in scanned if scanned.count(t) > 1 or any(o.name == t for r in records for o in r.operators)}
+    unknown = {p.source for record in records for p in _paths(record) if not _is_known(record, p)}
+    return tables - unknown
+
+
+def _paths(record: JobRecord) -> Iterable[RowPath]:
+    shapes = [o.shape for o in record.operators if o.shape is not None]
+    return [*(p for s in shapes for p in s.paths), *(p for sink in record.sinks for p in sink.paths)]
+
+
+def _is_known(record: JobRecord, path: RowPath) -> bool:
+    return len(record.origins(path)) == 1
+
+
+def _renamed(record: JobRecord, tables: set[str], names: dict[str, str]) -> JobRecord:
+    """Return a record whose paths from `tables` say which scan they come from; `names` has what scans are called."""
+    scans = {scan.name for scan in record.scans}
+
+    def renamed(path: RowPath) -> RowPath:
+        origin = record.origins(path)[0]
+        if path.source not in tables or origin not in scans:
+            return replace(path, scan="")
+        name = names[origin]
+        # No name has such a letter.
+        return replace(path, source=f"{path.source}\n{name}", scan=name)
+
+    return replace(
+        record,
+        operators=tuple(_with_paths(one, renamed) for one in record.operators),
+        sinks=tuple(replace(sink, paths=tuple(map(renamed, sink.paths))) for sink in record.sinks),
+    )
+
+
+def _with_paths(operator: OperatorRecord, renamed: Callable[[RowPath], RowPath]) -> OperatorRecord:
+    shape = operator.shape
+    # Records of early versions have no paths, only the names of the inputs.
+    if shape is None or not shape.paths:
+        return operator
+    paths = tuple(map(renamed, shape.paths))
+    return replace(operator, shape=replace(shape, paths=paths, inputs=tuple(dict.fromkeys(p.source for p in paths))))
