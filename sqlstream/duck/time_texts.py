@@ -44,16 +44,16 @@ def time_text(micros: int) -> str:
     return _infinity(micros) if abs(micros) >= _INFINITE else _moment(micros, _SECOND)
 
 
-def _moment(time: int, second: int) -> str:
+def _moment(count: int, second: int) -> str:
     """Return a finite time as text, from the number of parts since 1970 of which a second has so many."""
-    days, rest = divmod(time, 86_400 * second)
+    days, rest = divmod(count, 86_400 * second)
     seconds, part = divmod(rest, second)
     fraction = f".{part:0{len(str(second)) - 1}}".rstrip("0") if part else ""
     return f"{date_text(days)} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
 
 
-def _infinity(time: int) -> str:
-    return f"{'-' if time < 0 else ''}infinity"
+def _infinity(count: int) -> str:
+    return f"{'-' if count < 0 else ''}infinity"
 
 
 def microseconds_of(text: str) -> int:

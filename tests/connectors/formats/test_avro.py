@@ -204,7 +204,7 @@ def test_a_time_after_the_year_9999_is_read(server: Registry) -> None:
     with duckdb.connect() as con:
         plan = Messages(found).take(con, [[framed(id, body)]], WHERE)
         texts = con.execute(
-            f'SELECT CAST("at" AS VARCHAR), CAST(day AS VARCHAR), CAST(l[1] AS VARCHAR) FROM {plan.taken}'
+            f'SELECT CAST("at" AS VARCHAR), CAST(day AS VARCHAR), CAST(l[1] AS VARCHAR) FROM {plan.well_formed}'
         ).fetchall()
     assert texts == [("33658-09-27 01:46:40", "29349-01-26", "29349-01-26")]
 

@@ -139,10 +139,10 @@ def _block_rows(file: AvroContainer, blocks: bytes, count: int, fields: pa.Schem
     # For a damaged count polars would ask for memory that there is not, which ends the process.
     is_likely = count <= _POLARS_CODECS.get(file.codec, 0) * len(blocks)
     if is_likely and file.schema.is_plain() and has_polars():
-        frame = _frame(_file(file.schema.known(), blocks, file.codec, file.sync))
+        frame = _frame(_file(file.schema.for_reading(), blocks, file.codec, file.sync))
         if frame is not None and frame.height == count:
             return _checked(_arrow(frame, fields))
-    records = _records(_file(file.schema.known(OWN), blocks, file.codec, file.sync))
+    records = _records(_file(file.schema.for_reading(OWN), blocks, file.codec, file.sync))
     if len(records) != count:
         raise ValueError(f"it has {len(records)} rows in place of {count}")
     return _table(fields, records)
@@ -183,8 +183,8 @@ def _arrow(frame: Any, fields: pa.Schema) -> pa.Table:
 
 
 def _container(schema: AvroSchema, messages: Sequence[bytes]) -> bytes:
-    known = schema.known()
-    record = {**known, "fields": [*known["fields"], {"name": _END, "type": "long"}]}
+    root = schema.for_reading()
+    record = {**root, "fields": [*root["fields"], {"name": _END, "type": "long"}]}
     end = _long(_SENTINEL)
     body = end.join(messages) + end
     return _file(record, b"".join([_long(len(messages)), _long(len(body)), body, _SYNC]), "null", _SYNC)

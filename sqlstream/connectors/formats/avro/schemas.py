@@ -75,18 +75,18 @@ class AvroSchema:
 
     @cached_property
     def readable(self) -> Any:
-        """`known` with the prefix OWN, as fastavro parses it, with its references. Raises DataError as `parsed`."""
-        record = self.known(OWN)
-        return self._parsed_by_fastavro(record, [_known(json.loads(text), OWN) for _, text in self.references])
+        """`for_reading` with the prefix OWN, as fastavro parses it, with its references. Raises DataError as `parsed`."""
+        record = self.for_reading(OWN)
+        return self._parsed_by_fastavro(record, [_for_reading(json.loads(text), OWN) for _, text in self.references])
 
-    def known(self, prefix: str = "") -> Mapping[str, Any]:
+    def for_reading(self, prefix: str = "") -> Mapping[str, Any]:
         """Return the record for reading: without defaults, and without the logical types that are read as the types below them.
 
         The names of the others get a prefix. Without one, times have no logical type either: polars changes those outside of a
         day.
         """
-        known: Mapping[str, Any] = _known(self.record, prefix)
-        return known
+        schema: Mapping[str, Any] = _for_reading(self.record, prefix)
+        return schema
 
     def _parsed_by_fastavro(self, record: Avro, references: Sequence[Avro]) -> Any:
         import fastavro
@@ -234,36 +234,36 @@ def _logical_type(schema: Mapping[str, Any]) -> pa.DataType | None:
     return _LOGICAL.get((type_, logical)) if isinstance(type_, str) else None
 
 
-def _known(schema: Avro, prefix: str = "") -> Avro:
+def _for_reading(schema: Avro, prefix: str = "") -> Avro:
     """Return a schema without defaults, with the logical types that `_logical_type` has; their names get a prefix.
 
-    >>> _known({"type": "string", "logicalType": "date"}), _known(["null", {"type": "int", "logicalType": "date"}])
+    >>> _for_reading({"type": "string", "logicalType": "date"}), _for_reading(["null", {"type": "int", "logicalType": "date"}])
     ({'type': 'string'}, ['null', {'type': 'int', 'logicalType': 'date'}])
     """
     if isinstance(schema, list):
-        return [_known(option, prefix) for option in schema]
+        return [_for_reading(option, prefix) for option in schema]
     if not isinstance(schema, dict):
         return schema
-    known = {key: value for key, value in schema.items() if key not in ("logicalType", "default")}
+    part = {key: value for key, value in schema.items() if key not in ("logicalType", "default")}
     logical = _logical_type(schema)
     if logical is not None and (prefix or not pa.types.is_time(logical)):
-        known["logicalType"] = f"{prefix}{schema['logicalType']}"
+        part["logicalType"] = f"{prefix}{schema['logicalType']}"
     match schema["type"]:
         case "array":
-            known["items"] = _known(schema["items"], prefix)
+            part["items"] = _for_reading(schema["items"], prefix)
         case "map":
-            known["values"] = _known(schema["values"], prefix)
+            part["values"] = _for_reading(schema["values"], prefix)
         case "record" | "error":
-            known["fields"] = [
+            part["fields"] = [
                 {
                     **{key: value for key, value in field.items() if key != "default"},
-                    "type": _known(field["type"], prefix),
+                    "type": _for_reading(field["type"], prefix),
                 }
                 for field in schema["fields"]
             ]
         case dict() | list() as inner:
-            known["type"] = _known(inner, prefix)
-    return known
+            part["type"] = _for_reading(inner, prefix)
+    return part
 
 
 def _named(schema: Avro, space: str) -> Iterator[tuple[Avro, str]]:
