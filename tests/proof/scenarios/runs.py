@@ -37,6 +37,8 @@ class ScenarioProject:
         self.random = random.Random(f"{seed} {folder.name}")
         self.warehouse = Warehouse(str(folder / "warehouse"))
         self.kills = self.busy = 0
+        # Where a scenario takes several projects: those that have the jobs.
+        self.parts: list[ScenarioProject] = []
         (folder / "udfs").mkdir(parents=True)
         (folder / "udfs" / "own.py").write_text(work.function)
         self.rows = Rows(folder / "in", work.reads, seed)
@@ -126,8 +128,9 @@ class ScenarioProject:
             compare(sql, sorted((read or self.query)(sql.replace("{out}", out)), key=repr), sorted(expected, key=repr))
 
     def check_files(self) -> None:
-        """Look for damage in the warehouse."""
-        self.run("check")
+        """Look for damage in the warehouses of the scenario."""
+        for project in self.parts or [self]:
+            project.run("check")
 
 
 def compare(name: str, rows: Answers, expected: Answers) -> None:

@@ -105,6 +105,7 @@ def kill_drains(project: ScenarioProject, kills: int) -> str:
     done = before = 0
     while done < kills:
         one = ScenarioProject(project.folder / f"drain-{done}-{before}", project.work, done + before, project.engine)
+        project.parts.append(one)
         if _killed_in_drain(one):
             done += 1
         elif (before := before + 1) > 20 * kills:
