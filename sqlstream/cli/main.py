@@ -119,7 +119,7 @@ def run(
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.json_log import reporting
     from sqlstream.cli.run import run_jobs, served, unused
-    from sqlstream.cli.upgrades import asked_upgrade, confirm, warn_people
+    from sqlstream.cli.upgrades import asked_upgrade, confirm
     from sqlstream.jobs.launch import check_fresh, fresh_jobs, only_jobs
     from sqlstream.jobs.restoring import plan_restore
 
@@ -140,15 +140,7 @@ def run(
                 planned = only_jobs(planned, only, restored)
             anew = fresh_jobs(planned, fresh_of(fresh))
             job_upgrade = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
-            warned = job_upgrade is not None and confirm(
-                session,
-                planned,
-                restored,
-                job_upgrade,
-                yes=yes,
-                asks=log is None,
-                warn=warn_people if log is None else log.warn,
-            )
+            warned = job_upgrade is not None and confirm(session, planned, restored, job_upgrade, yes=yes, log=log)
             with served(session, planned, metrics):
                 run_jobs(
                     session,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import click
 
+from sqlstream.cli.json_log import JsonLog
 from sqlstream.compiler.compiler import Compiled
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import read_text
@@ -41,21 +42,21 @@ def confirm(
     upgrade: Upgrade,
     *,
     yes: bool,
-    asks: bool,
-    warn: Callable[[str, SqlStreamError], None],
+    log: JsonLog | None,
 ) -> bool:
     """Show the upgrade plans of jobs whose queries have changed, and ask for confirmation; return whether there are any.
 
-    If there are, it first passes the warnings about all jobs to `warn`, so that the question comes last. `asks` is as in `ask`.
+    If there are, it first shows the warnings about all jobs, so that the question comes last. With a `log` nothing is asked.
     Raises UsageError if an upgrade is impossible, or cannot be confirmed, and Abort if the answer is no.
     """
     texts = upgrade_texts(session, planned, restored, upgrade, partial(click.echo, err=True))
     if not texts:
         return False
+    warn = warn_people if log is None else log.warn
     for one in (one for one in planned if isinstance(one, PlannedJob)):
         for warning in one.warnings:
             warn(one.name, warning)
-    ask(texts, yes=yes, asks=asks)
+    ask(texts, yes=yes, asks=log is None)
     return True
 
 

@@ -16,7 +16,7 @@ from sqlstream.duck.types import has_intervals
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.identity import planned_digests, written_key
 from sqlstream.jobs.upgrades.shapes import shapes, sink_paths
-from sqlstream.physical.plan import PhysicalPlan, ResultWindows, hashing
+from sqlstream.physical.plan import PhysicalPlan, ResultWindows, ScanStage, StatefulStage, hashing
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import planned as planned_options
 from sqlstream.sql.nodes import head
@@ -25,6 +25,7 @@ from sqlstream.warehouse.jobs import (
     TABLE,
     JobRecord,
     OperatorRecord,
+    OperatorShape,
     ScanRecord,
     ScriptRecord,
     SinkRecord,
@@ -196,39 +197,8 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         },
         bucket_labels=job.labels,
         partitions=partitions,
-        scans=tuple(
-            ScanRecord(
-                s.name,
-                s.table.name,
-                s.time_column,
-                s.watermark,
-                s.table.connector or TABLE,
-                _place(s.table),
-                _options(s.table),
-            )
-            for s in plan.scans
-        ),
-        operators=tuple(
-            OperatorRecord(
-                name=s.name,
-                kind=s.operator.kind,
-                key_columns=s.key_columns,
-                tables=tuple(map(TableRecord.of, s.operator.tables)),
-                view_sql=s.view.sql,
-                view_columns=s.view.columns,
-                bound=s.bound,
-                count_sql=s.count_sql,
-                more_views=tuple((v.name, v.rows.sql) for v in s.more_views),
-                delay=s.delay,
-                hash_columns=s.hash_columns,
-                unique=s.unique,
-                window=_window(s.windows),
-                ttl=s.node.key_ttl if s.node is not None else NO_TIME,
-                remembered=s.remembered,
-                shape=shape,
-            )
-            for s, shape in zip(plan.stages, shapes(plan), strict=True)
-        ),
+        scans=tuple(map(_scan_record, plan.scans)),
+        operators=tuple(_operator_record(s, shape) for s, shape in zip(plan.stages, shapes(plan), strict=True)),
         sinks=tuple(
             SinkRecord(
                 s.kind,
@@ -247,6 +217,33 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         script=_script(planned),
         key_hash=job.key_hash,
         digests=planned_digests(planned),
+    )
+
+
+def _scan_record(scan: ScanStage) -> ScanRecord:
+    table = scan.table
+    kind = table.connector or TABLE
+    return ScanRecord(scan.name, table.name, scan.time_column, scan.watermark, kind, _place(table), _options(table))
+
+
+def _operator_record(stage: StatefulStage, shape: OperatorShape) -> OperatorRecord:
+    return OperatorRecord(
+        name=stage.name,
+        kind=stage.operator.kind,
+        key_columns=stage.key_columns,
+        tables=tuple(map(TableRecord.of, stage.operator.tables)),
+        view_sql=stage.view.sql,
+        view_columns=stage.view.columns,
+        bound=stage.bound,
+        count_sql=stage.count_sql,
+        more_views=tuple((v.name, v.rows.sql) for v in stage.more_views),
+        delay=stage.delay,
+        hash_columns=stage.hash_columns,
+        unique=stage.unique,
+        window=_window(stage.windows),
+        ttl=stage.node.key_ttl if stage.node is not None else NO_TIME,
+        remembered=stage.remembered,
+        shape=shape,
     )
 
 

@@ -74,7 +74,7 @@ class FileCache:
         temporary = f"{path}.{uuid4().hex[:8]}.tmp"
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            file = open(temporary, "w+b")  # noqa: SIM115
+            file = open(temporary, "w+b")  # noqa: SIM115, the caller closes it
         except OSError:
             return None
         try:

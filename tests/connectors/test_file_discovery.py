@@ -124,14 +124,20 @@ def test_globs(tmp_path: Path, pattern: str, expected: set[str], remote: bool) -
     assert {os.path.relpath(f.path, tmp_path) for f in place.files() or []} == expected
 
 
-def test_uris_keep_what_is_around_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The URIs that places open, each as an empty file system."""
+    uris: list[str] = []
 
     def from_uri(uri: str) -> tuple[arrow_fs.FileSystem, str]:
-        asked.append(uri)
+        uris.append(uri)
         return arrow_fs._MockFileSystem(), uri.split("://")[1].split("?")[0]
 
     monkeypatch.setattr(listing, "open_uri", from_uri)
+    return uris
+
+
+def test_uris_keep_what_is_around_the_path(asked: list[str]) -> None:
     place = Place("hdfs://bucket/in/*.parquet?user=eu", "/")
     assert asked == ["hdfs://bucket/in?user=eu"]
     filesystem = place._filesystem
@@ -144,14 +150,7 @@ def test_uris_keep_what_is_around_the_path(monkeypatch: pytest.MonkeyPatch) -> N
     assert place.open(found.path).read() == b"12345"
 
 
-def test_a_wildcard_in_a_uri_is_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def from_uri(uri: str) -> tuple[arrow_fs.FileSystem, str]:
-        asked.append(uri)
-        return arrow_fs._MockFileSystem(), uri.split("://")[1].split("?")[0]
-
-    monkeypatch.setattr(listing, "open_uri", from_uri)
+def test_a_wildcard_in_a_uri_is_no_option(asked: list[str]) -> None:
     for options in ("", "?user=eu", "?dfs.replication=3&user=eu", "?user=eu&replication=3"):
         path = f"hdfs://bucket/day=1/part-?.json{options}"
         place, root = Place(path, "/"), Root.of(path, "/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 
@@ -31,12 +32,15 @@ class FollowedHints:
         self._applied: set[StateTtl] = set()
         # The places of UID, and whether an operator has got its name.
         self._named: dict[Span, bool] = {}
+        # How many operators above the block with UID are not bound yet: DISTINCT, ORDER BY and set operations.
+        self._above: Counter[Span] = Counter()
 
     def clear(self) -> None:
         """Forget all hints, before another statement is bound."""
         self._unused.clear()
         self._applied.clear()
         self._named.clear()
+        self._above.clear()
 
     def unapplied(self, ttls: Iterable[StateTtl]) -> list[StateTtl]:
         """Return the hints among `ttls` that were not applied to a call in the FROM of a join."""
@@ -68,15 +72,23 @@ class FollowedHints:
         return node
 
     def name(self, block: exp.Expr, node: Node, below: Collection[Node], source: SourceText) -> Node:
-        """Return the plan of a query block with its topmost operator above the nodes `below` named by the hint UID.
+        """Return the plan of a query block with an operator named by the hint UID, by which an upgrade finds its state.
 
-        An upgrade finds the operator's state by the name. Raises BindError for a malformed hint.
+        It is the topmost operator above the nodes `below`. Without one, an operator that `expect` has announced gets the name,
+        and if there is none, the topmost one in FROM. Raises BindError for a malformed hint.
         """
         if (uid := uid_of(block, source)) is None:
             return node
         named = with_name(node, uid.name, below)
+        if named is node and not self._above[uid.span]:
+            named = with_name(node, uid.name)
         self._named[uid.span] = named is not node
         return named
+
+    def expect(self, query: exp.Expr, source: SourceText) -> None:
+        """Announce that the plan of a query will come to `follow`, before its blocks are bound."""
+        if (uid := uid_of(_first_block(query), source)) is not None:
+            self._above[uid.span] += 1
 
     def follow(self, query: exp.Expr, node: Node, below: Collection[Node], source: SourceText) -> Node:
         """Return the plan of DISTINCT, ORDER BY or a set operation above query blocks, the nodes `below`, with both hints.
@@ -84,9 +96,10 @@ class FollowedHints:
         The hints are those of the first block, whose own operator comes first for a name.
         """
         node, block = self.apply(query, node, below, source), _first_block(query)
-        if (uid := uid_of(block, source)) is None or self._named.get(uid.span):
+        if (uid := uid_of(block, source)) is None:
             return node
-        return self.name(block, node, below, source)
+        self._above[uid.span] -= 1
+        return node if self._named.get(uid.span) else self.name(block, node, below, source)
 
     def check(self) -> None:
         """Raise BindError for a hint that no operator has followed."""

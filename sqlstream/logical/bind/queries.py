@@ -99,6 +99,7 @@ class Binder:
         """Return the plan of a query of any form, with its CTEs: SELECT, VALUES, TABLE t, a set operation, or parentheses."""
         env = self._with_ctes(query, env)
         if query.args.get("order") is not None and query.args.get("limit") is not None:
+            self._hints.expect(query, env.source)
             first, below = self._in_order(env).first_rows(query)
             return self._hints.follow(query, first, (below,), env.source)
         match query:
@@ -108,6 +109,7 @@ class Binder:
                     raise UnsupportedError("DISTINCT ON", span_of(distinct, env.source), hint=hint)
                 span = span_of(query, env.source)
                 span = replace(span, end=span.start + len("SELECT"))
+                self._hints.expect(query, env.source)
                 below = self._select(without(query, "distinct"), env)
                 return self._hints.follow(query, distinct_rows(below, span), (below,), env.source)
             case exp.Select():
@@ -384,6 +386,7 @@ class Binder:
     def _set_operation(self, query: exp.SetOperation, env: Environment) -> Node:
         refuse_clauses(without(query, "distinct"), env.source)
         span, distinct = operator_span(query, env.source), query.args.get("distinct") is not False
+        self._hints.expect(query, env.source)
         both = [self.query(side, env) for side in (query.this, query.expression)]
         sides = alike(both, query.key.upper(), span, self.checker)
         operation: Aggregate | SetOperation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -89,18 +90,20 @@ def opened_for(topic: Topic, **settings: str) -> MessageReader:
     return reader({"bootstrap.servers": topic.servers, "client.id": topic.name, **settings}, topic.name)
 
 
+def messages_and_loss(topic: Topic, consumer: Away) -> Events:
+    """Return ten messages of a topic, and behind them the loss of those up to the fifteenth, as one poll brings them."""
+    messages = consumer.until(is_message(9))
+    add_and_forget(topic, before=15)
+    return messages + consumer.until(is_loss)
+
+
 @pytest.mark.parametrize("continues", [False, True])
 def test_messages_behind_a_range_that_come_with_a_loss_are_not_of_the_range(kafka: str, continues: bool) -> None:
     topic = Topic(kafka)
     topic.send(*["{}"] * 10)
     opened = opened_for(topic)
 
-    def meanwhile(consumer: Away) -> Events:
-        messages = consumer.until(is_message(9))
-        add_and_forget(topic, before=15)
-        return messages + consumer.until(is_loss)
-
-    Away(opened, meanwhile)
+    Away(opened, partial(messages_and_loss, topic))
     assert read(opened, topic, 0, 5, continues=continues) == ([0, 1, 2, 3, 4], 0)
     if not continues:
         with pytest.raises(DataError, match=f'offsets 5 to 14 of partition 0 of topic "{topic.name}" are gone'):
@@ -113,12 +116,7 @@ def test_of_a_range_in_the_middle_of_which_a_loss_comes_the_rest_is_lost(kafka: 
     topic.send(*["{}"] * 10)
     opened = opened_for(topic)
 
-    def meanwhile(consumer: Away) -> Events:
-        messages = consumer.until(is_message(9))
-        add_and_forget(topic, before=15)
-        return messages + consumer.until(is_loss)
-
-    Away(opened, meanwhile)
+    Away(opened, partial(messages_and_loss, topic))
     assert read(opened, topic, 0, 18, continues=True) == ([*range(10), 15, 16, 17], 5)
     assert read(opened, topic, 18, 20, continues=False) == ([18, 19], 0)
 
