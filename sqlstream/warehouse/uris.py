@@ -29,6 +29,8 @@ def split_options(uri: str) -> tuple[str, str]:
     ('s3://b/in', '?endpoint_override=localhost:9000&scheme=http')
     >>> split_options("s3://b/day=1/part-?.json"), split_options("s3://b/in/day=?/x-?.json?region=eu&scheme=http")
     (('s3://b/day=1/part-?.json', ''), ('s3://b/in/day=?/x-?.json', '?region=eu&scheme=http'))
+    >>> split_options("s3://b/day?hour=1/part.json"), split_options("s3://b/in?sig=1"), split_options("abfs://b/in?sig=1")
+    (('s3://b/day?hour=1/part.json', ''), ('s3://b/in?sig=1', ''), ('abfs://b/in', '?sig=1'))
     """
     start = next((mark.start() for mark in re.finditer(r"\?", uri) if _sets_option(uri, mark.end())), len(uri))
     return uri[:start], uri[start:]
