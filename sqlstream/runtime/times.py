@@ -59,7 +59,7 @@ def event_time_of(time: datetime, zone: str = "UTC") -> EventTime:
     True
     >>> event_time_of(noon, "Europe/Berlin") - event_time_of(noon)
     3600000000
-    >>> said_time(datetime.max.replace(tzinfo=UTC), "Asia/Tokyo") == said_time(datetime.max)
+    >>> event_time_of(datetime.max.replace(tzinfo=UTC), "Asia/Tokyo") == event_time_of(datetime.max)
     True
     """
     if time.tzinfo is not None:
