@@ -31,6 +31,8 @@ HEAP, ROCKSDB = "Flink, heap", "Flink, RocksDB"
 BACKENDS = {HEAP: "hashmap", ROCKSDB: "rocksdb"}
 # "result" is a word of Flink's SQL.
 OUTPUT = "joined"
+# Rows of a row group, the most that are in memory at a time.
+ROW_GROUP = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,11 @@ def interleave(files: list[str], folder: Path, parts: int) -> None:
     with duckdb.connect() as con:
         rows = f"SELECT *, row_number() OVER () % {parts} AS part FROM read_parquet({files})"
         for part in range(parts):
-            chosen = con.sql(f"SELECT * EXCLUDE (part) FROM ({rows}) WHERE part = {part}").to_arrow_table()
-            pq.write_table(chosen, folder / f"part-{part}.parquet", use_deprecated_int96_timestamps=True)
+            chosen = con.sql(f"SELECT * EXCLUDE (part) FROM ({rows}) WHERE part = {part}").to_arrow_reader(ROW_GROUP)
+            path = folder / f"part-{part}.parquet"
+            with pq.ParquetWriter(path, chosen.schema, use_deprecated_int96_timestamps=True) as writer:
+                for batch in chosen:
+                    writer.write_batch(batch)
 
 
 def _statements(work: JoinWork, data: Path, output: Path) -> list[str]:
