@@ -11,10 +11,12 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
@@ -119,8 +121,20 @@ def interleave(files: list[str], folder: Path, parts: int) -> None:
             chosen = con.sql(f"SELECT * EXCLUDE (part) FROM ({rows}) WHERE part = {part}").to_arrow_reader(ROW_GROUP)
             path = folder / f"part-{part}.parquet"
             with pq.ParquetWriter(path, chosen.schema, use_deprecated_int96_timestamps=True) as writer:
-                for batch in chosen:
-                    writer.write_batch(batch)
+                for group in _row_groups(chosen):
+                    writer.write_table(group)
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Return the rows in tables of at least ROW_GROUP, but for the last one: DuckDB's batches can be smaller."""
+    group: list[pa.RecordBatch] = []
+    for batch in batches:
+        group.append(batch)
+        if sum(map(len, group)) >= ROW_GROUP:
+            yield pa.Table.from_batches(group)
+            group = []
+    if group:
+        yield pa.Table.from_batches(group)
 
 
 def _statements(work: JoinWork, data: Path, output: Path) -> list[str]:
