@@ -199,6 +199,22 @@ def query_text(sql: str | None, file: str | None) -> str:
     return sql
 
 
+def view_of_plan(stage: str | None, against: str | None, migrate: str | None, *, verbose: bool, batch: bool) -> str:
+    """Return which view of a plan `explain` shows, "plan" unless the options say otherwise.
+
+    Raises UsageError for options that ask for two views, and for --migrate without --against.
+    """
+    options = {"--batch": batch, "--stage": stage is not None, "--verbose": verbose, "--against": against is not None}
+    chosen = [option for option, is_set in options.items() if is_set]
+    if len(chosen) > 1:
+        raise UsageError(
+            f"{chosen[0]} and {chosen[1]} show different things", hint="Give one of them, and call explain twice."
+        )
+    if migrate is not None and against is None:
+        raise UsageError("--migrate is for a job that goes on", hint="Name the job with --against.")
+    return "batch" if batch else stage or ("physical" if verbose else "plan")
+
+
 def is_job(word: str) -> bool:
     """Return whether a word of the command line is a job's name, not a file of SQL."""
     return word != "-" and not word.endswith(".sql") and not os.path.exists(word)

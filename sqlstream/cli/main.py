@@ -18,6 +18,7 @@ from sqlstream.cli.arguments import (
     naming_scripts,
     open_session,
     query_text,
+    view_of_plan,
     with_folders,
     with_monitoring,
     with_output,
@@ -195,6 +196,7 @@ def explain(
     from sqlstream.session.upgrade_plans import compared_with
     from sqlstream.session.verifying import existing_record, planned_job
 
+    view = view_of_plan(stage, against, migrate, verbose=verbose, batch=batch)
     with open_session(project, warehouse, settings, tables) as session:
         if batch and files and is_job(files[0]):
             name, *rest = files
@@ -203,8 +205,6 @@ def explain(
                 planned = planned_job(session.compiler, existing_record(session.warehouse, name), script)
             click.echo(explained(planned, "batch"))
             return
-        if migrate is not None and against is None:
-            raise UsageError("--migrate is for a job that goes on", hint="Name the job with --against.")
         compiled = compile_all(session, files, statements)
         if against is not None:
             migrations = None if migrate is None else SourceText(migrate, read_text(migrate))
@@ -212,7 +212,7 @@ def explain(
             return
         for job in compiled:
             if isinstance(job, PlannedJob):
-                click.echo(explained(job, "batch" if batch else stage or ("physical" if verbose else "plan")))
+                click.echo(explained(job, view))
 
 
 @cli.command(short_help="List the jobs of the warehouse.")

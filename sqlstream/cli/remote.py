@@ -16,6 +16,7 @@ from sqlstream.cli.arguments import (
     parsed_settings,
     parsed_table_options,
     query_text,
+    view_of_plan,
     with_output,
     with_settings,
 )
@@ -312,16 +313,15 @@ def explain(
     """Show the plan of a query as the server makes it."""
     from sqlstream.compiler.project import read_text
 
+    view = view_of_plan(stage, against, migrate, verbose=verbose, batch=batch)
     body: dict[str, Any] = _options(settings, tables)
     if batch and files and is_job(files[0]):
         name, *rest = files
         body["sql"] = _script(rest, statements) if rest or statements else ""
         click.echo(_client().post("jobs", name, "batch-query", body=body)["plan"])
         return
-    if migrate is not None and against is None:
-        raise UsageError("--migrate is for a job that goes on", hint="Name the job with --against.")
     body["sql"] = _script(files, statements)
-    body["stage"] = "batch" if batch else stage or ("physical" if verbose else "plan")
+    body["stage"] = view
     body["migrate"] = None if migrate is None else read_text(migrate)
     path = ("plan",) if against is None else ("jobs", against, "upgrade-plan")
     click.echo(_client().post(*path, body=body)["plan"])

@@ -30,6 +30,8 @@ def test_state_that_sql_makes_is_explained_and_asked_about(tmp_path: Path) -> No
             sqlstream(tmp_path, "run", str(script), "--migrate", str(repair))
         with pytest.raises(SqlStreamError, match="--migrate is for a job that goes on"):
             sqlstream(tmp_path, "explain", str(script), "--migrate", str(repair))
+        with pytest.raises(SqlStreamError, match="--stage and --against show different things"):
+            sqlstream(tmp_path, "explain", str(script), "--against", JOB, "--stage", "state")
         with pytest.raises(SqlStreamError, match="a job begins anew, or is upgraded"):
             sqlstream(tmp_path, "run", str(script), "--migrate", str(repair), "--fresh")
         repair.write_text(REPAIR.replace("last FROM", "lost FROM"))

@@ -31,6 +31,7 @@ _TEXTS = {"varchar", "blob"}
 _TIMESTAMPS = {"timestamp", "timestamp with time zone"}
 # The options of a column, after `fields.<name>.`.
 FIELD_OPTIONS = ("kind", "min", "max", "max-past", "length", "var-len", "start", "end", "null-rate")
+_OF_SEQUENCES = ("kind", "start", "end")
 _ENDS = tuple(f".{key}" for key in FIELD_OPTIONS)
 # A hash has 64 bits, a double 53.
 _HASHES = "18446744073709551616.0"
@@ -150,6 +151,9 @@ class Generator:
         }
         if key in ("start", "end") and not fits[key]:
             raise self._wrong(f'option "{name}" needs "fields.{value.path}.kind" = "sequence"', None, name)
+        if self._option(value, "kind", "random") == "sequence" and key not in _OF_SEQUENCES:
+            hint = f"A sequence is set by fields.{value.path}.start and .end."
+            raise self._wrong(f'option "{name}" does not fit a sequence', hint, name)
         if not fits.get(key, True):
             raise self._wrong(f'option "{name}" does not fit a column of type {value.type}', None, name)
         number: Callable[[str], object] = whole if value.id in _INTEGERS or value.id in _UNSIGNED else _number

@@ -7,10 +7,16 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 from sqlstream.testing import Stream
+from tests.processes import wait_until
 
 Message = str | bytes | dict[str, Any] | None
 
@@ -41,6 +47,13 @@ class Topic:
                 producer.produce(self.name, json.dumps(message), partition=0)
             producer.flush(60)
             (producer.commit_transaction if commits else producer.abort_transaction)(60)
+        # A broker says that a transaction is committed before readers of committed messages can see that.
+        wait_until(lambda: self._end(IsolationLevel.READ_COMMITTED) == self._end(IsolationLevel.READ_UNCOMMITTED))
+
+    def _end(self, level: IsolationLevel) -> int:
+        place = TopicPartition(self.name, 0)
+        answers = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
+        return int(answers[place].result(60).offset)
 
     def grow(self, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(60)
