@@ -120,6 +120,9 @@ class CachedLookup:
         for attempt in range(self._retries + 1):
             try:
                 return self._look_up(keys)
+            except OverflowError as error:
+                message = f'a key to look up in table "{self._table.name}" is a date or time that Python does not have'
+                raise DataError(message, span, detail="Python has the years 1 to 9999.") from harmless(error)
             except Exception as error:
                 failed = error
             if isinstance(failed, DataError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ ORDERS = {1: [{"item": "pen"}, {"item": "ink"}], 2: []}
 
 def user(id: int) -> dict[str, Any] | None:
     return USERS.get(id)
+
+
+def name_of_day(d: date) -> dict[str, Any]:
+    return {"name": f"{d:%A}"}
 
 
 async def user_later(id: int) -> dict[str, Any] | None:

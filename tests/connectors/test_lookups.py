@@ -408,3 +408,19 @@ def test_a_column_that_the_database_lacks(tmp_path: Path) -> None:
     assert failed.value.span is not None
     assert failed.value.detail is not None
     assert "number" in failed.value.detail
+
+
+def test_a_key_that_python_does_not_have_is_named() -> None:
+    script = """
+        CREATE TABLE visits (d DATE, p AS PROCTIME());
+        CREATE TABLE days (d DATE, name STRING) WITH (
+            'connector' = 'python', 'function' = 'tests.connectors.own_lookups.name_of_day');
+        CREATE TABLE out (d DATE, name STRING);
+        INSERT INTO out SELECT v.d, days.name FROM visits AS v JOIN days FOR SYSTEM_TIME AS OF v.p ON v.d = days.d;
+    """
+    with Stream(script) as stream:
+        far = pa.table({"d": pa.array([3_700_000], pa.date32())})
+        with pytest.raises(
+            JobError, match='a key to look up in table "days" is a date or time that Python does not have'
+        ):
+            stream.batch("visits", far)
