@@ -336,6 +336,7 @@ def test_a_process_that_computes_for_long_gives_way() -> None:
     program = """
 import os
 from sqlstream.server.query_processes.priority import Courtesy, SharedSpending
+cores = os.sched_getaffinity(0)
 courtesy = Courtesy(SharedSpending())
 assert not courtesy.gives_way
 with courtesy.working():
@@ -345,6 +346,8 @@ if os.path.exists("/proc/self/autogroup"):
     assert open("/proc/self/autogroup").read().split()[-1] == "19"
 threads = map(int, os.listdir("/proc/self/task"))
 assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {max(19, os.nice(0))}
+assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_IDLE}
+assert {len(os.sched_getaffinity(thread)) for thread in threads} == {(len(cores) + 1) // 2}
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=240, start_new_session=True)
 
@@ -355,9 +358,9 @@ def test_processes_that_come_in_the_place_of_killed_ones_give_way_at_once() -> N
 import os
 from sqlstream.server.query_processes.priority import Courtesy, SharedSpending
 together = SharedSpending()
-assert not together.add(3.0)
+assert not together.add(2.0)
 if not os.fork():
-    together.add(3.0)
+    together.add(2.0)
     os._exit(0)
 os.wait()
 courtesy = Courtesy(together)
