@@ -33,8 +33,8 @@ RATE = 10_000
 MILLION = 1_000_000
 EVENTS = {
     **dict.fromkeys(QUERIES, 20 * MILLION),
-    **dict.fromkeys(("q8", "q14", "q21", "q22"), 40 * MILLION),
-    **dict.fromkeys(("q0", "q1", "q2", "q3"), 80 * MILLION),
+    **dict.fromkeys(("q3", "q8", "q14", "q21", "q22"), 40 * MILLION),
+    **dict.fromkeys(("q0", "q1", "q2"), 80 * MILLION),
     **dict.fromkeys(("q4", "q6", "q7", "q9", "q15", "q18", "q19", "q20"), 8 * MILLION),
     "q16": 4 * MILLION,
     # With 8 million the join on the heap of Flink had not ended after seven minutes.

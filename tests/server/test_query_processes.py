@@ -344,7 +344,7 @@ with courtesy.working():
         sum(range(1000))
 if os.path.exists("/proc/self/autogroup"):
     assert open("/proc/self/autogroup").read().split()[-1] == "19"
-threads = map(int, os.listdir("/proc/self/task"))
+threads = list(map(int, os.listdir("/proc/self/task")))
 assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {max(19, os.nice(0))}
 assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_IDLE}
 assert {len(os.sched_getaffinity(thread)) for thread in threads} == {(len(cores) + 1) // 2}
