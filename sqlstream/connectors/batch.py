@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Column
 from sqlstream.duck import databases
-from sqlstream.duck.sql import names, quote_name, quote_text, typed
+from sqlstream.duck.sql import (
+    Condition,
+    Items,
+    Relation,
+    Select,
+    names,
+    quote_name,
+    quote_text,
+    rows_where,
+    same_columns,
+    subquery,
+    typed,
+)
 from sqlstream.storage.zsets import WEIGHT, summed
 
 if TYPE_CHECKING:
@@ -47,66 +59,63 @@ class Batch:
         with databases.passing() as con:
             yield con
 
-    def rows(self) -> str:
-        """Return the SELECT of the rows of an append-only batch, with their declared types."""
-        return f"SELECT {typed(self.columns)} FROM {self._files}"
+    def rows(self) -> Select:
+        """Return the rows of an append-only batch, with their declared types."""
+        return Select(f"SELECT {typed(self.columns)} FROM {self._files}")
 
-    def changes(self) -> str:
-        """Return the SELECT of the net changes: `columns` and WEIGHT, the sum of the weights of equal rows."""
+    def changes(self) -> Select:
+        """Return the net changes: `columns` and WEIGHT, the sum of the weights of equal rows."""
         if not self.is_changing:
-            return f"SELECT {typed(self.columns)}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._files}"
-        weighed = f"(SELECT {typed(self.columns)}, {WEIGHT} FROM {self._files})"
+            return Select(f"SELECT {typed(self.columns)}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._files}")
+        weighed = Relation(f"(SELECT {typed(self.columns)}, {WEIGHT} FROM {self._files})")
         return summed(self.columns, weighed)
 
-    def upserts(self) -> str:
-        """Return the SELECT of the rows to upsert: the new row of each key that has a row after the batch."""
+    def upserts(self) -> Select:
+        """Return the rows to upsert: the new row of each key that has a row after the batch."""
         if not self.is_changing:
             return self.rows()
         if self.order:
             last = f"row_number() OVER (PARTITION BY {self._key} ORDER BY {self._newest_first}) = 1"
-            return f"SELECT {typed(self.columns)} FROM {self._files} QUALIFY {last}"
-        return f"SELECT {names(self.columns)} FROM ({self.changes()}) WHERE {WEIGHT} > 0"
+            return Select(f"SELECT {typed(self.columns)} FROM {self._files} QUALIFY {last}")
+        return Select(f"SELECT {names(self.columns)} FROM ({self.changes()}) WHERE {WEIGHT} > 0")
 
-    def deletes(self) -> str:
-        """Return the SELECT of the keys to delete: the ones that have lost their row, and have no new one."""
+    def deletes(self) -> Select:
+        """Return the keys to delete: the ones that have lost their row, and have no new one."""
         if not self.is_changing or self.order:
-            return f"SELECT {self._key} FROM ({self.rows()}) WHERE false"
-        return self.gone(f"({self.changes()})")
+            return Select(f"SELECT {self._key} FROM ({self.rows()}) WHERE false")
+        return self.gone(subquery(self.changes()))
 
-    def gone(self, changes: str) -> str:
-        """Return the SELECT of the keys to delete, like `deletes`; `changes` is FROM-able SQL of `changes()`."""
-        return f"SELECT {self._key} FROM {changes} GROUP BY {self._key} HAVING max({WEIGHT}) < 0"
+    def gone(self, changes: Relation) -> Select:
+        """Return the keys to delete, like `deletes`, from the rows of `changes()`."""
+        return Select(f"SELECT {self._key} FROM {changes} GROUP BY {self._key} HAVING max({WEIGHT}) < 0")
 
-    def updated(self, changes: str) -> str:
-        """Return the SELECT of updated rows: their key also loses a row; `changes` is FROM-able SQL of `changes()`."""
-        return f"{self._added(changes)} SEMI JOIN {self._removed(changes)}"
+    def updated(self, changes: Relation) -> Select:
+        """Return updated rows, whose key also loses a row, from the rows of `changes()`."""
+        return self._added("SEMI", changes)
 
-    def inserted(self, changes: str) -> str:
-        """Return the SELECT of inserted rows: their key loses no row; `changes` is FROM-able SQL of `changes()`."""
-        return f"{self._added(changes)} ANTI JOIN {self._removed(changes)}"
+    def inserted(self, changes: Relation) -> Select:
+        """Return inserted rows, whose key loses no row, from the rows of `changes()`."""
+        return self._added("ANTI", changes)
 
-    def _added(self, changes: str) -> str:
-        return f"SELECT {names(self.columns)} FROM (FROM {changes} WHERE {WEIGHT} > 0) _row"
+    def _added(self, join: str, changes: Relation) -> Select:
+        rows = f"(FROM {changes} WHERE {WEIGHT} > 0) _row {join} JOIN (FROM {changes} WHERE {WEIGHT} < 0) _taken"
+        same = same_columns("_row", "_taken", map(quote_name, self.key))
+        return Select(f"SELECT {names(self.columns)} FROM {rows} ON {same}")
 
-    def _removed(self, changes: str) -> str:
-        same = " AND ".join(f"_row.{name} IS NOT DISTINCT FROM _taken.{name}" for name in map(quote_name, self.key))
-        return f"(FROM {changes} WHERE {WEIGHT} < 0) _taken ON {same}"
-
-    def table(self, sql: str) -> pa.Table:
+    def table(self, sql: Select) -> pa.Table:
         """Run one of these queries, and return its rows."""
         with self.connection() as con:
             return con.sql(sql).to_arrow_table()
 
     @property
-    def _files(self) -> str:
+    def _files(self) -> Relation:
         listed = ", ".join(map(quote_text, self.paths))
-        if not self.part:
-            return f"read_parquet([{listed}])"
-        numbered = f", {ROW_NUMBER} = true" if self.is_numbered else ""
-        return f"(SELECT * FROM read_parquet([{listed}]{numbered}) WHERE {self.part})"
+        numbered = f", {ROW_NUMBER} = true" if self.part and self.is_numbered else ""
+        files = Relation(f"read_parquet([{listed}]{numbered})")
+        return rows_where(files, Condition(self.part)) if self.part else files
 
     @property
-    def _key(self) -> str:
+    def _key(self) -> Items:
         return names([column for column in self.columns if column.name in self.key])
 
     @property

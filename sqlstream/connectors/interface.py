@@ -19,6 +19,7 @@ from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets,
 from sqlstream.connectors.guarantees import Delivery, Guarantee, Replay, Rollback
 from sqlstream.connectors.options import TableOption
 from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.duck.sql import Relation, Select
 from sqlstream.errors import DataError, Span
 from sqlstream.units import EPOCH, ProcessingTime
 from sqlstream.warehouse.records import read_sealed, write_sealed
@@ -228,9 +229,9 @@ class Writer(ABC):
 
     @abstractmethod
     def write(
-        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, batch: int
     ) -> tuple[int, list[Any]]:
-        """Write the rows of `rows`, a SELECT for `con`; return their number, and a list for the committer as JSON can hold it.
+        """Write `rows`, which `con` computes; return their number, and a list for the committer as JSON can hold it.
 
         The rows must stay invisible until they are committed, as a task may run again.
         """
@@ -338,12 +339,12 @@ class TableLookup(ABC):
 class Snapshot:
     """The current rows of a table.
 
-    `relation` is FROM-able SQL with the table's physical columns, and `paths` are the files and folders that it reads. `streams`
-    maps names to Arrow streams, and `functions` names to functions from a text to a text: a connection that runs the SQL must
-    have registered them under these names.
+    `relation` has the table's physical columns, and `paths` are the files and folders that it reads. `streams` maps names to
+    Arrow streams, and `functions` names to functions from a text to a text: a connection that runs the SQL must have registered
+    them under these names.
     """
 
-    relation: str
+    relation: Relation
     paths: tuple[str, ...] = ()
     streams: Mapping[str, Any] = field(default_factory=dict)
     functions: Mapping[str, Callable[[str], str]] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
 from sqlstream.duck import databases
-from sqlstream.duck.sql import quote_name, typed
+from sqlstream.duck.sql import Relation, Select, all_of, quote_name, typed
 from sqlstream.errors import DataError
 
 # The relation of the keys to look up.
@@ -22,18 +22,19 @@ def lookup_columns(table: Table) -> tuple[Column, ...]:
     return tuple(c for c in table.physical if c is not table.operation)
 
 
-def chosen(table: Table, rows: str, keys: pa.Table) -> str:
-    """Return the SELECT of the rows that match the keys, with the columns of `lookup_columns` and their declared types.
+def chosen(table: Table, rows: Relation, keys: pa.Table) -> Select:
+    """Return the rows that match the keys, with the columns of `lookup_columns` and their declared types.
 
-    `rows` is FROM-able SQL. `keys` has the table's key columns; it must be registered as KEYS.
+    `keys` has the table's key columns; it must be registered as KEYS.
     """
     items = ", ".join(
         f"CAST(_own.{quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in lookup_columns(table)
     )
     types = {c.name: c.type for c in table.physical}
     key_items = ", ".join(f"CAST({quote_name(n)} AS {types[n]}) AS {quote_name(n)}" for n in keys.column_names)
-    same = " AND ".join(f"_row.{quote_name(n)} = _key.{quote_name(n)}" for n in keys.column_names)
-    return f"SELECT * FROM (SELECT {items} FROM {rows} AS _own) _row SEMI JOIN (SELECT {key_items} FROM {KEYS}) _key ON {same}"
+    same = all_of(f"_row.{quote_name(n)} = _key.{quote_name(n)}" for n in keys.column_names)
+    joined = f"(SELECT {items} FROM {rows} AS _own) _row SEMI JOIN (SELECT {key_items} FROM {KEYS}) _key"
+    return Select(f"SELECT * FROM {joined} ON {same}")
 
 
 def typed_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import Relation, Select, subquery
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,39 +35,39 @@ class Rejected(NamedTuple):
 class ReadPlan:
     """How to read some splits.
 
-    `sql` is a SELECT of the requested columns, in their order and with the declared types. It fails at a malformed row, unless
-    these are skipped: then `sql` leaves them out, and `marked` is a SELECT of all rows, with the column WRONG (None if no row can
-    be malformed). Rows that DuckDB's CSV reader cannot even parse are in neither; once a connection has run `sql` or `marked`,
-    they are in its tables `rejects`, pairs of names (rejects table, scans table).
+    `sql` has the requested columns, in their order and with the declared types. It fails at a malformed row, unless these are
+    skipped: then `sql` leaves them out, and `marked` has all rows, with the column WRONG (None if no row can be malformed). Rows
+    that DuckDB's CSV reader cannot even parse are in neither; once a connection has run `sql` or `marked`, they are in its tables
+    `rejects`, pairs of names (rejects table, scans table).
 
     With `keep`, rows that are needed twice should be stored, as it costs more to parse text again; Parquet is read again. `lost`
     counts rows that the source no longer has, if the table's options allow the job to continue without them. `streams` are the
     relations that the plan has registered in the connection, by name; another connection must register them, too.
     """
 
-    sql: str
-    marked: str | None = None
+    sql: Select
+    marked: Select | None = None
     rejects: Sequence[tuple[str, str]] = ()
     keep: bool = False
     lost: int = 0
     streams: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def relation(self) -> str:
-        """The SELECT as it stands in a FROM clause."""
-        return f"({self.sql})"
+    def relation(self) -> Relation:
+        """The rows of `sql`."""
+        return subquery(self.sql)
 
     @classmethod
     def of_marked(
         cls,
-        marked: str,
+        marked: Select,
         rejects: Sequence[tuple[str, str]] = (),
         *,
         keep: bool = False,
         streams: Mapping[str, Any] | None = None,
     ) -> ReadPlan:
-        """Return the plan that skips the rows of `marked`, a SELECT, in which WRONG is not NULL."""
-        sql = f"SELECT * EXCLUDE ({WRONG}) FROM ({marked}) WHERE {WRONG} IS NULL"
+        """Return the plan that skips the rows of `marked` in which WRONG is not NULL."""
+        sql = Select(f"SELECT * EXCLUDE ({WRONG}) FROM ({marked}) WHERE {WRONG} IS NULL")
         return cls(sql, marked, rejects, keep, streams=streams or {})
 
     def rejected(self, con: duckdb.DuckDBPyConnection) -> list[Rejected]:
@@ -93,11 +94,11 @@ class ReadPlan:
             con.execute(f"CREATE OR REPLACE TEMP TABLE {_STORED} AS {self.marked}")
 
     @property
-    def well_formed(self) -> str:
-        """The well-formed rows as FROM-able SQL, after `take`."""
+    def well_formed(self) -> Relation:
+        """The well-formed rows, after `take`."""
         if self.marked is None:
             return self.relation
-        return f"(SELECT * EXCLUDE ({WRONG}) FROM {_STORED} WHERE {WRONG} IS NULL)"
+        return Relation(f"(SELECT * EXCLUDE ({WRONG}) FROM {_STORED} WHERE {WRONG} IS NULL)")
 
     def skipped(self, con: duckdb.DuckDBPyConnection) -> int:
         """Return the number of malformed rows, marked or rejected, after `take`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Condition, Relation, Select
 
 # The prefix of internal names. A user's column with this prefix is an error.
 INTERNAL = "__sqlstream_"
@@ -36,14 +37,15 @@ PARTITION = Column(internal("partition"), "VARCHAR", metadata="partition-name")
 PLACE = (MODIFIED, PATH, ROW)
 
 
-# The SQL condition that a change adds a row.
-ADDS = f"{CHANGE.name} IN ('I', 'U')"
+# The condition that a change adds a row.
+ADDS = Condition(f"{CHANGE.name} IN ('I', 'U')")
 
 
-def last_of_keys(keys: Iterable[str], changes: str) -> str:
-    """Return the SELECT of the last change of every key in a batch; `keys` are SQL, `changes` is a FROM item."""
+def last_of_keys(keys: Iterable[str], changes: Relation) -> Select:
+    """Return the last change of every key in a batch; `keys` are SQL."""
     order = ", ".join(f"{c.name} DESC" for c in PLACE)
-    return f"SELECT * FROM {changes} QUALIFY row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order}) = 1"
+    last = f"row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order}) = 1"
+    return Select(f"SELECT * FROM {changes} QUALIFY {last}")
 
 
 # Columns of a state view, after the columns of the result: when the last row of the key arrived, and when the key expires.

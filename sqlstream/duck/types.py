@@ -9,7 +9,7 @@ import pyarrow as pa
 from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Items, Relation, Select, quote_name
 from sqlstream.errors import UnsupportedError
 from sqlstream.units import EventTime
 
@@ -88,14 +88,14 @@ def _parts(type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
     return [(name, part) for name, part in type.children if isinstance(part, DuckDBPyType)]
 
 
-def encoded(columns: Iterable[Column], relation: str) -> str:
-    """Return the SELECT of columns of a FROM item, encoded for storage."""
-    return f"SELECT {encoded_items(columns)} FROM {relation}"
+def encoded(columns: Iterable[Column], relation: Relation) -> Select:
+    """Return the columns of a relation, encoded for storage."""
+    return Select(f"SELECT {encoded_items(columns)} FROM {relation}")
 
 
-def encoded_items(columns: Iterable[Column]) -> str:
-    """Return the select items of columns, encoded for storage."""
-    return ", ".join(map(_encoded, columns))
+def encoded_items(columns: Iterable[Column]) -> Items:
+    """Return columns, encoded for storage."""
+    return Items(", ".join(map(_encoded, columns)))
 
 
 def _encoded(column: Column) -> str:

@@ -9,8 +9,10 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Items, Relation, quote_name
 
+# The rows of a batch, over which operators compute what they store.
+ROWS_OF_BATCH = Relation("_rows")
 # Columns, each with the SQL expression over input rows that computes it.
 ComputedColumns: TypeAlias = tuple[tuple[Column, str], ...]
 
@@ -47,8 +49,8 @@ class Grouping(Protocol):
     def mergeable(self) -> bool:
         """Whether compaction may merge stored rows of equal keys and `columns` into one row."""
 
-    def source(self, keys: Sequence[str]) -> str:
-        """Return the SQL for FROM that reads the batch (`_rows`) with what `group_by` needs; `keys` is the SQL of the keys."""
+    def source(self, keys: Sequence[str]) -> Relation:
+        """Return the rows of the batch with what `group_by` needs; `keys` is the SQL of the keys."""
 
 
 W_co = TypeVar("W_co", bound=Grouping, covariant=True)
@@ -77,8 +79,8 @@ class Groups(Generic[W_co]):
         return [f"{sql} AS {name}" for name, (_, sql) in zip(self.key_names, self.keys, strict=True)]
 
     @cached_property
-    def source(self) -> str:
-        """The SQL for FROM that reads the rows of a batch with the columns that their windows are computed from."""
+    def source(self) -> Relation:
+        """The rows of a batch with the columns that their windows are computed from."""
         return self.windows.source([sql for _, sql in self.keys])
 
     @cached_property
@@ -92,6 +94,6 @@ class Groups(Generic[W_co]):
         return (*self.key_columns, *(Column(name, "TIMESTAMP") for name in self.windows.bounds))
 
     @cached_property
-    def names(self) -> str:
-        """The names of the columns of `place`, separated by commas."""
-        return ", ".join(c.name for c in self.place)
+    def names(self) -> Items:
+        """The names of the columns of `place`."""
+        return Items(", ".join(c.name for c in self.place))

@@ -16,10 +16,22 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NOW
 from sqlstream.duck.internal_columns import EXPIRES_AT, UPDATED_AT
-from sqlstream.duck.sql import names, no_rows
+from sqlstream.duck.sql import (
+    FALSE,
+    Condition,
+    Items,
+    Relation,
+    Relations,
+    Select,
+    names,
+    no_rows,
+    rows_where,
+    same_columns,
+    subquery,
+)
 from sqlstream.duck.types import encoded
 from sqlstream.operators.operator import Clock
-from sqlstream.operators.scratch import keep
+from sqlstream.operators.scratch import keep, keep_and_count, keep_view
 from sqlstream.storage.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
 from sqlstream.storage.manifests import SWEPT_AT
 from sqlstream.storage.zsets import KEYS, WEIGHT, WEIGHT_COLUMN, difference, summed
@@ -29,7 +41,7 @@ from sqlstream.warehouse.declarations import Remembered
 # When the last row came for a key: a processing time in milliseconds, not microseconds (see `units`).
 AT = Column("_at", "BIGINT")
 # The temporary table of the keys for which a batch has rows.
-TOUCHED = "_touched"
+TOUCHED = Relation("_touched")
 # How many times per time to live a sweep looks for expired keys.
 SWEEPS = 4
 
@@ -40,7 +52,7 @@ class KeyedState:
 
     A `ttl` of 0 is for ever. Expiry, and the times in views, need the table `clocked`: one row per key, with AT as its last
     column. The rows of `ordered` tables are loaded in the order of their columns. `touched_by` is a temporary table with the
-    keys of the batch; the operator makes it before `load`. `lasts` is the SQL condition over the keys that a key never expires.
+    keys of the batch; the operator makes it before `load`. `lasts` is the condition over the keys that a key never expires.
     """
 
     keys: tuple[str, ...]
@@ -48,8 +60,8 @@ class KeyedState:
     clocked: str
     ttl: Duration
     ordered: frozenset[str] = frozenset()
-    touched_by: str = TOUCHED
-    lasts: str = "false"
+    touched_by: Relation = TOUCHED
+    lasts: Condition = FALSE
 
     @property
     def remembered(self) -> Remembered:
@@ -67,22 +79,22 @@ class KeyedState:
         expired = 0
         if self.ttl:
             past = f"SELECT {self._listed} FROM _stored_{self.clocked} WHERE {self._is_past(clock)}"
-            expired = keep(con, self._expired, past)
+            _, expired = keep_and_count(con, self._expired, Select(past))
         for table in self.tables:
             live = f" _stored_ ANTI JOIN {self._expired} ON {self.same('_stored_', self._expired)}" if expired else ""
-            con.execute(f"CREATE OR REPLACE TEMP VIEW _old_{table} AS SELECT * FROM _stored_{table}{live}")
+            keep_view(con, f"_old_{table}", Select(f"SELECT * FROM _stored_{table}{live}"))
         state.count(EXPIRED, expired)
         state.count(RETURNED, expired)
 
-    def store(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, new: str, clock: Clock) -> None:
-        """Append to a table the difference between its loaded rows and `new`, a relation (SQL for FROM) with weights.
+    def store(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, new: Relation, clock: Clock) -> None:
+        """Append to a table the difference between its loaded rows and `new`, rows with weights.
 
         Afterwards `new` is the table's content for the loaded keys. The counter WEIGHTS changes by the number of rows that are
         added, less those that are deleted, unless the table is KEYS. Call `load` before.
         """
         columns = self.tables[table]
-        changed = difference(columns, new, f"_stored_{table}")
-        rows = con.sql(encoded((*columns, WEIGHT_COLUMN), f"({changed})")).to_arrow_table()
+        changed = difference(columns, new, Relation(f"_stored_{table}"))
+        rows = con.sql(encoded((*columns, WEIGHT_COLUMN), subquery(changed))).to_arrow_table()
         state.append(table, rows, clock.batch)
         if table != KEYS:
             state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
@@ -103,24 +115,26 @@ class KeyedState:
         if rows is None:
             return
         keys = summed(self.tables[self.clocked], rows)
-        past = f"SELECT {self._listed} FROM ({keys}) WHERE {self._is_past(clock)}"
-        if count := keep(con, self.touched_by, past):
+        past = Select(f"SELECT {self._listed} FROM ({keys}) WHERE {self._is_past(clock)}")
+        _, count = keep_and_count(con, self.touched_by, past)
+        if count:
             self._keep_stored(con, state)
             for table in self.tables:
-                self.store(con, state, table, f"(SELECT * FROM _stored_{table} WHERE false)", clock)
+                self.store(con, state, table, rows_where(Relation(f"_stored_{table}"), FALSE), clock)
             state.count(EXPIRED, count)
 
-    def current(self, relations: Mapping[str, str]) -> dict[str, str]:
-        """Return relations (SQL for FROM) by table: rows with the sum of their weights, of the keys live at the time of NOW().
+    def current(self, relations: Relations) -> dict[str, Relation]:
+        """Return, by table, rows with the sum of their weights, of the keys live at the time of NOW().
 
-        `relations` are the relations that read the state tables.
+        `relations` read the state tables.
         """
-        net_rows = {table: f"({summed(columns, relations[table])})" for table, columns in self.tables.items()}
+        net_rows = {table: subquery(summed(columns, relations[table])) for table, columns in self.tables.items()}
         if not self.ttl:
             return net_rows
-        keys = f"(SELECT * FROM {net_rows[self.clocked]} WHERE {self._micros} > epoch_us({NOW}) - {self.ttl} OR {self.lasts})"
+        is_live = Condition(f"{self._micros} > epoch_us({NOW}) - {self.ttl} OR {self.lasts}")
+        keys = rows_where(net_rows[self.clocked], is_live)
         live = f"SEMI JOIN {keys} _keys_ ON {self.same('_rows_', '_keys_')}"
-        return {table: f"(SELECT * FROM {rows} _rows_ {live})" for table, rows in net_rows.items()}
+        return {table: Relation(f"(SELECT * FROM {rows} _rows_ {live})") for table, rows in net_rows.items()}
 
     def times(self, columns: Iterable[Column]) -> tuple[Column, ...]:
         """Return the time columns of a view with `columns`: `_updated_at` and, with a time to live, `_expires_at`.
@@ -132,9 +146,9 @@ class KeyedState:
         return tuple(Column(name, "TIMESTAMP WITH TIME ZONE") for name in time_names if name not in view_names)
 
     def timed(
-        self, rows: str, keys: Sequence[str], columns: Sequence[Column], current: Mapping[str, str], *, all: bool
-    ) -> str:
-        """Return the SELECT of `columns` over the SELECT `rows`, joined with the columns of `times`.
+        self, rows: Select, keys: Sequence[str], columns: Sequence[Column], current: Relations, *, all: bool
+    ) -> Select:
+        """Return `columns` of `rows`, joined with the columns of `times`.
 
         `keys` are the SQL expressions of the keys over `rows`; `current` is what the method `current` returns. With `all` the
         join is a left join: rows whose key has no state have NULL as times.
@@ -147,7 +161,8 @@ class KeyedState:
         keyed_rows = f"(SELECT {', '.join([*of, '*'])} FROM ({rows}))"
         key_times = f"(SELECT {', '.join([*self.keys, *times, AT.name])} FROM {current[self.clocked]})"
         listed = names((*columns, *self.times(columns)))
-        return f"SELECT {listed} FROM {keyed_rows} _result_ {'LEFT ' if all else ''}JOIN {key_times} _keys_ ON {same}"
+        joined = f"{keyed_rows} _result_ {'LEFT ' if all else ''}JOIN {key_times} _keys_ ON {same}"
+        return Select(f"SELECT {listed} FROM {joined}")
 
     @property
     def updated_at(self) -> str:
@@ -163,34 +178,36 @@ class KeyedState:
     def _micros(self) -> str:
         return f"{AT.name} * {MILLISECOND}"
 
-    def touched(self, rows: str) -> str:
-        """Return the SELECT of the rows of a relation whose keys are in `touched_by`; of all rows if there are no keys."""
+    def touched(self, rows: Relation) -> Select:
+        """Return the rows whose keys are in `touched_by`; all rows if there are no keys."""
         if not self.keys:
-            return f"SELECT * FROM {rows}"
-        return f"SELECT * FROM {rows} _state SEMI JOIN {self.touched_by} ON {self.same('_state', self.touched_by)}"
+            return Select(f"SELECT * FROM {rows}")
+        same = self.same("_state", self.touched_by)
+        return Select(f"SELECT * FROM {rows} _state SEMI JOIN {self.touched_by} ON {same}")
 
-    def same(self, a: str, b: str) -> str:
-        """Return the SQL condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
-        return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
+    def same(self, a: str, b: str) -> Condition:
+        """Return the condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
+        return same_columns(a, b, self.keys)
 
-    def _is_past(self, clock: Clock) -> str:
-        return f"{AT.name} <= {to_millis(ProcessingTime(clock.time - self.ttl))} AND NOT ({self.lasts})"
+    def _is_past(self, clock: Clock) -> Condition:
+        last = to_millis(ProcessingTime(clock.time - self.ttl))
+        return Condition(f"{AT.name} <= {last} AND NOT ({self.lasts})")
 
     @property
     def _expired(self) -> str:
         return f"_expired_{self.clocked}"
 
     @property
-    def _listed(self) -> str:
-        return ", ".join(self.keys) or "true AS _all"
+    def _listed(self) -> Items:
+        return Items(", ".join(self.keys) or "true AS _all")
 
     def _keep_stored(self, con: duckdb.DuckDBPyConnection, state: Bucket) -> None:
         for table, columns in self.tables.items():
             stored = state.rows_of(con, table, self.keys, self.touched_by)
-            rows = f"({no_rows((*columns, WEIGHT_COLUMN))})" if stored is None else stored
+            rows = subquery(no_rows((*columns, WEIGHT_COLUMN))) if stored is None else stored
             keep(con, f"_stored_{table}", self.in_order(table, summed(columns, rows)))
 
-    def in_order(self, table: str, rows: str) -> str:
-        """Return the SELECT of `rows`, itself a SELECT, ordered by all columns if the table is `ordered`."""
+    def in_order(self, table: str, rows: Select) -> Select:
+        """Return rows ordered by all columns if the table is `ordered`."""
         order = f" ORDER BY {names(self.tables[table])}" if table in self.ordered else ""
-        return f"SELECT * FROM ({rows}){order}"
+        return Select(f"SELECT * FROM ({rows}){order}")

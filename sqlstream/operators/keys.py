@@ -7,7 +7,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Condition, all_of, quote_name
 from sqlstream.operators.groups import ComputedColumns
 from sqlstream.units import NO_TIME, Duration
 
@@ -54,8 +54,8 @@ class Keys:
         return [f"{name} AS {quoted}" for name, quoted in zip(self.names, self.quoted, strict=True)]
 
     @cached_property
-    def lasts(self) -> str:
-        """The SQL condition over the key columns in state that a key is `lasting`."""
+    def lasts(self) -> Condition:
+        """The condition over the key columns in state that a key is `lasting`."""
         same = (zip(self.names, values, strict=True) for values in self.lasting)
-        all_same = (" AND ".join(f"{k} IS NOT DISTINCT FROM {value}" for k, value in pairs) or "true" for pairs in same)
-        return " OR ".join(f"({condition})" for condition in all_same) or "false"
+        all_same = (all_of(f"{k} IS NOT DISTINCT FROM {value}" for k, value in pairs) for pairs in same)
+        return Condition(" OR ".join(f"({condition})" for condition in all_same) or "false")

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.key_hash import hashed_type
-from sqlstream.duck.sql import Rows
+from sqlstream.duck.sql import Relations, Rows, Select
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime, ProcessingTime
@@ -66,8 +66,8 @@ class Operator(ABC):
 
     @property
     @abstractmethod
-    def parts(self) -> Mapping[str, str]:
-        """The inputs by name: for each the SELECT over `_rows` that the fragment before the exchange runs.
+    def parts(self) -> Mapping[str, Select]:
+        """The inputs by name: for each what the fragment before the exchange computes over `_rows`.
 
         Its columns have the types and the encoding in which rows travel and are stored.
         """
@@ -123,12 +123,12 @@ class Operator(ABC):
         """
 
     @abstractmethod
-    def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the operator's state view.
+    def current(self, relations: Relations, watermark: str) -> Select:
+        """Return the operator's state view.
 
-        `relations` are relations (SQL for FROM) that read the state tables, by name. `watermark` is the SQL of the operator's
-        watermark, a BIGINT of microseconds; while there is none, it is earlier than any event time. The columns are the
-        result's, then `accumulators`, then `key_times`, unless `viewed` says otherwise.
+        `relations` read the state tables. `watermark` is the SQL of the operator's watermark, a BIGINT of microseconds; while
+        there is none, it is earlier than any event time. The columns are the result's, then `accumulators`, then `key_times`,
+        unless `viewed` says otherwise.
         """
 
     @property
@@ -152,8 +152,8 @@ class Operator(ABC):
         return ()
 
     @property
-    def opening(self) -> Mapping[str, str]:
-        """Initial rows, such as the zero of a COUNT without keys: a SELECT for each part, whose rows arrive before all others."""
+    def opening(self) -> Mapping[str, Select]:
+        """Initial rows, such as the zero of a COUNT without keys, by part: they arrive before all others."""
         return {}
 
     @property
@@ -173,14 +173,14 @@ class Operator(ABC):
         """Close what this process holds open for the operator, once the job has ended."""
         return
 
-    def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the number of open windows, one row; an empty text if the operator has no windows.
+    def open_windows(self, relations: Relations, watermark: str) -> Select:
+        """Return the number of open windows, one row; an empty text if the operator has no windows.
 
         The arguments are as for `current`.
         """
-        return ""
+        return Select("")
 
-    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
+    def side_views(self, relations: Relations, watermark: str) -> tuple[Rows, ...]:
         """Return a view for each input of a join, in their order: its rows in state. The arguments are as for `current`."""
         return ()
 

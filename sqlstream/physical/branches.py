@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Items, Select, quote_name
 from sqlstream.logical.plan.expressions import Schema
 from sqlstream.logical.plan.graph import once
 from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows
@@ -32,19 +32,21 @@ from sqlstream.storage.zsets import WEIGHT
 
 # Up to so many paths, a union keeps each as a path of its own; of more, the paths from one leaf are combined.
 _MANY = 16
+# The rows of a leaf as they are.
+_INPUT = Select("SELECT * FROM _input")
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`.
+    """A stateless path from one leaf (a scan or a stateful node) upwards: a query over `_input`.
 
-    With `lookups`, it is a SELECT over the tables of the last lookup. Rows have further columns after the schema's: with
+    With `lookups`, it is over the tables of the last lookup. Rows have further columns after the schema's: with
     `weighted` their weight (WEIGHT), with `timed` the event time that put them into windows (EVENT_TIME), with `placed` the kind
     of change and the place in the source (CHANGE and PLACE).
     """
 
     leaf: Scan | Stateful
-    sql: str
+    sql: Select
     weighted: bool
     timed: bool = False
     placed: bool = False
@@ -53,8 +55,8 @@ class Branch:
     are_on_time: bool | None = None
     # The side output of the leaf that `_input` is; empty for its result.
     output: str = ""
-    # Common table expressions (name, SELECT), which `sql` reads; each may read the ones before it.
-    common: tuple[tuple[str, str], ...] = ()
+    # Common table expressions, with their names, which `sql` reads; each may read the ones before it.
+    common: tuple[tuple[str, Select], ...] = ()
 
     @property
     def on_time(self) -> bool:
@@ -62,31 +64,35 @@ class Branch:
         return self.leaf.on_time if self.are_on_time is None else self.are_on_time
 
     @property
-    def query(self) -> str:
-        """The whole SELECT, with its common table expressions."""
+    def query(self) -> Select:
+        """The whole query, with its common table expressions."""
         parts = ", ".join(f"{name} AS MATERIALIZED ({sql})" for name, sql in self.common)
-        return f"SELECT * FROM (WITH {parts} {self.sql})" if parts else self.sql
+        return Select(f"SELECT * FROM (WITH {parts} {self.sql})") if parts else self.sql
 
-    def select(self, items: str) -> Branch:
-        """Return the path with a projection above it, the select items `items`; the further columns stay."""
+    def select(self, items: Items) -> Branch:
+        """Return the path with a projection above it; the further columns stay."""
         own = [name for name, is_there in ((WEIGHT, self.weighted), (EVENT_TIME, self.timed)) if is_there]
         own += [c.name for c in (CHANGE, *PLACE)] if self.placed else []
         added = "".join(f", {name}" for name in own)
-        return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql})")
+        return replace(self, sql=Select(f"SELECT {items}{added} FROM ({self.sql})"))
 
-    def over(self, select: Callable[[str], str]) -> Branch:
-        """Return the path with `select`, a function from SELECT to SELECT, applied to its SELECT."""
+    def over(self, select: Callable[[Select], Select]) -> Branch:
+        """Return the path with `select` applied to its rows."""
         return replace(self, sql=select(self.sql))
+
+    def adding(self, items: str) -> Branch:
+        """Return the path with further select items behind its columns."""
+        return self.over(lambda rows: Select(f"SELECT *, {items} FROM ({rows})"))
 
     def at(self, time: str) -> Branch:
         """Return the path with the column EVENT_TIME; `time` is SQL over its rows, a TIMESTAMP."""
-        return replace(self, sql=f"SELECT *, {time} AS {EVENT_TIME} FROM ({self.sql})", timed=True)
+        return replace(self.adding(f"{time} AS {EVENT_TIME}"), timed=True)
 
     def with_weight(self) -> Branch:
         """Return the path with weights: 1 for every row, if it has none yet."""
         if self.weighted:
             return self
-        return replace(self, sql=f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self.sql})", weighted=True)
+        return replace(self.adding(f"CAST(1 AS BIGINT) AS {WEIGHT}"), weighted=True)
 
 
 def branches(
@@ -111,24 +117,23 @@ def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, tim
     node = as_any_node(node)
     match node:
         case Scan() if node.table.has_changes and node.table.primary_key:
-            return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
+            return [Branch(node, _INPUT, weighted=False, placed=True)]
         case Filter() if (ranks := whole_ranks(node)) is not None and ranks.is_changelog:
             # The operator filters itself: after an upgrade to a smaller limit it must retract rows that the filter would drop.
             return below(node.input)
         case Filter():
-            return [
-                b.over(lambda rows: f"SELECT * FROM ({rows}) WHERE {node.predicate.sql}") for b in below(node.input)
-            ]
+            where = node.predicate.sql
+            return [b.over(lambda rows: Select(f"SELECT * FROM ({rows}) WHERE {where}")) for b in below(node.input)]
         case Projection():
             items = ", ".join(f"{i.expression.sql} AS {quote_name(i.name)}" for i in node.items)
-            return [b.select(items) for b in below(node.input)]
+            return [b.select(Items(items)) for b in below(node.input)]
         case TimeWindows():
             paths = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: in_windows(node, rows)) for b in paths]
         case Expand():
             numbers = ", ".join(map(str, node.numbers))
             number = f"unnest([{numbers}]) AS {quote_name(node.column)}"
-            return [b.over(lambda rows: f"SELECT *, {number} FROM ({rows})") for b in below(node.input)]
+            return [b.adding(number) for b in below(node.input)]
         case Lateral():
             return [b.over(lambda rows: with_made_rows(node, rows)) for b in below(node.input)]
         case Union():
@@ -146,14 +151,14 @@ def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, tim
             raise TypeError("a sink is not part of a path")
         case _:
             # A leaf: mypy knows that it is a scan or a stateful node.
-            return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
+            return [Branch(node, _INPUT, weighted=node.is_changelog)]
 
 
 def _of_late_rows(node: LateRows) -> Branch:
     """Return the path of the late rows that an operator drops."""
     own = stored_columns([Column(f.name, f.type) for f in node.operator.late_columns(node.place)])
     items = [f"{c.name} AS {name}" for c, name in own]
-    rows = f"SELECT {', '.join([*items, TIME, MARK])} FROM _input"
+    rows = Select(f"SELECT {', '.join([*items, TIME, MARK])} FROM _input")
     output = LATE if isinstance(node.operator, Windowed) else late_output(node.place)
     return Branch(as_stateful(node.operator), rows, weighted=False, are_on_time=False, output=output)
 
@@ -161,10 +166,10 @@ def _of_late_rows(node: LateRows) -> Branch:
 def _emitted(node: Stateful) -> list[Branch]:
     """Return the paths of an operator's rows: one, or if it marks late rows, one of rows on time and one of late rows."""
     if not node.marks_late_rows:
-        return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
+        return [Branch(node, _INPUT, weighted=node.is_changelog)]
     own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
-    both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
-    return [Branch(node, f"{own} {where}", weighted=False, are_on_time=on_time) for on_time, where in both]
+    both = ((True, Select(f"{own} NOT {LATE_RESULT.name}")), (False, Select(f"{own} {LATE_RESULT.name}")))
+    return [Branch(node, rows, weighted=False, are_on_time=on_time) for on_time, rows in both]
 
 
 def _in_one(paths: list[Branch]) -> list[Branch]:
@@ -182,9 +187,9 @@ def _in_one(paths: list[Branch]) -> list[Branch]:
 
 def _united(group: list[Branch]) -> Branch:
     common = dict(part for branch in group for part in branch.common)
-    rows = " UNION ALL BY NAME ".join(f"({branch.sql})" for branch in group)
+    rows = Select(" UNION ALL BY NAME ".join(f"({branch.sql})" for branch in group))
     name = f"_union_{hashlib.sha256(rows.encode()).hexdigest()[:16]}"
-    return replace(group[0], sql=f"SELECT * FROM {name}", common=(*common.items(), (name, rows)))
+    return replace(group[0], sql=Select(f"SELECT * FROM {name}"), common=(*common.items(), (name, rows)))
 
 
 def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
@@ -194,7 +199,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     key_items = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))
     lookup = Lookup(
         node.table,
-        f"SELECT *, {key_items} FROM ({branch.query})",
+        Select(f"SELECT *, {key_items} FROM ({branch.query})"),
         tuple((name, column) for name, (_, column) in zip(names, node.keys, strict=True)),
         node.span,
     )
@@ -210,11 +215,11 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     on += f" AND ({node.condition.sql})" if node.condition else ""
     shown = f"_before.* EXCLUDE ({', '.join(names)}), _found.* EXCLUDE ({', '.join(n for n, _ in looked)})"
     how = "LEFT JOIN" if node.kind == "left" else "JOIN"
-    sql = f"SELECT {shown} FROM _before_{number} _before {how} {table_rows} _found ON {on}"
+    sql = Select(f"SELECT {shown} FROM _before_{number} _before {how} {table_rows} _found ON {on}")
     return replace(branch, sql=sql, lookups=(*branch.lookups, lookup), common=())
 
 
 def _renamed(node: Node, target: Schema, timed: bool) -> list[Branch]:
     names = [(own.name, field.name) for own, field in zip(node.schema, target, strict=True)]
     items = ", ".join(f"{quote_name(own)} AS {quote_name(name)}" for own, name in names)
-    return [branch.select(items) for branch in branches(node, timed=timed)]
+    return [branch.select(Items(items)) for branch in branches(node, timed=timed)]

@@ -13,7 +13,7 @@ from typing import Literal
 
 from sqlstream.catalog import Column, Table
 from sqlstream.duck.key_hash import in_version
-from sqlstream.duck.sql import Rows
+from sqlstream.duck.sql import Rows, Select
 from sqlstream.errors import Span
 from sqlstream.logical.plan.node import WindowColumns
 from sqlstream.logical.plan.nodes import Stateful
@@ -23,6 +23,8 @@ from sqlstream.secrets import shown
 from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+
+_NO_SELECT = Select("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +43,29 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A lookup in a lookup table for each row of `rows`, a SELECT over `_input` or over the tables of earlier lookups.
+    """A lookup in a lookup table for each row of `rows`, over `_input` or over the tables of earlier lookups.
 
     `keys` are pairs: a column of `rows`, and the column of the lookup table that must have its value. Lookup number n of a
     fragment leaves two temporary tables: `_before_<n>`, the result of `rows`, and `_found_<n>`, the rows of the lookup table.
     """
 
     table: Table
-    rows: str
+    rows: Select
     keys: tuple[tuple[str, str], ...]
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Stateless work: `rows` is a SELECT over `_input`; with `lookups`, over the tables of the last lookup.
+    """Stateless work: `rows` is over `_input`; with `lookups`, over the tables of the last lookup.
 
-    `parts` are pairs of a name and a SELECT over `_rows`, the result of `rows`, which is computed once. Without an exchange the
-    only part is what the sink at the place `sink` in the plan's `sinks` stores. If the fragment follows an operator, `output`
-    names the side output that `_input` is; it is empty for the operator's result.
+    `parts`, with their names, are over `_rows`, the result of `rows`, which is computed once. Without an exchange the only part
+    is what the sink at the place `sink` in the plan's `sinks` stores. If the fragment follows an operator, `output` names the
+    side output that `_input` is; it is empty for the operator's result.
     """
 
-    rows: str
-    parts: tuple[tuple[str, str], ...]
+    rows: Select
+    parts: tuple[tuple[str, Select], ...]
     exchange: Exchange | None
     sink: int = 0
     lookups: tuple[Lookup, ...] = ()
@@ -74,10 +76,9 @@ class Fragment:
 class ScanStage:
     """Reads splits of a table and runs fragments over the rows.
 
-    `columns` is a SELECT over `_input`, the physical columns, that adds the computed columns. Rows whose `time_column` is NULL or
-    infinite are dropped and counted, except keyed changes. `watermark` is the SQL of a row's watermark over the result of
-    `columns`; with `by_clock` the watermark is the time of the batch. `numbered` is `columns` with the column ROW, each row's
-    number in its file.
+    `columns` adds the computed columns to `_input`, the physical columns. Rows whose `time_column` is NULL or infinite are
+    dropped and counted, except keyed changes. `watermark` is the SQL of a row's watermark over the result of `columns`; with
+    `by_clock` the watermark is the time of the batch. `numbered` is `columns` with the column ROW, each row's number in its file.
 
     With `changes` the table is a changelog, and each row has the column CHANGE. "whole": updates have a row before and a row
     after, and rows have weights. "keyed": rows have their place in the source (the columns PLACE), for an operator that keeps
@@ -90,13 +91,13 @@ class ScanStage:
 
     name: str
     table: Table
-    columns: str
+    columns: Select
     time_column: str | None
     watermark: str | None
     fragments: tuple[Fragment, ...]
     by_clock: bool = False
     changes: Literal["whole", "keyed"] | None = None
-    numbered: str = ""
+    numbered: Select = _NO_SELECT
     errors: int | None = None
     has_partitions: bool = False
     has_watermarks: bool = False
@@ -135,11 +136,11 @@ class ResultWindows:
 class StatefulStage:
     """A stateful operator, and the fragments over the rows that it emits; `time_column` is their time attribute.
 
-    `view` is the current result over the state tables, `count_sql` the SELECT of the number of open windows, empty without
-    windows. `unique` are columns that no two rows of the result share; empty if none are known. `hash_columns` pick the bucket.
-    `bound` says in words what bounds the state. With `fires_timers` the operator may ask to be called at a processing time. Its
-    watermark is `delay` behind the job's watermark, since its input rows may be that late. The `opening` fragments make its
-    initial rows; they run once, before all other rows of the first batch, over an `_input` of one row.
+    `view` is the current result over the state tables, `count_sql` the number of open windows, empty without windows. `unique`
+    are columns that no two rows of the result share; empty if none are known. `hash_columns` pick the bucket. `bound` says in
+    words what bounds the state. With `fires_timers` the operator may ask to be called at a processing time. Its watermark is
+    `delay` behind the job's watermark, since its input rows may be that late. The `opening` fragments make its initial rows; they
+    run once, before all other rows of the first batch, over an `_input` of one row.
     """
 
     name: str
@@ -148,7 +149,7 @@ class StatefulStage:
     fragments: tuple[Fragment, ...]
     key_columns: tuple[str, ...]
     view: Rows
-    count_sql: str
+    count_sql: Select
     bound: str
     hash_columns: tuple[str, ...]
     time_column: str | None = None

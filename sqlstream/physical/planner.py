@@ -11,7 +11,7 @@ from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.connectors.registry import source_of
 from sqlstream.duck.clock import NOW, reached
 from sqlstream.duck.internal_columns import INTERNAL, PARTITION
-from sqlstream.duck.sql import Rows, quote_name, quote_text
+from sqlstream.duck.sql import Items, Relation, Rows, Select, quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.expressions import Field
 from sqlstream.logical.plan.graph import walk
@@ -62,21 +62,16 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
         if order:
             positions += "".join(f", {c.name}" for c in order)
             placed = "".join(f", {c.name}" for c in order)
-            rows = f"(SELECT {casts}{placed}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)"
+            rows = Relation(f"(SELECT {casts}{placed}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)")
         for branch in branches(ordered.node if isinstance(ordered, Ordered) else sink.input):
-            stored = last_rows(sink.table.primary_key, order, rows) if order else f"SELECT {casts} FROM _rows"
+            stored = last_rows(sink.table.primary_key, order, rows) if order else Select(f"SELECT {casts} FROM _rows")
             if name in changing:
                 # Changes that cancel each other once columns are left out, or values cast, are none.
                 branch = branch.with_weight()
-                stored = summed(
-                    [Column(c.name, c.type) for c in sink.columns], f"(SELECT {casts}, {WEIGHT} FROM _rows)"
-                )
-            planner.add(
-                branch,
-                Fragment(
-                    branch.select(positions).query, (("rows", stored),), None, number, branch.lookups, branch.output
-                ),
-            )
+                weighted = Relation(f"(SELECT {casts}, {WEIGHT} FROM _rows)")
+                stored = summed([Column(c.name, c.type) for c in sink.columns], weighted)
+            path = branch.select(Items(positions)).query
+            planner.add(branch, Fragment(path, (("rows", stored),), None, number, branch.lookups, branch.output))
     scans = tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans)
     scans = keeping_malformed(scans, sink_plans) if keeps_malformed else scans
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
@@ -243,9 +238,9 @@ def _declared(scan: Scan) -> Scan:
 
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make an operator's initial rows."""
-    numbers = {port.part: number for number, port in enumerate(ports)}
+    numbers, rows = {port.part: number for number, port in enumerate(ports)}, Select("SELECT * FROM _input")
     return tuple(
-        Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hashed, ((part, numbers[part]),)))
+        Fragment(rows, ((part, sql),), Exchange(place, operator.hashed, ((part, numbers[part]),)))
         for part, sql in operator.opening.items()
     )
 

@@ -10,14 +10,14 @@ from sqlstream.connectors.formats.changelogs import changes_of, weight
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to, no_value, skips
 from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Relation, Select, quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.physical.plan import ScanStage, SinkPlan
 from sqlstream.storage.zsets import WEIGHT
 
 
-def scanned(table: Table) -> str:
-    """Return the SELECT over `_input` of a table's visible columns, the computed ones too.
+def scanned(table: Table) -> Select:
+    """Return a table's visible columns, the computed ones too, over `_input`.
 
     A table of changes also has the column CHANGE, then PLACE with a PRIMARY KEY, WEIGHT without one.
     """
@@ -25,9 +25,9 @@ def scanned(table: Table) -> str:
         _read(c, table) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     ]
     if not table.has_changes:
-        return f"SELECT {', '.join(columns)} FROM _input"
+        return Select(f"SELECT {', '.join(columns)} FROM _input")
     more = [c.name for c in (CHANGE, *PLACE)] if table.primary_key else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
-    return f"SELECT {', '.join([*columns, *more])} FROM ({changes_of(table, '_input')})"
+    return Select(f"SELECT {', '.join([*columns, *more])} FROM ({changes_of(table, Relation('_input'))})")
 
 
 def _read(column: Column, table: Table) -> str:
@@ -41,13 +41,13 @@ def _read(column: Column, table: Table) -> str:
     return f"CASE WHEN {lacks} THEN error({quote_text(why[0].lower() + why[1:])}) ELSE {value} END AS {value}"
 
 
-def numbered(table: Table) -> str:
-    """Return the SELECT of `scanned` with the column ROW, each row's number in its file."""
+def numbered(table: Table) -> Select:
+    """Return `scanned` with the column ROW, each row's number in its file."""
     if not (table.has_changes and table.primary_key):
         return scanned(replace(table, columns=(*table.columns, ROW)))
     # A row of the file, an envelope, is two changes.
     envelope = table.options.get("format", "").lower() == DEBEZIUM
-    return f"SELECT * REPLACE ({ROW.name} // {2 if envelope else 1} AS {ROW.name}) FROM ({scanned(table)})"
+    return Select(f"SELECT * REPLACE ({ROW.name} // {2 if envelope else 1} AS {ROW.name}) FROM ({scanned(table)})")
 
 
 def keeping_malformed(scans: Sequence[ScanStage], sinks: dict[str, SinkPlan]) -> tuple[ScanStage, ...]:

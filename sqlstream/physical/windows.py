@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Items, Select, quote_name
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.month_windows import MonthWindows
 from sqlstream.logical.plan.node import Node
@@ -38,8 +38,8 @@ def time_sql(node: Node, column: str) -> str:
     )
 
 
-def in_windows(node: AnyTimeWindows, rows: str) -> str:
-    """Return the SELECT of rows (a SELECT), once for each of their windows, with the columns BOUNDS: start, end and time."""
+def in_windows(node: AnyTimeWindows, rows: Select) -> Select:
+    """Return rows once for each of their windows, with the columns BOUNDS: start, end and time."""
     match node:
         case RegularWindows():
             return _in_regular_windows(node, rows)
@@ -49,7 +49,7 @@ def in_windows(node: AnyTimeWindows, rows: str) -> str:
             assert_never(node)
 
 
-def _in_regular_windows(node: RegularWindows, rows: str) -> str:
+def _in_regular_windows(node: RegularWindows, rows: Select) -> Select:
     at, micros = grid(node), f"epoch_us({event_time(node)})"
     if not at.overlaps:
         held = f" WHERE {condition}" if (condition := at.holds(micros)) else ""
@@ -59,12 +59,16 @@ def _in_regular_windows(node: RegularWindows, rows: str) -> str:
         ends = f"SELECT *, unnest(generate_series({first}, {last}, {at.slide})) AS {_END} FROM ({rows})"
     start, end = (f"make_timestamp({sql})" for sql in (at.start_sql(_END), _END))
     bounds = (start, end, f"make_timestamp({_END} - 1000)" if at.in_milliseconds else window_time(end))
-    items = ", ".join(f"{sql} AS {name}" for sql, name in zip(bounds, BOUNDS, strict=True))
-    return f"SELECT * EXCLUDE ({_END}), {items} FROM ({ends})"
+    return Select(f"SELECT * EXCLUDE ({_END}), {_bounds(bounds)} FROM ({ends})")
 
 
-def _in_month_windows(node: MonthWindows, rows: str) -> str:
-    """Return the SELECT of rows with the bounds of their windows: months are numbered from January 1970."""
+def _bounds(bounds: tuple[str, str, str]) -> Items:
+    """Return the SQL of bounds as the columns BOUNDS."""
+    return Items(", ".join(f"{sql} AS {name}" for sql, name in zip(bounds, BOUNDS, strict=True)))
+
+
+def _in_month_windows(node: MonthWindows, rows: Select) -> Select:
+    """Return rows with the bounds of their windows: months are numbered from January 1970."""
     offset = f"to_microseconds({node.offset})"
     time = f"({event_time(node)} - {offset})" if node.offset else event_time(node)
     month = f"(year({time}) - 1970) * 12 + month({time}) - 1"
@@ -75,27 +79,23 @@ def _in_month_windows(node: MonthWindows, rows: str) -> str:
         return f"{midnight} + {offset}" if node.offset else midnight
 
     start, end = begin(_MONTH), begin(f"{_MONTH} + {node.months}")
-    items = ", ".join(f"{sql} AS {name}" for sql, name in zip((start, end, window_time(end)), BOUNDS, strict=True))
-    return f"SELECT * EXCLUDE ({_MONTH}), {items} FROM ({first})"
+    return Select(f"SELECT * EXCLUDE ({_MONTH}), {_bounds((start, end, window_time(end)))} FROM ({first})")
 
 
-def at_their_time(node: RegularWindows | SessionWindow, rows: str) -> str:
-    """Return the SELECT of rows (a SELECT) with their event time as each of the columns BOUNDS: the operator above makes windows.
+def at_their_time(node: RegularWindows | SessionWindow, rows: Select) -> Select:
+    """Return rows with their event time as each of the columns BOUNDS: the operator above makes windows.
 
     Rows that are in no window are left out. For sessions with a gap per row, `window_end` is `own_end`.
     """
     time = event_time(node)
     if isinstance(node, SessionWindow) and not isinstance(node.gap, int):
-        bounds = (time, own_end(node), time)
-        return (
-            f"SELECT *, {', '.join(f'{sql} AS {name}' for sql, name in zip(bounds, BOUNDS, strict=True))} FROM ({rows})"
-        )
+        return Select(f"SELECT *, {_bounds((time, own_end(node), time))} FROM ({rows})")
     held = (
         f" WHERE {condition}"
         if isinstance(node, RegularWindows) and (condition := grid(node).holds(f"epoch_us({time})"))
         else ""
     )
-    return f"SELECT *, {', '.join(f'{time} AS {name}' for name in BOUNDS)} FROM ({rows}){held}"
+    return Select(f"SELECT *, {_bounds((time, time, time))} FROM ({rows}){held}")
 
 
 def own_end(node: SessionWindow) -> str:

@@ -16,7 +16,7 @@ from functools import cached_property
 import duckdb
 
 from sqlstream.duck.internal_columns import EXPIRES_AT, internal
-from sqlstream.duck.sql import over, quote_name, quote_text
+from sqlstream.duck.sql import FALSE, Condition, Items, Select, over, quote_name, quote_text, same_columns, union_all
 from sqlstream.duck.types import time_literal
 from sqlstream.errors import QueryError, Span
 from sqlstream.queries.arguments import Given, placed
@@ -125,8 +125,8 @@ class _Difference:
         return f"{quote_name(f'{self.catalog}older')}.main", f"{quote_name(f'{self.catalog}newer')}.main"
 
     @cached_property
-    def sql(self) -> tuple[str, str]:
-        """The SQL of the view in both versions."""
+    def sql(self) -> tuple[Select, Select]:
+        """The view in both versions."""
         older, newer = (side.relation.operator.views[side.relation.name] for side in self.sides)
         return older, newer
 
@@ -150,8 +150,8 @@ class _Difference:
         return older, newer
 
     @cached_property
-    def rows(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The SELECTs of all rows of the tables at both versions, by table."""
+    def rows(self) -> tuple[dict[str, Select], dict[str, Select]]:
+        """All rows of the tables at both versions, by table."""
         older, newer = (
             state_tables(s.warehouse, s.relation.job.name, s.relation.operator, s.version) for s in self.sides
         )
@@ -203,10 +203,10 @@ class _Difference:
         )
 
     @property
-    def _due(self) -> str:
+    def _due(self) -> Condition:
         """The condition that a key has expired between the versions, unless a row has come for it."""
         older, newer = (version.time - self.relation.operator.ttl for version in self.versions)
-        return f"{_AT} * {MILLISECOND} > {older} AND {_AT} * {MILLISECOND} <= {newer}"
+        return Condition(f"{_AT} * {MILLISECOND} > {older} AND {_AT} * {MILLISECOND} <= {newer}")
 
     # -- steps
 
@@ -224,7 +224,8 @@ class _Difference:
         else:
             parts = [self._written(name, kind, columns) for kind in self._keep_keys(name)]
             parts += self._rest(name, columns)
-        net = " UNION ALL ".join(parts) or self._select(0, "all", columns, _REST) + " WHERE false"
+        nothing = Select(f"{self._select(0, 'all', columns, _REST)} WHERE false")
+        net = union_all(parts or [nothing])
         result = f"{name}.main.difference"
         self.connection.execute(
             f"CREATE TABLE {result} AS {_paired(net, columns, self._identity(columns), self._reason(columns))}"
@@ -241,10 +242,10 @@ class _Difference:
         by = ", ".join([*self.keys, "_all"])
         self.connection.execute(
             f"CREATE TABLE {name}.main.passed AS SELECT {by}, bool_or(_moved) AS _moved "
-            f"FROM ({' UNION ALL '.join(passed)}) GROUP BY {by}"
+            f"FROM ({union_all(passed)}) GROUP BY {by}"
         )
         done = "bool_or(_adds) AS _adds, bool_or(_by_batch) AS _by_batch"
-        changed_keys = f"SELECT {by}, {done} FROM ({' UNION ALL '.join(written)}) GROUP BY {by}"
+        changed_keys = f"SELECT {by}, {done} FROM ({union_all(written)}) GROUP BY {by}"
         same = self._same("_written_", "_passed_")
         is_passed = f"EXISTS (FROM {name}.main.passed _passed_ WHERE _moved AND {same})"
         kind = f"_adds::INT + 2 * {is_passed}::INT"
@@ -257,34 +258,35 @@ class _Difference:
         kinds = self.connection.execute(f"SELECT DISTINCT {_KIND} FROM {name}.main.written ORDER BY 1").fetchall()
         return [kind for (kind,) in kinds]
 
-    def _key_rows(self) -> tuple[list[str], list[str]]:
-        """Return SELECTs of the keys that were written, with whether rows were added, and of the keys that time may have changed.
+    def _key_rows(self) -> tuple[list[Select], list[Select]]:
+        """Return the keys that were written, with whether rows were added, and the keys that time may have changed.
 
         For the latter, `_moved` says that the watermark or a timer has passed rows; otherwise the key may have expired.
         """
         items = ", ".join([*self.keys, "true AS _all"])
-        written = [f"SELECT {self._no_keys()}, true AS _adds, true AS _by_batch WHERE false"]
-        passed = [f"SELECT {self._no_keys()}, true AS _moved WHERE false"]
+        written = [Select(f"SELECT {self._no_keys()}, true AS _adds, true AS _by_batch WHERE false")]
+        passed = [Select(f"SELECT {self._no_keys()}, true AS _moved WHERE false")]
         for table in self.tables:
             changes = self.changes[table.name]
             if changes.written:
-                written.append(f"SELECT {items}, {ADDED} AS _adds, {BY_BATCH} AS _by_batch FROM ({changes.written})")
+                flags = f"{ADDED} AS _adds, {BY_BATCH} AS _by_batch"
+                written.append(Select(f"SELECT {items}, {flags} FROM ({changes.written})"))
                 if table.name == _TIMERS[1]:
-                    passed.append(f"SELECT {items}, true AS _moved FROM ({changes.written}) WHERE NOT {ADDED}")
+                    passed.append(Select(f"SELECT {items}, true AS _moved FROM ({changes.written}) WHERE NOT {ADDED}"))
             if changes.forgotten:
-                passed.append(f"SELECT {items}, true AS _moved FROM ({changes.forgotten})")
+                passed.append(Select(f"SELECT {items}, true AS _moved FROM ({changes.forgotten})"))
             elif self._tells_expired and _AT in {c.name for c in table.columns}:
                 rows, weighted = self.rows[0][table.name], any(c.name == WEIGHT for c in table.columns)
                 there = f"{WEIGHT} > 0 AND " if weighted else ""
-                passed.append(f"SELECT {items}, false AS _moved FROM ({rows}) WHERE {there}{self._due}")
+                passed.append(Select(f"SELECT {items}, false AS _moved FROM ({rows}) WHERE {there}{self._due}"))
         return written, passed
 
-    def _no_keys(self) -> str:
+    def _no_keys(self) -> Items:
         types = {quote_name(c.name): c.type for table in self.tables for c in table.columns}
-        return ", ".join([*(f"CAST(NULL AS {types[k]}) AS {k}" for k in self.keys), "true AS _all"])
+        return Items(", ".join([*(f"CAST(NULL AS {types[k]}) AS {k}" for k in self.keys), "true AS _all"]))
 
-    def _same(self, a: str, b: str) -> str:
-        return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
+    def _same(self, a: str, b: str) -> Condition:
+        return same_columns(a, b, self.keys)
 
     def _columns(self) -> list[str]:
         """Create the view of all rows. Return its columns; columns that only the older version has come last."""
@@ -300,14 +302,14 @@ class _Difference:
         older, newer = (self.connection.sql(f'FROM {schema}."all"').columns for schema in self.schemas)
         return older, newer
 
-    def _table_rows(self, rows: Mapping[str, str]) -> dict[str, str]:
+    def _table_rows(self, rows: Mapping[str, Select]) -> dict[str, Select]:
         return {table.name: rows[table.name] for table in self.tables}
 
     def _has_keys(self, table: TableDeclaration) -> bool:
         return {quote_name(c.name) for c in table.columns}.issuperset(self.keys)
 
-    def _written(self, name: str, kind: int, columns: Sequence[str]) -> str:
-        """Create views of the rows of keys of one kind; return the SELECT of their differences."""
+    def _written(self, name: str, kind: int, columns: Sequence[str]) -> Select:
+        """Create views of the rows of keys of one kind; return their differences."""
         if not self.keys:
             return self._differing("all", columns, kind)
         for rows, schema in zip(self.rows, self.schemas, strict=True):
@@ -319,12 +321,12 @@ class _Difference:
                     keys = f"(FROM {name}.main.written WHERE {_KIND} = {kind}) _keys_"
                     some = f"FROM ({rows[table.name]}) _rows_ SEMI JOIN {keys} ON {self._same('_rows_', '_keys_')}"
                     self.connection.execute(f"CREATE TABLE {own} AS {some}")
-                    relations[table.name] = f"FROM {own}"
+                    relations[table.name] = Select(f"FROM {own}")
             self.connection.execute(f'CREATE VIEW {schema}."kind {kind}" AS {over(relations, self.sql[1])}')
         return self._differing(f"kind {kind}", columns, kind)
 
-    def _rest(self, name: str, columns: Sequence[str]) -> list[str]:
-        """Return the SELECTs of the differences in keys that no batch wrote in between: only the passing of time changed them."""
+    def _rest(self, name: str, columns: Sequence[str]) -> list[Select]:
+        """Return the differences in keys that no batch wrote in between: only the passing of time changed them."""
         [(passed,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.passed").fetchall()
         [(written,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.written").fetchall()
         unmoved = not self.clock_variables or self._tells_expired
@@ -339,28 +341,31 @@ class _Difference:
                         same = self._same("_rows_", "_passed_")
                         of = f"(FROM {of} SEMI JOIN {name}.main.passed _passed_ ON {same}) _rows_"
                     same = self._same("_rows_", "_written_")
-                    relations[table.name] = f"FROM {of} ANTI JOIN {name}.main.written _written_ ON {same}"
+                    relations[table.name] = Select(f"FROM {of} ANTI JOIN {name}.main.written _written_ ON {same}")
             self.connection.execute(f"CREATE VIEW {schema}.rest AS {over(relations, self.sql[1])}")
         if gone := self._gone(columns):
-            return [f"{self._select(0, 'rest', columns, _REST)} WHERE {gone}"]
+            return [Select(f"{self._select(0, 'rest', columns, _REST)} WHERE {gone}")]
         if self._tells_expired and EXPIRES_AT in columns:
-            return [f"{self._select(0, 'rest', columns, _REST)} WHERE {self._expired}"]
+            return [Select(f"{self._select(0, 'rest', columns, _REST)} WHERE {self._expired}")]
         return [self._differing("rest", columns, _REST)]
 
     # -- SQL
 
-    def _select(self, place: int, view: str, columns: Sequence[str], kind: int) -> str:
+    def _select(self, place: int, view: str, columns: Sequence[str], kind: int) -> Select:
         count = "1" if place else "-1"
         own = self._own_columns[place]
         listed = ", ".join(quote_name(c) if c in own else f"NULL AS {quote_name(c)}" for c in columns)
-        return f"SELECT {listed}, {kind} AS {_KIND}, {count} AS {_COUNT} FROM {self.schemas[place]}.{quote_name(view)}"
+        own_view = f"{self.schemas[place]}.{quote_name(view)}"
+        return Select(f"SELECT {listed}, {kind} AS {_KIND}, {count} AS {_COUNT} FROM {own_view}")
 
-    def _differing(self, view: str, columns: Sequence[str], kind: int) -> str:
-        """Return the SELECT of the rows that a view has more or less often in the newer version, with the difference."""
-        both = " UNION ALL ".join(self._select(place, view, columns, kind) for place in (0, 1))
-        return f"SELECT * EXCLUDE ({_COUNT}), sum({_COUNT}) AS {_COUNT} FROM ({both}) GROUP BY ALL HAVING sum({_COUNT}) <> 0"
+    def _differing(self, view: str, columns: Sequence[str], kind: int) -> Select:
+        """Return the rows that a view has more or less often in the newer version, with the difference."""
+        both = union_all(self._select(place, view, columns, kind) for place in (0, 1))
+        total = f"sum({_COUNT})"
+        items = f"* EXCLUDE ({_COUNT}), {total} AS {_COUNT}"
+        return Select(f"SELECT {items} FROM ({both}) GROUP BY ALL HAVING {total} <> 0")
 
-    def _gone(self, columns: Sequence[str], row: str = "") -> str | None:
+    def _gone(self, columns: Sequence[str], row: str = "") -> Condition | None:
         """Return the condition that a row of the older version is of a window that has closed; None if rows are in no windows."""
         window, watermark = self.relation.operator.window, self.own[1].watermark
         if self.relation.name != self.relation.operator.name or window is None:
@@ -368,13 +373,13 @@ class _Difference:
         if window.end is None or window.end not in columns:
             return None
         if watermark is None:
-            return "false"
+            return FALSE
         last = watermark if watermark == END_OF_INPUT else EventTime(watermark - window.lateness)
-        return f"CAST({row}{quote_name(window.end)} AS TIMESTAMP) <= {time_literal(last, 'TIMESTAMP')}"
+        return Condition(f"CAST({row}{quote_name(window.end)} AS TIMESTAMP) <= {time_literal(last, 'TIMESTAMP')}")
 
     @property
-    def _expired(self) -> str:
-        return f"{EXPIRES_AT} <= make_timestamptz({self.versions[1].time})"
+    def _expired(self) -> Condition:
+        return Condition(f"{EXPIRES_AT} <= make_timestamptz({self.versions[1].time})")
 
     def _identity(self, columns: Sequence[str]) -> list[str]:
         """Return the columns that identify a row in both versions; none if the view may have several rows for them."""
@@ -415,8 +420,8 @@ class _Difference:
         return f"CASE {' '.join(cases)} ELSE 'input' END"
 
 
-def _paired(net: str, columns: Sequence[str], identity: Sequence[str], reason: str) -> str:
-    """Return the SELECT of differences: `change`, `reason`, `before`, `after`. Two single rows of one identity are one change."""
+def _paired(net: Select, columns: Sequence[str], identity: Sequence[str], reason: str) -> Select:
+    """Return the differences: `change`, `reason`, `before`, `after`. Two single rows of one identity are one change."""
     row = f"struct_pack({', '.join(f'{quote_name(c)} := {quote_name(c)}' for c in columns)})"
     by = ", ".join(f"{quote_name(c)} AS _i{i}" for i, c in enumerate(identity))
     listed = ", ".join(f"_i{i}" for i in range(len(identity)))
@@ -439,7 +444,7 @@ def _paired(net: str, columns: Sequence[str], identity: Sequence[str], reason: s
             f"SELECT 'changed' AS change, max({_KIND}) AS {_KIND}, {sides} FROM counted WHERE _pairs GROUP BY {listed}"
         )
         changes = f"{changes} UNION ALL {pairs}"
-    return (
+    return Select(
         f"WITH counted AS ({single}) SELECT change, {reason} AS reason, before, after FROM ({changes}) "
         "ORDER BY coalesce(after, before), change"
     )

@@ -16,7 +16,21 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.duck import key_hash
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import names, no_rows, over, quote_name, quote_text, typed
+from sqlstream.duck.sql import (
+    Condition,
+    Items,
+    Relation,
+    Relations,
+    Select,
+    all_of,
+    names,
+    no_rows,
+    over,
+    quote_name,
+    quote_text,
+    typed,
+    union_all,
+)
 from sqlstream.duck.types import has_intervals, stored_type, time_literal, time_literal_type
 from sqlstream.queries.prepared import PreparedStatements
 from sqlstream.queries.versions import StateRelation
@@ -58,24 +72,24 @@ class LookupView:
     labels: tuple[int, ...]
 
     @cached_property
-    def sql(self) -> str:
-        """The SELECT of the view.
+    def sql(self) -> Select:
+        """The view.
 
         Where it has the merged rows of a table more than once, they become a named, materialized CTE: without its optimizer,
         DuckDB plans and runs each copy of a subquery.
         """
-        view, named = self.relation.operator.views[self.relation.name], list[str]()
+        view, named = str(self.relation.operator.views[self.relation.name]), list[str]()
         for table in self.tables:
             merged = f"({table.merge.replace(MERGED, quote_name(table.name))})" if table.merge is not None else ""
             if merged and view.count(merged) > 1:
                 name = internal(f"merged_{table.name}")
                 named.append(f"{name} AS MATERIALIZED {merged}")
                 view = view.replace(merged, name)
-        return f"WITH {', '.join(named)} SELECT * FROM ({view})" if named else view
+        return Select(f"WITH {', '.join(named)} SELECT * FROM ({view})" if named else view)
 
     @cached_property
-    def key_sql(self) -> str:
-        """The SELECT of a key as it is stored, and of its bucket; the parameters are the key's values as VARCHAR."""
+    def key_sql(self) -> Select:
+        """A key as it is stored, and its bucket; the parameters are the key's values as VARCHAR."""
         stored = [Column(c.name, stored_type(c.type)) for c in self.columns]
         items = ", ".join(
             f"CAST({_parameter(i, c)} AS {s.type}) AS {quote_name(c.name)}"
@@ -83,7 +97,7 @@ class LookupView:
         )
         hashed = [Column(c.name, key_hash.hashed_type(c.type)) for c in self.columns]
         keys = key_hash.in_version(hashed, self.record.key_hash)
-        return f"SELECT *, {key_hash.bucket(keys, len(self.labels))} AS {_BUCKET} FROM (SELECT {items})"
+        return Select(f"SELECT *, {key_hash.bucket(keys, len(self.labels))} AS {_BUCKET} FROM (SELECT {items})")
 
     @cached_property
     def are_whole(self) -> Sequence[bool]:
@@ -111,9 +125,9 @@ class LookupView:
         return values
 
     @cached_property
-    def is_of_key(self) -> str:
+    def is_of_key(self) -> Condition:
         """The condition that a row has the key of the first parameters."""
-        return " AND ".join(
+        return all_of(
             f"{quote_name(c.name)} IS NOT DISTINCT FROM {_parameter(i, c)}" for i, c in enumerate(self.columns, 1)
         )
 
@@ -125,8 +139,8 @@ class LookupView:
         is_result = self.relation.name == operator.name
         return is_result and operator.kind != "join" and columns >= set(operator.key_columns)
 
-    def seen_rows(self, table: TableDeclaration, rows: str, at: JobVersion, keys: int) -> str:
-        """Return the SELECT of the rows of a table that a version sees. Its parameters follow the parameters of `keys` keys."""
+    def seen_rows(self, table: TableDeclaration, rows: Select, at: JobVersion, keys: int) -> Select:
+        """Return the rows of a table that a version sees. The parameters follow the parameters of `keys` keys."""
         parameter = keys * len(self.columns) + 1
         seen = f"{BATCH_COLUMN} <= CAST(${parameter} AS BIGINT)"
         if table.time_column is not None and at.watermark is not None:
@@ -134,7 +148,7 @@ class LookupView:
             parameter += 1 + timed.index(table.name)
             kind = time_literal_type(table.time_type)
             seen += f" AND {quote_name(table.time_column)} > CAST(${parameter} AS {kind})"
-        return f"SELECT {names(table.columns)} FROM ({rows}) WHERE {seen}"
+        return Select(f"SELECT {names(table.columns)} FROM ({rows}) WHERE {seen}")
 
     def values_of(self, at: JobVersion) -> list[str]:
         """Return the values of the parameters that follow the keys, as SQL: the version, and watermarks."""
@@ -143,14 +157,13 @@ class LookupView:
             values += [time_literal(at.watermark, t.time_type) for t in self.tables if t.time_column is not None]
         return values
 
-    def several(self, rows: Mapping[str, str], at: JobVersion, keys: int) -> str:
-        """Return the SELECT of the view's rows of several keys. Its first column is the number (from 0) of a row's key.
+    def several(self, rows: Relations, at: JobVersion, keys: int) -> Select:
+        """Return the view's rows of several keys. The first column is the number (from 0) of a row's key.
 
-        Rows of other keys have the number NULL. `rows` are relations with the stored rows by table, `keys` is the number of keys.
+        Rows of other keys have the number NULL. `rows` are the stored rows by table, `keys` is the number of keys.
         """
         relations = {
-            table.name: self.seen_rows(table, f"SELECT {self.selected[table.name]} FROM {rows[table.name]}", at, keys)
-            for table in self.tables
+            table.name: self.seen_rows(table, self.selected(table, rows[table.name]), at, keys) for table in self.tables
         }
         width = len(self.columns)
         listed = ", ".join(
@@ -162,15 +175,19 @@ class LookupView:
             f"_row.{quote_name(name)} IS NOT DISTINCT FROM _asked.{key}"
             for name, key in zip(self.relation.operator.key_columns, keyed, strict=True)
         )
-        return (
+        return Select(
             f"SELECT _asked.{_NUMBER}, _row.* FROM ({over(relations, self.sql)}) _row"
             f" LEFT JOIN (VALUES {listed}) _asked({_NUMBER}, {', '.join(keyed)}) ON {same}"
         )
 
+    def selected(self, table: TableDeclaration, rows: Relation) -> Select:
+        """Return the stored rows of a table, with the columns of the table and of the batch."""
+        return Select(f"SELECT {self._items[table.name]} FROM {rows}")
+
     @cached_property
-    def selected(self) -> Mapping[str, str]:
-        """The columns of each table, and of the batch, as items of a SELECT over the table's stored rows."""
-        return {table.name: f"{typed(table.columns)}, {BATCH_COLUMN}" for table in self.tables}
+    def _items(self) -> Mapping[str, Items]:
+        """The columns of each table, and of the batch, over the table's stored rows."""
+        return {table.name: Items(f"{typed(table.columns)}, {BATCH_COLUMN}") for table in self.tables}
 
     @cached_property
     def empty(self) -> Mapping[str, pa.Table]:
@@ -301,9 +318,9 @@ class StoredRows:
             check_segments(self.warehouse.fs, directory, [segment], content=False)
             return indexes.index(connection, segment)
 
-    def relation(self, table: TableDeclaration, rows: str, directory: str, unindexed: Sequence[Segment]) -> str:
-        """Return the SELECT of a table's rows of the only key: from the relation `rows`, and from unindexed segments."""
-        selects = [f"SELECT {self.view.selected[table.name]} FROM {rows}"]
+    def select(self, table: TableDeclaration, rows: Relation, directory: str, unindexed: Sequence[Segment]) -> Select:
+        """Return a table's rows of the only key: of `rows`, and of unindexed segments."""
+        selects = [self.view.selected(table, rows)]
         if unindexed:
             selects.append(scan(self.warehouse.fs, directory, table.columns, unindexed, batch=True))
-        return f"{self.view.seen_rows(table, ' UNION ALL '.join(selects), self.at, 1)} AND {self.view.is_of_key}"
+        return Select(f"{self.view.seen_rows(table, union_all(selects), self.at, 1)} AND {self.view.is_of_key}")

@@ -12,7 +12,7 @@ import duckdb
 from sqlstream.catalog import Column
 from sqlstream.duck import key_hash
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import over, quote_name
+from sqlstream.duck.sql import Relation, Select, names, over, quote_name, union_all
 from sqlstream.duck.types import stored_type, time_literal
 from sqlstream.storage.joblog import labels_of
 from sqlstream.storage.manifests import Manifest
@@ -62,26 +62,24 @@ class KeyState:
         for table in self.tables:
             if not self.is_keyed(table):
                 continue
-            rows = list(self._rows(table))
-            names = ", ".join(quote_name(c.name) for c in table.columns)
-            empty = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in table.columns)
-            empty = f"SELECT {empty}, 0::BIGINT AS {BATCH_COLUMN}, NULL::BIGINT AS {_UNTIL} WHERE false"
+            nulls = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in table.columns)
+            empty = Select(f"SELECT {nulls}, 0::BIGINT AS {BATCH_COLUMN}, NULL::BIGINT AS {_UNTIL} WHERE false")
             own = " AND ".join(
                 f"{quote_name(c.name)} IS NOT DISTINCT FROM CAST(${i} AS {c.type})"
                 for i, c in enumerate(self._columns, 1)
             )
-            union = " UNION ALL ".join([empty, *rows])
-            select = f"SELECT {names}, {BATCH_COLUMN}, {_UNTIL} FROM ({union}) WHERE {own or 'true'}"
+            rows = union_all([empty, *self._rows(table)])
+            select = f"SELECT {names(table.columns)}, {BATCH_COLUMN}, {_UNTIL} FROM ({rows}) WHERE {own or 'true'}"
             self.connection.execute(f"CREATE TABLE {self._table(table)} AS {select}", self._parameters())
 
     def _parameters(self) -> dict[str, Any]:
         return {str(i): value for i, value in enumerate(self.values, 1)} if self._columns else {}
 
-    def _table(self, table: TableDeclaration) -> str:
-        return f"{self.schema}.{quote_name(f'key {table.name}')}"
+    def _table(self, table: TableDeclaration) -> Relation:
+        return Relation(f"{self.schema}.{quote_name(f'key {table.name}')}")
 
-    def _rows(self, table: TableDeclaration) -> Iterator[str]:
-        """Yield SELECTs of a table's rows of all versions, from the bucket of the key, or from all buckets if there is no key."""
+    def _rows(self, table: TableDeclaration) -> Iterator[Select]:
+        """Yield a table's rows of all versions, from the bucket of the key, or from all buckets if there is no key."""
         fs, paths = self.warehouse.fs, self._paths
         for bucket, manifest in self._manifests.items():
             if table.replicated and bucket != min(self._manifests):
@@ -93,7 +91,7 @@ class KeyState:
                 check_segments(fs, paths.data(bucket), segments, content=False)
                 rows = scan(fs, paths.data(bucket), table.columns, segments, batch=True)
                 last = "NULL" if until is None else str(until)
-                yield f"SELECT *, {last}::BIGINT AS {_UNTIL} FROM ({rows})"
+                yield Select(f"SELECT *, {last}::BIGINT AS {_UNTIL} FROM ({rows})")
 
     @cached_property
     def _paths(self) -> BucketedPaths:
@@ -136,28 +134,27 @@ class KeyState:
         ).fetchall()
         return [batch for (batch,) in rows]
 
-    def tables_of(self, sql: str) -> list[TableDeclaration]:
-        """Return the state tables that a view reads, by the SQL of the view."""
+    def tables_of(self, sql: Select) -> list[TableDeclaration]:
+        """Return the state tables that a view reads."""
         named = {name.lower() for name in self.connection.get_table_names(sql)}
         return [table for table in self.tables if table.name.lower() in named]
 
-    def view(self, name: str, sql: str, version: JobVersion) -> str:
-        """Create a view over the rows of the key at a version, and return the view's name as SQL."""
+    def view(self, name: str, sql: Select, version: JobVersion) -> Relation:
+        """Create a view over the rows of the key at a version, and return it."""
         own = operator_version(self.operator, version)
         assert own is not None
         tables = self.tables_of(sql)
-        others: Mapping[str, str] = {}
+        others: Mapping[str, Select] = {}
         if not all(map(self.is_keyed, tables)):
             others = state_tables(self.warehouse, self.record.job, self.operator, version)
         relations = {t.name: self._visible(t, own) if self.is_keyed(t) else others[t.name] for t in tables}
-        view = f"{self.schema}.{quote_name(f'view {name}')}"
+        view = Relation(f"{self.schema}.{quote_name(f'view {name}')}")
         self.connection.execute(clock_of(self.schema, version))
         self.connection.execute(f"CREATE OR REPLACE VIEW {view} AS {over(relations, sql)}")
         return view
 
-    def _visible(self, table: TableDeclaration, version: JobVersion) -> str:
-        names = ", ".join(quote_name(c.name) for c in table.columns)
+    def _visible(self, table: TableDeclaration, version: JobVersion) -> Select:
         seen = f"{BATCH_COLUMN} <= {version.version} AND ({_UNTIL} IS NULL OR {_UNTIL} > {version.version})"
         if table.time_column is not None and version.watermark is not None:
             seen += f" AND {quote_name(table.time_column)} > {time_literal(version.watermark, table.time_type)}"
-        return f"SELECT {names} FROM {self._table(table)} WHERE {seen}"
+        return Select(f"SELECT {names(table.columns)} FROM {self._table(table)} WHERE {seen}")

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck import clock, databases, key_hash
-from sqlstream.duck.sql import over
+from sqlstream.duck.sql import Relation, Relations, Select, over
 from sqlstream.errors import DamageError, QueryError
 from sqlstream.queries.key_rows import LookupView, StoredKey, StoredRows
 from sqlstream.queries.lookup_turns import Turns, Waiting
@@ -212,12 +212,12 @@ class Lookups:
     def _run(self, engine: _Engine, lookup: _Lookup) -> FoundRows:
         view = lookup.view
         rows = StoredRows(self._warehouse, view, [lookup.key], lookup.at, self._memory, self._turns.suspended)
-        relations, is_indexed = dict[str, str](), True
+        relations, is_indexed = dict[str, Select](), True
         for number, table in enumerate(view.tables):
             segments = lookup.segments.get(table.name, ())
             table_rows, unindexed = rows.find(engine.connection, lookup.directory, table, segments)
             slot = engine.statements.put(number, table_rows)
-            relations[table.name] = rows.relation(table, slot, lookup.directory, unindexed)
+            relations[table.name] = rows.select(table, slot, lookup.directory, unindexed)
             is_indexed = is_indexed and not unindexed
         sql = over(relations, view.sql)
         values = [*lookup.key.values, *view.values_of(lookup.at)] if view.tables else []
@@ -231,7 +231,7 @@ class Lookups:
 
     def _run_together(self, engine: _Engine, group: Sequence[_Lookup]) -> list[FoundRows]:
         """Return the rows of several keys by one statement. Raises _Alone when rows are in files, or are of other keys."""
-        first, relations = group[0], dict[str, str]()
+        first, relations = group[0], dict[str, Relation]()
         buckets: dict[str, list[_Lookup]] = {}
         for lookup in group:
             buckets.setdefault(lookup.directory, []).append(lookup)
@@ -294,8 +294,8 @@ class Lookups:
             engine.connection.close()
 
 
-def _split(engine: _Engine, group: Sequence[_Lookup], relations: Mapping[str, str]) -> list[FoundRows]:
-    """Return the view's rows of each key, from relations with the stored rows of all of them. Raises _Alone."""
+def _split(engine: _Engine, group: Sequence[_Lookup], relations: Relations) -> list[FoundRows]:
+    """Return the view's rows of each key, from the stored rows of all of them by table. Raises _Alone."""
     first = group[0]
     # The number of keys is rounded up to a power of two, so that few statements are parsed.
     count = 1 << (len(group) - 1).bit_length()

@@ -8,6 +8,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from sqlstream.duck.sql import Relation
+
 # The most statements that are kept. A job has few views, but a view that reads the clock has a statement for each version.
 _MOST_STATEMENTS = 200
 _ONCE = "_once"
@@ -35,16 +37,16 @@ class PreparedStatements:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection):
         self._connection = connection
-        self._names: dict[tuple[int, pa.Schema], str] = {}
+        self._names: dict[tuple[int, pa.Schema], Relation] = {}
         self._slots: dict[str, _Slot] = {}
         self._statements: dict[object, str] = {}
         self._variables: dict[str, str] = {}
 
-    def put(self, number: int, rows: pa.Table) -> str:
-        """Set the rows of the input `number` of the next statement; return the input's name, the same for equal schemas."""
+    def put(self, number: int, rows: pa.Table) -> Relation:
+        """Set the rows of the input `number` of the next statement; return the input, the same for equal schemas."""
         name = self._names.get((number, rows.schema))
         if name is None:
-            name = f"_rows_{len(self._names)}"
+            name = Relation(f"_rows_{len(self._names)}")
             self._slots[name] = _Slot(rows)
             self._connection.register(name, self._slots[name])
             self._names[number, rows.schema] = name

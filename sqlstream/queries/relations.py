@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 
 from sqlstream.duck.errors import missing_table, translate
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Select, quote_name
 from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span, missing
 from sqlstream.queries.arguments import Given, Maker
 from sqlstream.queries.diff import create_diff
@@ -245,7 +245,7 @@ class Relations:
             case DeclaredTable(_, source):
                 if schema:
                     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema[0]}")
-                sql = f"SELECT * FROM {source}"
+                sql = Select(f"SELECT * FROM {source}")
             case SystemTable(table):
                 create_system_table(connection, table, self._warehouse, self._jobs.values())
                 return

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Select, quote_name, union_all
 from sqlstream.errors import QueryError, Span, missing
 from sqlstream.queries.arguments import Given
 from sqlstream.queries.system import create_table
@@ -189,22 +189,22 @@ class _Part:
 
     # -- when rows came
 
-    def _changes(self, table: str) -> str:
+    def _changes(self, table: str) -> Select:
         declaration: TableDeclaration = self.declared[table]
         return changes_of(self.warehouse, self.job.name, self.operator, declaration, self.newest, self.oldest)
 
-    def _versions(self, tables: Iterable[str], holds: str = "true") -> str:
-        """Return the SELECT of the keys that each version has changed in some tables, with the version's time."""
-        rows = " UNION ALL ".join(
-            f"SELECT {self.key_items}, {VERSION}, {WEIGHT} FROM ({self._changes(t)}) WHERE {holds}" for t in tables
+    def _versions(self, tables: Iterable[str]) -> Select:
+        """Return the keys that each version has changed in some tables, with the version's time."""
+        rows = union_all(
+            Select(f"SELECT {self.key_items}, {VERSION}, {WEIGHT} FROM ({self._changes(t)}) WHERE true") for t in tables
         )
-        return (
+        return Select(
             f"SELECT {self.keys}, {VERSION}, sum({WEIGHT}) AS _weight, any_value(_time) AS _time FROM ({rows}) "
             f"JOIN (VALUES {self.times}) _times(_version, _time) ON {VERSION} = _version GROUP BY {self.keys}, {VERSION}"
         )
 
-    def _touches(self) -> str:
-        """Return the SELECT of when rows came for keys: version, time, and by how many rows the key's state changed.
+    def _touches(self) -> Select:
+        """Return when rows came for keys: version, time, and by how many rows the key's state changed.
 
         The first row of a key is its state at the oldest version; its time is when the key's last row came, if that is known.
         """
@@ -231,7 +231,7 @@ class _Part:
         initial = (
             f"SELECT {self.keys}, {VERSION}, max(_at) AS _at, sum({WEIGHT}) AS _weight FROM ({first}) GROUP BY ALL"
         )
-        return f"{initial} UNION ALL {came}"
+        return Select(f"{initial} UNION ALL {came}")
 
     def _keep_gaps(self) -> None:
         """Store, for each row that came for an existing key, the time since the key's last row."""
@@ -239,7 +239,7 @@ class _Part:
         if self.state.asks:
             reads = self._versions(self.state.asks)
             own += f" UNION ALL SELECT {self.keys}, {VERSION}, _time, 0, NULL FROM ({reads})"
-        self._create(f"{_GAPS}_rows", own)
+        self._create(f"{_GAPS}_rows", Select(own))
         # A key that a time to live has removed from the state counts as existing.
         there = "true" if self.state.ttl else "_there > 0"
         before = f"OVER (PARTITION BY {self.keys} ORDER BY {VERSION} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
@@ -248,10 +248,8 @@ class _Part:
             f"FROM {_GAPS}_rows GROUP BY {self.keys}, {VERSION}"
         )
         history = f"SELECT *, max(_own) {before} AS _last, sum(_weight) {before} AS _there FROM ({moments})"
-        self._create(
-            _GAPS,
-            f"SELECT {self.keys}, _at - _last AS gap FROM ({history}) WHERE {VERSION} > {self.oldest} AND {there}",
-        )
+        gaps = f"SELECT {self.keys}, _at - _last AS gap FROM ({history}) WHERE {VERSION} > {self.oldest} AND {there}"
+        self._create(_GAPS, Select(gaps))
 
     def _keep_ages(self) -> None:
         """Store the existing keys: the time of the last row, whether that is exact, and the number of rows by table."""
@@ -282,12 +280,13 @@ class _Part:
         # The times of a key ascend with its rows: the last one says whether it is exact.
         newest = f"max({_AT}) AS {_AT}, coalesce(arg_max({_EXACT}, {_AT}), false) AS {_EXACT}"
         there = f"max({_AT}) IS NOT NULL" if state.at else f"sum({numbers[0]}) > 0"
-        self._create(_AGES, f"SELECT {self.keys}, {newest}, {sums} FROM ({both}) GROUP BY {self.keys} HAVING {there}")
+        ages = f"SELECT {self.keys}, {newest}, {sums} FROM ({both}) GROUP BY {self.keys} HAVING {there}"
+        self._create(_AGES, Select(ages))
 
     def close(self) -> None:
         """Drop the temporary tables, because the connection is the user's."""
         for name in (_AGES, _GAPS, f"{_GAPS}_rows"):
             self.con.execute(f"DROP TABLE IF EXISTS {name}")
 
-    def _create(self, name: str, sql: str) -> None:
+    def _create(self, name: str, sql: Select) -> None:
         self.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 
 from sqlstream.duck.internal_columns import INTERNAL, internal
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import TRUE, Condition, Relation, Select, all_of, quote_name, quote_text
 from sqlstream.duck.types import kind_of
 from sqlstream.errors import QueryError, Span, missing
 from sqlstream.queries.arguments import Given
@@ -183,8 +183,8 @@ class _Explanation:
         return state
 
     @cached_property
-    def views(self) -> dict[str, str]:
-        """The SELECTs of the views to show, by name; with a key, only views whose rows can be assigned to keys."""
+    def views(self) -> dict[str, Select]:
+        """The views to show, by name; with a key, only views whose rows can be assigned to keys."""
         operator = self.relation.operator
         shown = (
             operator.views
@@ -193,10 +193,10 @@ class _Explanation:
         )
         return {name: sql for name, sql in shown.items() if self._condition(name, sql) is not None}
 
-    def _condition(self, name: str, sql: str) -> str | None:
+    def _condition(self, name: str, sql: Select) -> Condition | None:
         """Return the condition that a row of a view is of the key, None if the view does not tell."""
         if not self.values or any(map(self.state.is_keyed, self.state.tables_of(sql))):
-            return "true"
+            return TRUE
         # Late rows are stored without hash columns, but their view may have the key columns.
         view = self.state.view(name, sql, self.version)
         columns = {c.lower(): c for c in self.connection.sql(f"FROM {view}").columns}
@@ -204,10 +204,9 @@ class _Explanation:
         if None in keys:
             return None
         pairs = zip(keys, self.values, strict=True)
-        same = (
+        return all_of(
             f"{quote_name(k)}::VARCHAR IS NOT DISTINCT FROM {_literal(value)}" for k, value in pairs if k is not None
         )
-        return " AND ".join(same)
 
     def _rows(self, name: str, version: JobVersion) -> list[Mapping[str, Any]]:
         """Return the key's rows of a view, as JSON objects: at most MOST_ROWS + 1."""
@@ -291,8 +290,8 @@ class _Explanation:
         view, condition = self._of_key(name, version)
         return bool(self.connection.execute(f"SELECT 1 FROM {view} WHERE {condition} LIMIT 1").fetchall())
 
-    def _of_key(self, name: str, version: JobVersion) -> tuple[str, str | None]:
-        """Return the name of a view at a version, as SQL, and the condition that a row of it is of the key."""
+    def _of_key(self, name: str, version: JobVersion) -> tuple[Relation, Condition | None]:
+        """Return a view at a version, and the condition that a row of it is of the key."""
         sql = self.relation.operator.views[name]
         condition = self._condition(name, sql)
         return self.state.view(name, sql, version), condition

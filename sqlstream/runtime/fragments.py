@@ -18,7 +18,7 @@ from sqlstream.duck import key_hash
 from sqlstream.duck.clock import variables
 from sqlstream.duck.errors import plain
 from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PARTITION
-from sqlstream.duck.sql import no_rows, quote_name, typed
+from sqlstream.duck.sql import Condition, Items, Relation, Select, all_of, no_rows, quote_name, typed
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
@@ -69,18 +69,18 @@ def set_clock(con: duckdb.DuckDBPyConnection, time: ProcessingTime, watermark: E
 
 
 def scan_input(
-    con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *, keep: bool, bounds: TimeBounds
-) -> tuple[str, ScanStats]:
-    """Return the scan's rows as a SELECT, and their statistics.
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: Relation, *, keep: bool, bounds: TimeBounds
+) -> tuple[Select, ScanStats]:
+    """Return the scan's rows, and their statistics.
 
-    `relation` is FROM-able SQL of the physical columns. With `keep` it is read once, into a temporary table; without, it
-    is read a second time (only the time column) for the statistics, which is cheaper for columnar files. Rows without an event
-    time within `bounds` are left out. Keyed changes stay, with NULL in place of an event time out of bounds.
+    `relation` has the physical columns. With `keep` it is read once, into a temporary table; without, it is read a second time
+    (only the time column) for the statistics, which is cheaper for columnar files. Rows without an event time within `bounds` are
+    left out. Keyed changes stay, with NULL in place of an event time out of bounds.
     """
-    rows = f"WITH _input AS (SELECT * FROM {relation}) {scan.columns}"
+    rows = over_input(Select(f"SELECT * FROM {relation}"), scan.columns)
     if keep:
         con.execute(f"CREATE OR REPLACE TEMP TABLE _scan AS {rows}")
-        rows = "SELECT * FROM _scan"
+        rows = Select("SELECT * FROM _scan")
     if scan.time_column is None:
         [(count,)] = con.execute(f"SELECT count(*) FROM ({rows})").fetchall()
         return rows, ScanStats(rows=count)
@@ -93,21 +93,26 @@ def scan_input(
     timed = f"(epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]})"
     mark = "CAST(NULL AS TIMESTAMP)" if scan.has_watermarks else scan.watermark
     # Expressions over an impossible event time may fail.
-    seen = (
+    seen = Items(
         f"count(*), count(*) FILTER (WHERE {untimed}), "
         f"max(CASE WHEN {timed} THEN epoch_us(CAST({time} AS TIMESTAMP)) END), "
         f"max(CASE WHEN {timed} THEN epoch_us({mark}) END), count(*) FILTER (WHERE {astray(time, bounds)})"
     )
     stats = _scan_stats(con, scan, seen, rows)
     if scan.changes != "keyed":
-        return f"SELECT * FROM ({rows}) WHERE {timed}", stats
+        return Select(f"SELECT * FROM ({rows}) WHERE {timed}"), stats
     if stats.astray:
-        rows = f"SELECT * REPLACE (CASE WHEN {timed} THEN {time} END AS {time}) FROM ({rows})"
+        rows = Select(f"SELECT * REPLACE (CASE WHEN {timed} THEN {time} END AS {time}) FROM ({rows})")
     return rows, stats
 
 
-def _scan_stats(con: duckdb.DuckDBPyConnection, scan: ScanStage, seen: str, rows: str) -> ScanStats:
-    """Return the statistics of rows (a SELECT); `seen` are the select items of the fields of ScanStats."""
+def over_input(rows: Select, sql: Select) -> Select:
+    """Return what `sql`, over `_input`, computes of rows."""
+    return Select(f"WITH _input AS ({rows}) {sql}")
+
+
+def _scan_stats(con: duckdb.DuckDBPyConnection, scan: ScanStage, seen: Items, rows: Select) -> ScanStats:
+    """Return the statistics of rows; `seen` are the fields of ScanStats."""
     if not scan.has_partitions:
         [values] = con.execute(f"SELECT {seen} FROM ({rows})").fetchall()
         return _without_astray(ScanStats(*values))
@@ -120,13 +125,13 @@ def _without_astray(stats: ScanStats) -> ScanStats:
     return replace(stats, rows=stats.rows - stats.astray)
 
 
-def astray(time: str, bounds: TimeBounds) -> str:
-    """Return the SQL condition that an event time, the SQL `time`, is finite and out of bounds."""
-    return f"(isfinite({time}) AND epoch_us({time}) NOT BETWEEN {bounds[0]} AND {bounds[1]})"
+def astray(time: str, bounds: TimeBounds) -> Condition:
+    """Return the condition that an event time, the SQL `time`, is finite and out of bounds."""
+    return Condition(f"(isfinite({time}) AND epoch_us({time}) NOT BETWEEN {bounds[0]} AND {bounds[1]})")
 
 
-def lacks_rows_before(con: duckdb.DuckDBPyConnection, rows: str) -> bool:
-    """Whether changes (a SELECT) have more rows after an update than rows before one: such an update would only add a row."""
+def lacks_rows_before(con: duckdb.DuckDBPyConnection, rows: Select) -> bool:
+    """Whether changes have more rows after an update than rows before one: such an update would only add a row."""
     [(lacking,)] = con.execute(
         f"SELECT count(*) FILTER (WHERE {CHANGE.name} = 'U') > count(*) FILTER (WHERE {CHANGE.name} = 'B') FROM ({rows})"
     ).fetchall()
@@ -138,14 +143,14 @@ def check_updates(
     scan: ScanStage,
     source: TableSource,
     splits: Sequence[Split],
-    relation_of: Callable[[Split], str],
+    relation_of: Callable[[Split], Relation],
 ) -> None:
     """Raise DataError for the first split that has more rows after an update than rows before one.
 
-    `relation_of` returns FROM-able SQL of the rows of a split.
+    `relation_of` returns the rows of a split.
     """
     for split in splits:
-        rows = f"WITH _input AS (SELECT * FROM {relation_of(split)}) {scan.columns}"
+        rows = over_input(Select(f"SELECT * FROM {relation_of(split)}"), scan.columns)
         counts = ", ".join(f"count(*) FILTER (WHERE {CHANGE.name} = '{letter}')" for letter in "UB")
         [(after, before)] = con.execute(f"SELECT {counts} FROM ({rows})").fetchall()
         if after > before and (name := source.name_of(split)) is not None:
@@ -153,40 +158,40 @@ def check_updates(
             raise DataError(f"{name}: {NO_ROW_BEFORE}", detail=detail, hint=DECLARE_KEY)
 
 
-def computed_rows(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, find: Find) -> str:
-    """Run the lookups of a fragment over `rows` (a SELECT), into temporary tables; return the fragment's rows as a SELECT."""
+def computed_rows(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: Select, find: Find) -> Select:
+    """Run the lookups of a fragment over `rows`, into temporary tables; return the fragment's rows."""
     for number, lookup in enumerate(fragment.lookups):
-        con.execute(f"CREATE OR REPLACE TEMP TABLE _before_{number} AS WITH _input AS ({rows}) {lookup.rows}")
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _before_{number} AS {over_input(rows, lookup.rows)}")
         types = {c.name: c.type for c in lookup.table.physical}
         keys = ", ".join(f"CAST({name} AS {types[column]}) AS {quote_name(column)}" for name, column in lookup.keys)
-        not_null = " AND ".join(f"{name} IS NOT NULL" for name, _ in lookup.keys)
+        not_null = all_of(f"{name} IS NOT NULL" for name, _ in lookup.keys)
         key_rows = con.sql(f"SELECT DISTINCT {keys} FROM _before_{number} WHERE {not_null}").to_arrow_table()
         columns = [c for c in lookup.table.physical if c is not lookup.table.operation]
         items = typed(columns)
         answer_sql = no_rows(columns)
         if key_rows.num_rows:
             con.register(f"_answer_{number}", find(lookup, key_rows))
-            answer_sql = f"SELECT {items} FROM _answer_{number}"
+            answer_sql = Select(f"SELECT {items} FROM _answer_{number}")
         con.execute(f"CREATE OR REPLACE TEMP TABLE _found_{number} AS {answer_sql}")
-    return f"WITH _input AS ({rows}) {fragment.rows}"
+    return over_input(rows, fragment.rows)
 
 
 def part_queries(
-    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, find: Find
-) -> Iterator[tuple[str, str]]:
-    """Yield (name, SELECT) for each part of a fragment over `rows` (a SELECT)."""
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: Select, find: Find
+) -> Iterator[tuple[str, Select]]:
+    """Yield each part of a fragment over `rows`, with its name."""
     computed = computed_rows(con, fragment, rows, find)
     if len(fragment.parts) > 1:
         con.execute(f"CREATE OR REPLACE TEMP TABLE _computed AS {computed}")
-        computed = "SELECT * FROM _computed"
+        computed = Select("SELECT * FROM _computed")
     for name, sql in fragment.parts:
-        yield name, f"WITH _rows AS ({computed}) {sql}"
+        yield name, Select(f"WITH _rows AS ({computed}) {sql}")
 
 
 def part_batches(
-    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int, find: Find
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: Select, buckets: int, find: Find
 ) -> Iterator[tuple[str, pa.RecordBatchReader]]:
-    """Run a fragment over `rows` (a SELECT); yield (name, reader of batches) for each part.
+    """Run a fragment over `rows`; yield (name, reader of batches) for each part.
 
     If an exchange by key follows, rows also have the column BUCKET, from 0 to `buckets` - 1.
     """
@@ -194,12 +199,12 @@ def part_batches(
         body = query
         if fragment.exchange is not None and not fragment.exchange.broadcast:
             # Without a key all rows meet in one bucket.
-            body = f"SELECT *, {key_hash.bucket(fragment.exchange.keys, buckets)} AS {BUCKET} FROM ({query})"
+            body = Select(f"SELECT *, {key_hash.bucket(fragment.exchange.keys, buckets)} AS {BUCKET} FROM ({query})")
         yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
 
 
 def explain_refused(
-    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, sink: SinkPlan, find: Find
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: Select, sink: SinkPlan, find: Find
 ) -> DataError | None:
     """Return an error that names the first column that cannot store a value, and the row; None if all rows can be stored."""
     computed = computed_rows(con, fragment, rows, find)
@@ -222,13 +227,12 @@ def explain_row(
     scan: ScanStage,
     source: TableSource,
     splits: Sequence[Split],
-    relation_of: Callable[[Split], str],
+    relation_of: Callable[[Split], Relation],
     find: Find,
 ) -> DataError | None:
     """Return an error that names the file and the row at which a scan's columns or fragments fail; None if no row fails.
 
-    The splits are read again, one by one, and bisected until one row is left. `relation_of` returns FROM-able SQL of the rows
-    of a split.
+    The splits are read again, one by one, and bisected until one row is left. `relation_of` returns the rows of a split.
     """
     for split in splits:
         relation = relation_of(split)
@@ -264,8 +268,8 @@ def _hint(fault: str, table: Table) -> str | None:
 
 def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int, find: Find) -> duckdb.Error | None:
     """Run a scan's columns and fragments over the suspects from `first` on, before `end`; return the error, None if none."""
-    suspects = f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row >= {first} AND _row < {end}"
-    rows = f"WITH _input AS ({suspects}) {scan.columns}"
+    suspects = Select(f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row >= {first} AND _row < {end}")
+    rows = over_input(suspects, scan.columns)
     try:
         con.execute(f"CREATE OR REPLACE TEMP TABLE _suspected AS {rows}")
         for fragment in scan.fragments:

@@ -19,7 +19,7 @@ from sqlstream.connectors.formats.malformed import COLUMNS, KEPT_CHARACTERS, Mal
 from sqlstream.connectors.interface import TableSource
 from sqlstream.connectors.registry import source_of
 from sqlstream.duck.internal_columns import ROW
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
@@ -116,5 +116,5 @@ def keep(
     con.register("_malformed", rows)
     warehouse = Warehouse(job.warehouse)
     directory = job.sink_paths(warehouse, scan.errors).data(0)
-    reader = con.sql(encoded(COLUMNS, "_malformed")).to_arrow_reader()
+    reader = con.sql(encoded(COLUMNS, Relation("_malformed"))).to_arrow_reader()
     return write_segment(warehouse.fs, directory, _ROWS, batch, reader)

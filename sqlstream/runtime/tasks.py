@@ -23,7 +23,7 @@ from sqlstream.connectors.lookup import open_lookup
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import sink_of, source_of
 from sqlstream.duck import errors as duckdb_errors
-from sqlstream.duck.sql import typed
+from sqlstream.duck.sql import Relation, Select, subquery, typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.registration import recover
@@ -129,8 +129,8 @@ class SplitReading:
         # The error of the first plan, if that one failed.
         self._failure: duckdb.Error | None = None
 
-    def start(self, con: duckdb.DuckDBPyConnection) -> str:
-        """Return the rows as a SELECT. Raises DataError for rows that are malformed, unless they are to be skipped."""
+    def start(self, con: duckdb.DuckDBPyConnection) -> Select:
+        """Return the rows. Raises DataError for rows that are malformed, unless they are to be skipped."""
         stage, source = self._stage, self._source
         bounds = malformed.time_bounds(stage.table, self._context.time)
         plan = source.take(con, self.splits, self._context)
@@ -151,7 +151,7 @@ class SplitReading:
             execute.check_updates(con, stage, source, self.splits, partial(self._relation, con))
         return rows
 
-    def _relation(self, con: duckdb.DuckDBPyConnection, split: Split) -> str:
+    def _relation(self, con: duckdb.DuckDBPyConnection, split: Split) -> Relation:
         """Return the rows of one split as a FROM item, by the plan that did not fail."""
         source, context = self._source, self._context
         again = source.read_again(con, self._failure, [split], context) if self._failure is not None else None
@@ -204,7 +204,7 @@ def opening(job: JobSpec, time: ProcessingTime, batch: int) -> Iterator[Frame | 
     """Run the opening fragments of operators, in the first batch, before any input; yield their frames and outputs."""
     with connection(job) as con:
         for fragment in (f for stage in job.plan.stages for f in stage.opening):
-            yield from run_fragment(job, con, fragment, "SELECT 1 AS one", time, batch)
+            yield from run_fragment(job, con, fragment, Select("SELECT 1 AS one"), time, batch)
 
 
 class Advance:
@@ -261,7 +261,7 @@ class Advance:
             with connection(self.job) as con:
                 execute.set_clock(con, self.clock.time, self.clock.watermark)
                 con.register("_changes", pa.Table.from_batches(batches))
-                rows = f"SELECT {typed(columns)} FROM _changes"
+                rows = Select(f"SELECT {typed(columns)} FROM _changes")
                 for fragment in self.stage.fragments:
                     if fragment.output == output:
                         yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
@@ -289,12 +289,12 @@ def run_fragment(
     job: JobSpec,
     con: duckdb.DuckDBPyConnection,
     fragment: Fragment,
-    rows: str,
+    rows: Select,
     time: ProcessingTime,
     batch: int,
     explain: Explain = lambda error: None,
 ) -> Iterator[Frame | Output]:
-    """Run a fragment over `rows` (a SELECT): yield frames if an exchange follows, else outputs for the driver.
+    """Run a fragment over `rows`: yield frames if an exchange follows, else outputs for the driver.
 
     `time` is the batch's processing time. Raises JobError for rows that fail, as `explain` explains them.
     """
@@ -353,10 +353,11 @@ def segment_writer(job: JobSpec, exchange: Exchange, part: str, batch: int) -> W
 def stored(fragment: Fragment, job: JobSpec, batch: int) -> Fragment:
     """Return the fragment with its rows encoded as the sink stores them, and with the batch for a sink of upserts."""
     sink = job.plan.sinks[fragment.sink]
-    version = f"SELECT *, {batch} AS {VERSION} FROM " if sink.upserts else ""
-    parts = tuple(
-        (name, encoded(sink.stored, f"({version}({sql}))" if version else f"({sql})")) for name, sql in fragment.parts
-    )
+
+    def versioned(sql: Select) -> Select:
+        return Select(f"SELECT *, {batch} AS {VERSION} FROM ({sql})") if sink.upserts else sql
+
+    parts = tuple((name, encoded(sink.stored, subquery(versioned(sql)))) for name, sql in fragment.parts)
     return replace(fragment, parts=parts)
 
 

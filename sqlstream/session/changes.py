@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Relation, Select, quote_name, quote_text
 from sqlstream.errors import SqlStreamError, plainly
 from sqlstream.jobs.job import Job
 from sqlstream.physical.plan import SinkPlan
@@ -218,6 +218,6 @@ class RowReceiver:
 
     def relation(self) -> duckdb.DuckDBPyRelation:
         """Return the rows of the result: without retracted ones, and at most LIMIT."""
-        rows = current(self._columns, "rows") if self.sink.changing else "FROM rows"
+        rows = current(self._columns, Relation("rows")) if self.sink.changing else Select("FROM rows")
         limit = "" if self.sink.limit is None else f" LIMIT {self.sink.limit}"
         return self._con.sql(f"SELECT * FROM ({rows}){limit}")

@@ -18,7 +18,7 @@ from sqlstream.compiler.project import Project
 from sqlstream.connectors.interface import Snapshot
 from sqlstream.connectors.registry import connector_of
 from sqlstream.connectors.tables import is_queried, not_queried
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, Select, no_rows, quote_name, subquery
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
 from sqlstream.options import Options
@@ -140,10 +140,9 @@ def _verified(project: Project, compiler: Compiler, *call: Any) -> str:
     return MakesDifferences(project, compiler)(*call)
 
 
-def _no_rows(table: Table) -> str:
+def _no_rows(table: Table) -> Relation:
     """Return a relation without rows that has the columns of a declared table."""
-    columns = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in table.visible)
-    return f"(SELECT {columns} WHERE false)"
+    return subquery(no_rows(table.visible))
 
 
 def _described(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
@@ -221,4 +220,4 @@ def snapshot(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snap
     )
     rows = connector_of(table).snapshot(con, table, project)
     assert rows is not None
-    return replace(rows, relation=f"(SELECT {columns} FROM {rows.relation})")
+    return replace(rows, relation=subquery(Select(f"SELECT {columns} FROM {rows.relation}")))

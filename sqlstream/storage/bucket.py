@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import duckdb
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 from msgspec.structs import replace
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import over, quote_name, typed
+from sqlstream.duck.sql import Condition, Relation, Select, all_of, names, over, quote_name, subquery, typed, union_all
 from sqlstream.duck.types import check_encoded, encoded, microseconds, stored_type, time_literal
 from sqlstream.storage.key_index import KEY_ROWS, KeyLookup, SegmentIndexes, forget_indexes, has_large
 from sqlstream.storage.manifests import Manifest, Moment, horizon, manifest_name, thinned
@@ -197,18 +197,19 @@ class Bucket:
                 pending.clear()
         self._pending_bytes = 0
 
-    def relation(self, table: str, *, up_to: EventTime | None = None) -> str | None:
-        """Return a FROM item of the rows that are not forgotten, with a time of at most `up_to` if set; None: there are none.
+    def relation(self, table: str, *, up_to: EventTime | None = None) -> Relation | None:
+        """Return the rows that are not forgotten, with a time of at most `up_to` if set; None: there are none.
 
         It includes rows appended in this batch. Raises DamageError.
         """
         segments, where = self._visible(table, up_to)
         if not segments:
             return None
-        return f"(SELECT * FROM ({scan(self._fs, self._data, self._declarations[table].columns, segments)}){where})"
+        rows = scan(self._fs, self._data, self._declarations[table].columns, segments)
+        return Relation(f"(SELECT * FROM ({rows}){where})")
 
-    def rows_of(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
-        """Return a FROM item of the rows whose keys are in the temporary table `touched`, None if a table has no rows.
+    def rows_of(self, con: DuckDBPyConnection, table: str, keys: Sequence[str], touched: Relation) -> Relation | None:
+        """Return the rows whose keys are in the temporary table `touched`, None if a table has no rows.
 
         It is valid until the batch ends. Without `keys` it has all rows. Indexes find few keys in large segments.
         """
@@ -216,14 +217,16 @@ class Bucket:
         if rows is None or not keys:
             return rows
         same = " AND ".join(f"_row.{quote_name(k)} {equals} _key.{quote_name(k)}" for k in keys)
-        return f"(SELECT * FROM {rows} _row SEMI JOIN {touched} _key ON {same})"
+        return Relation(f"(SELECT * FROM {rows} _row SEMI JOIN {touched} _key ON {same})")
 
-    def candidates(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
+    def candidates(
+        self, con: DuckDBPyConnection, table: str, keys: Sequence[str], touched: Relation
+    ) -> Relation | None:
         """Return what `rows_of` does, possibly with rows of other keys: for callers that join the rows to the keys."""
         return self._candidates(con, table, keys, touched)[0]
 
-    def amounts(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
-        """Return a FROM item of a Z-set's rows with summed weights, at least for the keys in `touched`; None: there are none.
+    def amounts(self, con: DuckDBPyConnection, table: str, keys: Sequence[str], touched: Relation) -> Relation | None:
+        """Return a Z-set's rows with summed weights, at least for the keys in `touched`; None: there are none.
 
         It is valid until the batch ends. Where a batch has many of the keys, the process caches the sum of all rows.
         """
@@ -233,19 +236,20 @@ class Bucket:
         [(count,)] = con.execute(f"SELECT count(*) FROM {touched}").fetchall() if keys else [(0,)]
         if where or has_large(segments) or count * MANY < sum(s.rows for s in segments):
             rows = self.rows_of(con, table, keys, touched)
-            return f"({over({MERGED: f'SELECT * FROM {rows}'}, declaration.merge or MERGED)})"
+            assert declaration.merge is not None
+            return subquery(over({MERGED: Select(f"SELECT * FROM {rows}")}, declaration.merge))
         cached_sum, newer = known_sum(f"{self._data}/{table}", segments)
         selects = [scan(self._fs, self._data, declaration.columns, newer)] if newer else []
         if cached_sum is not None:
             selects.append(self._registered(con, cached_sum.rows, declaration.columns))
         if cached_sum is not None and not newer:
-            return f"({selects[0]})"
-        total = con.sql(_merge(declaration, " UNION ALL ".join(selects))).to_arrow_table()
+            return subquery(selects[0])
+        total = con.sql(_merge(declaration, union_all(selects))).to_arrow_table()
         keep_sum(f"{self._data}/{table}", segments, total, self._index_memory // SHARE)
-        return f"({self._registered(con, total, declaration.columns)})"
+        return subquery(self._registered(con, total, declaration.columns))
 
-    def large_keys(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], most: int) -> str | None:
-        """Return a FROM item: keys with more than `most` rows in a segment, and KEY_ROWS in that segment; None: there are none.
+    def large_keys(self, con: DuckDBPyConnection, table: str, keys: Sequence[str], most: int) -> Relation | None:
+        """Return keys with more than `most` rows in a segment, and KEY_ROWS in that segment; None: there are none.
 
         A process counts a segment's rows once; weights do not matter.
         """
@@ -254,9 +258,9 @@ class Bucket:
         if not any(rows.num_rows for rows in counts):
             return None
         columns = (*(c for c in self._declarations[table].columns if c.name in keys), KEY_ROWS)
-        return f"({self._registered(con, pa.concat_tables(counts, promote_options='permissive'), columns)})"
+        return subquery(self._registered(con, pa.concat_tables(counts, promote_options="permissive"), columns))
 
-    def point_reads(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str]) -> PointReads:
+    def point_reads(self, con: DuckDBPyConnection, table: str, keys: Sequence[str]) -> PointReads:
         """Return lookups of single keys in a table without a time column, valid until the batch ends."""
         return PointReads(con, self._visible(table)[0], self._indexes(table, keys, points=True))
 
@@ -264,16 +268,16 @@ class Bucket:
         columns = self._declarations[table].columns
         return SegmentIndexes(self._fs, self._data, columns, tuple(keys), self._index_memory, points)
 
-    def _registered(self, con: duckdb.DuckDBPyConnection, rows: pa.Table, columns: Sequence[Column]) -> str:
-        """Return the SELECT of stored rows that are in memory, with declared types."""
+    def _registered(self, con: DuckDBPyConnection, rows: pa.Table, columns: Sequence[Column]) -> Select:
+        """Return stored rows that are in memory, with declared types."""
         self._registrations += 1
         con.register(f"_in_memory_{self._registrations}", rows)
-        return f"SELECT {typed(columns)} FROM _in_memory_{self._registrations}"
+        return Select(f"SELECT {typed(columns)} FROM _in_memory_{self._registrations}")
 
     def _candidates(
-        self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str
-    ) -> tuple[str | None, str]:
-        """Return a FROM item with all rows of the keys and maybe others, and the SQL operator that compares keys."""
+        self, con: DuckDBPyConnection, table: str, keys: Sequence[str], touched: Relation
+    ) -> tuple[Relation | None, str]:
+        """Return all rows of the keys and maybe others, and the SQL operator that compares keys."""
         segments, where = self._visible(table)
         if not segments:
             return None, ""
@@ -285,7 +289,7 @@ class Bucket:
             indexed, equals = lookup.find(indexes), lookup.equals
         selects = [scan(self._fs, self._data, columns, segments)] if segments else []
         selects += [self._registered(con, rows, columns) for rows in indexed]
-        return f"(SELECT * FROM ({' UNION ALL '.join(selects)}){where})", equals
+        return Relation(f"(SELECT * FROM ({union_all(selects)}){where})"), equals
 
     def _visible(self, table: str, up_to: EventTime | None = None) -> tuple[list[Segment], str]:
         """Return the segments with rows that are not forgotten, of a time up to `up_to`, and the WHERE that selects these."""
@@ -301,9 +305,9 @@ class Bucket:
             if up_to is not None:
                 conditions.append(_compare(declaration, "<=", up_to))
         self._check(segments)
-        return list(segments), f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return list(segments), f" WHERE {all_of(conditions)}" if conditions else ""
 
-    def forget(self, con: duckdb.DuckDBPyConnection, table: str, watermark: EventTime) -> EventTime | None:
+    def forget(self, con: DuckDBPyConnection, table: str, watermark: EventTime) -> EventTime | None:
         """Hide rows of a time up to the watermark, and return the least time that remains, if any.
 
         The rows stay in their files for older versions. DuckDB reads only segments that lose some, but not all, of their rows.
@@ -325,7 +329,7 @@ class Bucket:
 
     def _count_newer(
         self,
-        con: duckdb.DuckDBPyConnection,
+        con: DuckDBPyConnection,
         declaration: TableDeclaration,
         segments: list[Segment],
         watermark: EventTime,
@@ -340,9 +344,7 @@ class Bucket:
         lows = [microseconds(low) for low in counted.column(2)]
         return dict(zip(names, zip(counted.column(1).to_pylist(), lows, strict=True), strict=True))
 
-    def commit(
-        self, con: duckdb.DuckDBPyConnection, batch: int, time: ProcessingTime, watermark: EventTime | None
-    ) -> str:
+    def commit(self, con: DuckDBPyConnection, batch: int, time: ProcessingTime, watermark: EventTime | None) -> str:
         """Write pending rows and the manifest; return the manifest as JSON, which the engine keeps as the bucket's state.
 
         All tables forget up to the watermark. Compaction runs when due: it drops rows that no retained version can see, and,
@@ -382,7 +384,7 @@ class Bucket:
         return text
 
     def _compact(
-        self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, batch: int, bound: Moment | None
+        self, con: DuckDBPyConnection, declaration: TableDeclaration, batch: int, bound: Moment | None
     ) -> None:
         segments = self._segments[declaration.name]
         while group := due(_without_waiting(declaration, segments), None if declaration.replaces else LARGEST_MERGED):
@@ -400,15 +402,14 @@ class Bucket:
 
     def _merged(
         self,
-        con: duckdb.DuckDBPyConnection,
+        con: DuckDBPyConnection,
         declaration: TableDeclaration,
         group: list[Segment],
         batch: int,
         bound: Moment | None,
     ) -> Segment | None:
         span = min(s.first_batch for s in group), max(s.last_batch for s in group)
-        sql = self._compaction(declaration, group, span, bound)
-        rows = con.sql(sql).to_arrow_reader(ROW_GROUP_ROWS)
+        rows = con.sql(self._compaction(declaration, group, span, bound)).to_arrow_reader(ROW_GROUP_ROWS)
         merged = write_segment(
             self._fs, self._data, declaration.name, batch, rows, time_column=declaration.time_column, batches=span
         )
@@ -422,41 +423,39 @@ class Bucket:
         return replace(merged, live=sum(s.live for s in group), live_low=min(lows, default=None))
 
     def _summed(
-        self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, group: list[Segment], batch: int
+        self, con: DuckDBPyConnection, declaration: TableDeclaration, group: list[Segment], batch: int
     ) -> Segment | None:
         """Return a new segment of the batch with the rows of some segments, weights summed."""
-        sql = _merge(declaration, scan(self._fs, self._data, declaration.columns, group))
-        return write_segment(
-            self._fs, self._data, declaration.name, batch, con.sql(sql).to_arrow_reader(ROW_GROUP_ROWS)
-        )
+        rows = con.sql(_merge(declaration, scan(self._fs, self._data, declaration.columns, group)))
+        return write_segment(self._fs, self._data, declaration.name, batch, rows.to_arrow_reader(ROW_GROUP_ROWS))
 
     def _compaction(
         self, declaration: TableDeclaration, group: list[Segment], span: tuple[int, int], bound: Moment | None
-    ) -> str:
-        """Return the SELECT of stored rows of some segments that versions from `bound` on see, with `__sqlstream_batch`."""
-        stored = f"({scan_stored(self._fs, self._data, declaration.columns, group)})"
+    ) -> Select:
+        """Return the stored rows of some segments that versions from `bound` on see, with `__sqlstream_batch`."""
+        stored = subquery(scan_stored(self._fs, self._data, declaration.columns, group))
         if bound is None:
-            return f"FROM {stored}"
-        seen = "true"
+            return Select(f"FROM {stored}")
+        seen = Condition("true")
         if bound.watermark is not None and declaration.time_column is not None:
             seen = _compare(declaration, ">", bound.watermark)
         if declaration.merge is None or span[0] > bound.batch:
-            return f"FROM {stored} WHERE {seen}"
+            return Select(f"FROM {stored} WHERE {seen}")
         # No retained version can tell the rows up to the bound apart by their batch.
         old = [s for s in group if s.first_batch <= bound.batch]
         rows = scan(self._fs, self._data, declaration.columns, old, batch=True)
-        names = ", ".join(quote_name(c.name) for c in declaration.columns)
-        merged = _merge(declaration, f"SELECT {names} FROM ({rows}) WHERE {BATCH_COLUMN} <= {bound.batch} AND {seen}")
-        select = f"SELECT *, {min(span[1], bound.batch)}::BIGINT AS {BATCH_COLUMN} FROM ({merged})"
+        seen_rows = f"FROM ({rows}) WHERE {BATCH_COLUMN} <= {bound.batch} AND {seen}"
+        merged = _merge(declaration, Select(f"SELECT {names(declaration.columns)} {seen_rows}"))
+        select = Select(f"SELECT *, {min(span[1], bound.batch)}::BIGINT AS {BATCH_COLUMN} FROM ({merged})")
         if span[1] <= bound.batch:
             return select
-        return f"{select} UNION ALL FROM {stored} WHERE {BATCH_COLUMN} > {bound.batch} AND {seen}"
+        return Select(f"{select} UNION ALL FROM {stored} WHERE {BATCH_COLUMN} > {bound.batch} AND {seen}")
 
 
-def _merge(declaration: TableDeclaration, rows: str) -> str:
-    """Return the SELECT that applies a table's `merge` to the rows of a SELECT, encoded for storage."""
+def _merge(declaration: TableDeclaration, rows: Select) -> Select:
+    """Apply a table's `merge` to rows; return them encoded for storage."""
     assert declaration.merge is not None
-    return encoded(declaration.columns, f"({over({MERGED: rows}, declaration.merge)})")
+    return encoded(declaration.columns, subquery(over({MERGED: rows}, declaration.merge)))
 
 
 def _without_waiting(declaration: TableDeclaration, segments: Sequence[Segment]) -> Sequence[Segment]:
@@ -487,8 +486,9 @@ def _tier(bytes: int) -> int:
     return tier
 
 
-def _compare(declaration: TableDeclaration, operator: str, time: EventTime) -> str:
-    return f"{quote_name(declaration.time_column or '')} {operator} {time_literal(time, declaration.time_type)}"
+def _compare(declaration: TableDeclaration, operator: str, time: EventTime) -> Condition:
+    literal = time_literal(time, declaration.time_type)
+    return Condition(f"{quote_name(declaration.time_column or '')} {operator} {literal}")
 
 
 def _forget(segment: Segment, watermark: EventTime) -> Segment:

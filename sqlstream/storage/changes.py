@@ -9,7 +9,7 @@ from msgspec import structs
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import names, no_rows, quote_name
+from sqlstream.duck.sql import Select, names, no_rows, quote_name, subquery
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.storage.snapshot import JobVersion, named_manifest
 from sqlstream.storage.zsets import (
@@ -49,8 +49,8 @@ def oldest_readable(warehouse: Warehouse, job: str, operator: OperatorRecord, ne
 
 def changes_of(
     warehouse: Warehouse, job: str, operator: OperatorRecord, table: TableDeclaration, newest: JobVersion, base: int
-) -> str:
-    """Return the SELECT of the changes to a Z-set by versions after `base`: its columns, the weight, the version.
+) -> Select:
+    """Return the changes to a Z-set by versions after `base`: its columns, the weight, the version.
 
     Where a version has merged segments, its new segment counts as added rows and the old ones as retracted rows; the weights of a
     row in a version add up to its change. Raises DamageError.
@@ -58,8 +58,8 @@ def changes_of(
     return _net_changes(_table_segments(warehouse, job, operator, table, newest), table, newest, base)
 
 
-def changes_of_table(warehouse: Warehouse, job: str, sink: SinkRecord, newest: JobVersion, base: int) -> str:
-    """Return the SELECT of the changes that a job's versions after `base` made to a table: its columns, the weight, the version.
+def changes_of_table(warehouse: Warehouse, job: str, sink: SinkRecord, newest: JobVersion, base: int) -> Select:
+    """Return the changes that a job's versions after `base` made to a table: its columns, the weight, the version.
 
     Versions before the oldest readable one are left out. Raises DamageError, also when a file has been replaced meanwhile.
     """
@@ -80,7 +80,7 @@ def changes_of_table(warehouse: Warehouse, job: str, sink: SinkRecord, newest: J
     if not added:
         return no_rows((*columns, WEIGHT_COLUMN, VERSION_COLUMN))
     check_segments(source.fs, source.data, added, content=False)
-    return (
+    return Select(
         f"SELECT {names(columns)}, 1::BIGINT AS {WEIGHT}, {BATCH_COLUMN} AS {VERSION} "
         f"FROM ({scan(source.fs, source.data, columns, added, batch=True)}) "
         f"WHERE {BATCH_COLUMN} > {base} AND {BATCH_COLUMN} <= {newest.version}"
@@ -89,7 +89,7 @@ def changes_of_table(warehouse: Warehouse, job: str, sink: SinkRecord, newest: J
 
 def _upserted_changes(
     source: _TableSegments, sink: SinkRecord, columns: Sequence[Column], newest: JobVersion, base: int
-) -> str:
+) -> Select:
     """Return the changes of a table in which the last change of each key counts.
 
     The row that a change replaces is not always stored with it: an append-only input does not know it, and a version that merges
@@ -108,14 +108,14 @@ def _upserted_changes(
     last = f"FROM ({rows}) {last_of_versions(sink.key, order)}"
     row_versions = f"SELECT {listed}, {VERSION}, {WEIGHT} {last}"
     if before:
-        older = upserted(columns, sink.key, f"({scan(source.fs, source.data, table.columns, before)})", order)
+        older = upserted(columns, sink.key, subquery(scan(source.fs, source.data, table.columns, before)), order)
         same = " AND ".join(f"_old_.{quote_name(k)} IS NOT DISTINCT FROM _new_.{quote_name(k)}" for k in sink.key)
         row_versions += (
             f" UNION ALL SELECT {listed}, {base}::BIGINT AS {VERSION}, 1::BIGINT AS {WEIGHT} "
             f"FROM ({older}) _old_ SEMI JOIN ({rows}) _new_ ON {same}"
         )
     gone = f"lead({VERSION}) OVER (PARTITION BY {by} ORDER BY {VERSION})"
-    return (
+    return Select(
         f"WITH _row_versions_ AS MATERIALIZED ({row_versions}) "
         f"SELECT {listed}, {WEIGHT}, {VERSION} FROM _row_versions_ WHERE {WEIGHT} > 0 AND {VERSION} > {base} UNION ALL "
         f"SELECT {listed}, -1::BIGINT AS {WEIGHT}, {_GONE} AS {VERSION} "
@@ -123,7 +123,7 @@ def _upserted_changes(
     )
 
 
-def _net_changes(source: _TableSegments, table: TableDeclaration, newest: JobVersion, base: int) -> str:
+def _net_changes(source: _TableSegments, table: TableDeclaration, newest: JobVersion, base: int) -> Select:
     added = [s for s in source.segments if base < s.first_batch <= newest.version]
     retracted = [
         structs.replace(s, first_batch=s.until)
@@ -142,7 +142,7 @@ def _net_changes(source: _TableSegments, table: TableDeclaration, newest: JobVer
     if not selects:
         return no_rows((*columns, WEIGHT_COLUMN, VERSION_COLUMN))
     by = f"{listed}, {VERSION}"
-    return (
+    return Select(
         f"SELECT {listed}, CAST(sum({WEIGHT}) AS BIGINT) AS {WEIGHT}, {VERSION} "
         f"FROM ({' UNION ALL '.join(selects)}) GROUP BY {by} HAVING sum({WEIGHT}) <> 0"
     )

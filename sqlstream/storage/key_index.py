@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import names, quote_name, quote_text
+from sqlstream.duck.sql import Relation, names, quote_name, quote_text
 from sqlstream.storage.row_hashes import RowHashes, hashed_rows
 from sqlstream.storage.segments import Segment, read_parquet
 from sqlstream.warehouse.filesystem import Filesystem
@@ -108,7 +108,9 @@ def has_large(segments: Sequence[Segment], count: int = 0) -> bool:
 class KeyLookup:
     """A lookup of the keys in the temporary table `touched`: their `count`, and `equals`, the SQL operator that compares them."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], keys: Sequence[str], touched: str):
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], keys: Sequence[str], touched: Relation
+    ):
         self._con, self._touched, self._hash = con, touched, key_hash(columns, keys)
         not_null = " AND ".join(f"{quote_name(key)} IS NOT NULL" for key in keys)
         [(self.count, has_all)] = con.execute(

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from sqlstream.duck.sql import typed
+from sqlstream.duck.sql import Relation, Select, subquery, typed, union_all
 from sqlstream.storage.key_index import KeyIndex, SegmentIndexes, halves
 from sqlstream.storage.row_hashes import RowHashes, can_hash
 from sqlstream.storage.segments import Segment, scan
@@ -48,13 +48,13 @@ class PointReads:
         distinct = np.unique(halves(hashes))
         return [index.find(distinct) for index in self._indexes if index.has(distinct)]
 
-    def relation(self, rows: Sequence[pa.Table]) -> str | None:
-        """Return a FROM item of `rows`, and of all rows that are scanned; None if there are none.
+    def relation(self, rows: Sequence[pa.Table]) -> Relation | None:
+        """Return `rows`, and all rows that are scanned; None if there are none.
 
         It is valid until the next call.
         """
         selects = [self._scan] if self._scan else []
         if rows:
             self._con.register("_point_rows", pa.concat_tables(rows, promote_options="permissive"))
-            selects.append(f"SELECT {typed(self._columns)} FROM _point_rows")
-        return f"({' UNION ALL '.join(selects)})" if selects else None
+            selects.append(Select(f"SELECT {typed(self._columns)} FROM _point_rows"))
+        return subquery(union_all(selects)) if selects else None

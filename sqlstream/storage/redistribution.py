@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from sqlstream.catalog import Column
 from sqlstream.duck import key_hash
+from sqlstream.duck.sql import Select, union_all
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.manifests import FIRED_AT, SWEPT_AT, Manifest, manifest_name, thinned
 from sqlstream.storage.metrics import earliest
@@ -110,8 +111,8 @@ class Spread:
             check_segments(self.fs, self.paths.data(bucket), segments)
             place = self._place(table, bucket, len(labels))
             rows = scan_stored(self.fs, self.paths.data(bucket), table.columns, segments)
-            selects.append(f"SELECT *, {place} AS {_BUCKET} FROM ({rows})")
-        con.execute(f"CREATE OR REPLACE TEMP TABLE {_MOVED} AS {' UNION ALL '.join(selects)}")
+            selects.append(Select(f"SELECT *, {place} AS {_BUCKET} FROM ({rows})"))
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {_MOVED} AS {union_all(selects)}")
         for number, label in enumerate(labels):
             where = "" if table.replicated else f" WHERE {_BUCKET} = {number}"
             rows = con.sql(f"SELECT * EXCLUDE {_BUCKET} FROM {_MOVED}{where}").to_arrow_reader(ROW_GROUP_ROWS)

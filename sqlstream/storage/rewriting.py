@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from sqlstream.catalog import Column
 from sqlstream.duck import key_hash
-from sqlstream.duck.sql import over, quote_name, typed
+from sqlstream.duck.sql import Select, no_rows, over, quote_name, subquery, typed, union_all
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.storage.begun import Begun
 from sqlstream.storage.bucket import WEIGHTS, Bucket
@@ -51,16 +51,16 @@ Measure = Callable[[Bucket, Sequence[TableDeclaration]], BucketMetrics]
 class OperatorSource:
     """An operator whose state is made from the savepoint's operator `was`, which is empty if there is no single one.
 
-    `tables` has the SELECT of each new table that is computed: all of its columns, over the names of the old tables. The other
-    tables are linked. `hashed` are the columns whose hash picks the bucket. `timers` are the table and the column of the
-    processing times, in microseconds, at which the operator must run, if it has any.
+    `tables` has each new table that is computed: all of its columns, over the names of the old tables. The other tables are
+    linked. `hashed` are the columns whose hash picks the bucket. `timers` are the table and the column of the processing times,
+    in microseconds, at which the operator must run, if it has any.
     """
 
     name: str
     was: str
     declared: tuple[TableDeclaration, ...]
     hashed: tuple[Column, ...]
-    tables: Mapping[str, str]
+    tables: Mapping[str, Select]
     timers: tuple[str, str] | None = None
 
 
@@ -262,8 +262,8 @@ class _Rewriting:
         first = None if rows is None else self._con.execute(f"SELECT min({due}) FROM {rows}").fetchall()[0][0]
         bucket.processing_timer = None if first is None else ProcessingTime(first)
 
-    def _current(self, table: TableDeclaration, at: BucketedPaths, manifests: Mapping[int, Manifest]) -> str:
-        """Return the SELECT of a table's rows that are not forgotten, in all buckets."""
+    def _current(self, table: TableDeclaration, at: BucketedPaths, manifests: Mapping[int, Manifest]) -> Select:
+        """Return a table's rows that are not forgotten, in all buckets."""
         selects = []
         for bucket, manifest in sorted(manifests.items())[: 1 if table.replicated else None]:
             segments = [s for s in manifest.tables.get(table.name, ()) if s.until is None]
@@ -275,17 +275,16 @@ class _Rewriting:
             if table.time_column is not None and manifest.watermark is not None:
                 closed = time_literal(manifest.watermark, table.time_type)
                 where = f" WHERE {quote_name(table.time_column)} > {closed}"
-            selects.append(f"SELECT * FROM ({rows}){where}")
-        none = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in table.columns)
-        return " UNION ALL ".join(selects) or f"SELECT {none} WHERE false"
+            selects.append(Select(f"SELECT * FROM ({rows}){where}"))
+        return union_all(selects) if selects else no_rows(table.columns)
 
     def _make(
-        self, table: TableDeclaration, sql: str, hashed: Sequence[Column], labels: Sequence[int], to: BucketedPaths
+        self, table: TableDeclaration, sql: Select, hashed: Sequence[Column], labels: Sequence[int], to: BucketedPaths
     ) -> dict[int, tuple[Segment, ...]]:
         """Write the rows of a SELECT into the buckets of their keys; return the segments by bucket."""
         names = {c.name for c in table.columns}
         place = key_hash.bucket(hashed, len(labels)) if all(c.name in names for c in hashed) else "0"
-        stored = encoded(table.columns, f"(SELECT {typed(table.columns)} FROM ({sql}))")
+        stored = encoded(table.columns, subquery(Select(f"SELECT {typed(table.columns)} FROM ({sql})")))
         self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_MADE} AS SELECT *, {place} AS {_BUCKET} FROM ({stored})")
         by_label: dict[int, tuple[Segment, ...]] = {}
         for number, label in enumerate(labels):
@@ -340,7 +339,8 @@ class _Rewriting:
         batch = Column(BATCH_COLUMN, "BIGINT")
         items = [f"{sql} AS {quote_name(n)}" for n, sql in sink.columns.items()]
         items += [quote_name(c.name) for c in (*internal, batch)]
-        stored = encoded((*sink.declared.columns, batch), f"(SELECT {', '.join(items)} FROM ({rows}))")
+        selected = Select(f"SELECT {', '.join(items)} FROM ({rows})")
+        stored = encoded((*sink.declared.columns, batch), subquery(selected))
         span = min(s.first_batch for s in segments), max(s.last_batch for s in segments)
         segment = write_segment(
             self._folder.fs,

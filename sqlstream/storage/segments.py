@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name, quote_text, typed
+from sqlstream.duck.sql import Items, Relation, Select, names, quote_text, typed, union_all
 from sqlstream.duck.types import microseconds
 from sqlstream.names import path_name
 from sqlstream.units import EventTime
@@ -188,20 +188,20 @@ def _time_range(times: pa.ChunkedArray | pa.Array, name: str) -> tuple[EventTime
 
 def scan(
     fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment], *, batch: bool = False
-) -> str:
-    """Return a SELECT of the rows of one or more segments in declared types; with `batch`, also `__sqlstream_batch`.
+) -> Select:
+    """Return the rows of one or more segments in declared types; with `batch`, also `__sqlstream_batch`.
 
     The caller checks the segments.
     """
     return _select(fs, directory, typed(columns), segments, batch)
 
 
-def scan_stored(fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment]) -> str:
-    """Return a SELECT of the rows of one or more segments as they are stored, with `__sqlstream_batch`."""
-    return _select(fs, directory, ", ".join(quote_name(c.name) for c in columns), segments, True)
+def scan_stored(fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment]) -> Select:
+    """Return the rows of one or more segments as they are stored, with `__sqlstream_batch`."""
+    return _select(fs, directory, names(columns), segments, True)
 
 
-def _select(fs: Filesystem, directory: str, names: str, segments: Iterable[Segment], batch: bool) -> str:
+def _select(fs: Filesystem, directory: str, items: Items, segments: Iterable[Segment], batch: bool) -> Select:
     # Files that lack the column of the batch are of one batch each; they get it from here.
     groups: dict[int | None, list[Segment]] = {}
     for segment in segments:
@@ -209,11 +209,11 @@ def _select(fs: Filesystem, directory: str, names: str, segments: Iterable[Segme
     selects = []
     for number, group in groups.items():
         added = f", {number}::BIGINT AS {BATCH_COLUMN}" if number is not None else f", {BATCH_COLUMN}" if batch else ""
-        selects.append(f"SELECT {names}{added} FROM {read_parquet(fs, directory, group)}")
-    return " UNION ALL ".join(selects)
+        selects.append(Select(f"SELECT {items}{added} FROM {read_parquet(fs, directory, group)}"))
+    return union_all(selects)
 
 
-def read_parquet(fs: Filesystem, directory: str, segments: Iterable[Segment], options: str = "") -> str:
+def read_parquet(fs: Filesystem, directory: str, segments: Iterable[Segment], options: str = "") -> Relation:
     """Return the call of DuckDB's table function that reads some segments; `options` are further arguments."""
     paths = ", ".join(quote_text(fs.path_for_duckdb(f"{directory}/{s.name}")) for s in segments)
-    return f"read_parquet([{paths}], hive_partitioning = false{options})"
+    return Relation(f"read_parquet([{paths}], hive_partitioning = false{options})")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import names, quote_name
+from sqlstream.duck.sql import Condition, Select, all_of, names, quote_name, subquery, union_all
 from sqlstream.duck.types import time_literal
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.storage.snapshot import JobVersion, VisibleSegments
@@ -20,15 +20,15 @@ ADDED, BY_BATCH = internal("added"), internal("by_batch")
 
 @dataclass(frozen=True, slots=True)
 class VersionDifference:
-    """The rows by which an older and a newer version of a table differ, as SELECTs of the table's columns; None: no rows.
+    """The rows by which an older and a newer version of a table differ, with the table's columns; None: no rows.
 
     `written` are rows written in between, followed by ADDED (false: retracted) and BY_BATCH, whether a batch did that (NULL: not
     known). In tables with weights, rows that were added and retracted again are left out. `forgotten` are rows of the older
     version that the watermark of the newer one has passed.
     """
 
-    written: str | None
-    forgotten: str | None
+    written: Select | None
+    forgotten: Select | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +70,38 @@ def content_difference(table: TableDeclaration, older: TableVersion, newer: Tabl
     by_batch = f"max({BATCH_COLUMN}) > {older.version.version} AS {BY_BATCH}"
     net = (
         f"SELECT {listed}, CAST(sum({WEIGHT}) AS BIGINT) AS {WEIGHT}, {by_batch} "
-        f"FROM ({' UNION ALL '.join(selects)}) GROUP BY {listed} HAVING sum({WEIGHT}) <> 0"
+        f"FROM ({union_all(selects)}) GROUP BY {listed} HAVING sum({WEIGHT}) <> 0"
     )
-    items = ", ".join(quote_name(c.name) for c in table.columns)
     where, watermark = "", newer.version.watermark
     if table.time_column is not None and watermark is not None:
         passed = f"{quote_name(table.time_column)} <= {time_literal(watermark, table.time_type)}"
         where = f" WHERE NOT ({WEIGHT} < 0 AND {passed})"
-    return VersionDifference(f"SELECT {items}, {WEIGHT} > 0 AS {ADDED}, {BY_BATCH} FROM ({net}){where}", forgotten)
+    items = f"{names(table.columns)}, {WEIGHT} > 0 AS {ADDED}, {BY_BATCH}"
+    return VersionDifference(Select(f"SELECT {items} FROM ({net}){where}"), forgotten)
 
 
-def _batch_after(version: JobVersion) -> str:
-    return f"{BATCH_COLUMN} > {version.version}"
+def _batch_after(version: JobVersion) -> Condition:
+    return Condition(f"{BATCH_COLUMN} > {version.version}")
 
 
-def _passed_again(table: TableDeclaration, older: JobVersion, newer: JobVersion) -> str | None:
+def _passed_again(table: TableDeclaration, older: JobVersion, newer: JobVersion) -> Condition | None:
     """Return the condition that an older version has forgotten a row that it had, and a newer one has not."""
     if table.time_column is None or older.watermark is None:
         return None
     if newer.watermark is not None and newer.watermark >= older.watermark:
         return None
     passed = f"{quote_name(table.time_column)} <= {time_literal(older.watermark, table.time_type)}"
-    return f"{passed} AND NOT {_batch_after(older)}"
+    return Condition(f"{passed} AND NOT {_batch_after(older)}")
 
 
 def _signed(
-    table: TableDeclaration, side: TableVersion, segments: Sequence[Segment], sign: str, where: str | None = None
-) -> list[str]:
-    """Return the SELECT of what a version sees of some segments, where a condition holds, with a weight of that sign."""
+    table: TableDeclaration,
+    side: TableVersion,
+    segments: Sequence[Segment],
+    sign: str,
+    where: Condition | None = None,
+) -> list[Select]:
+    """Return what a version sees of some segments, where a condition holds, with a weight of that sign."""
     if not segments:
         return []
     check_segments(side.fs, side.directory, segments, content=False)
@@ -112,7 +116,7 @@ def _signed(
         conditions.append(f"{quote_name(table.time_column)} > {seen}")
     batch = BATCH_COLUMN if sign == "1" else "NULL"
     items = f"{names(columns)}, {weight} AS {WEIGHT}, {batch} AS {BATCH_COLUMN}"
-    return [f"SELECT {items} FROM ({rows}) WHERE {' AND '.join(conditions)}"]
+    return [Select(f"SELECT {items} FROM ({rows}) WHERE {all_of(conditions)}")]
 
 
 def version_difference(table: TableDeclaration, before: TableVersion, after: TableVersion) -> VersionDifference:
@@ -131,16 +135,15 @@ def version_difference(table: TableDeclaration, before: TableVersion, after: Tab
     written += _of_batches(fs, directory, table, grown, versions[0].version, versions[1].version)
     if replaced:
         columns = tuple(c for c in table.columns if c != WEIGHT_COLUMN)
-        written.append(
-            f"SELECT {names(columns)}, -{WEIGHT} AS {WEIGHT} FROM ({scan(fs, directory, table.columns, replaced)})"
-        )
-        written = [summed(columns, f"({' UNION ALL '.join(written)})")]
+        items = f"{names(columns)}, -{WEIGHT} AS {WEIGHT}"
+        written.append(Select(f"SELECT {items} FROM ({scan(fs, directory, table.columns, replaced)})"))
+        written = [summed(columns, subquery(union_all(written)))]
     forgotten = _forgotten(fs, directory, table, versions, older.values())
     if not written:
         return VersionDifference(None, forgotten)
     adds = f"{WEIGHT} > 0" if WEIGHT_COLUMN in table.columns else "true"
     items = f"*, {adds} AS {ADDED}, true AS {BY_BATCH}"
-    return VersionDifference(f"SELECT {items} FROM ({' UNION ALL '.join(written)})", forgotten)
+    return VersionDifference(Select(f"SELECT {items} FROM ({union_all(written)})"), forgotten)
 
 
 def _of_batches(
@@ -150,13 +153,13 @@ def _of_batches(
     segments: Sequence[Segment],
     after: int | None,
     to: int,
-) -> list[str]:
-    """Return the SELECT of the rows of some segments that were added after batch `after` (None: ever), up to batch `to`."""
+) -> list[Select]:
+    """Return the rows of some segments that were added after batch `after` (None: ever), up to batch `to`."""
     if not segments:
         return []
     rows = scan(fs, directory, table.columns, segments, batch=True)
     later = "" if after is None else f" AND {BATCH_COLUMN} > {after}"
-    return [f"SELECT {names(table.columns)} FROM ({rows}) WHERE {BATCH_COLUMN} <= {to}{later}"]
+    return [Select(f"SELECT {names(table.columns)} FROM ({rows}) WHERE {BATCH_COLUMN} <= {to}{later}")]
 
 
 def _forgotten(
@@ -165,7 +168,7 @@ def _forgotten(
     table: TableDeclaration,
     versions: tuple[JobVersion, JobVersion],
     older: Iterable[Segment],
-) -> str | None:
+) -> Select | None:
     before, after = (v.watermark for v in versions)
     if table.time_column is None or after is None:
         return None
@@ -178,4 +181,4 @@ def _forgotten(
     if before is not None:
         conditions.append(f"{time} > {time_literal(before, table.time_type)}")
     rows = scan(fs, directory, table.columns, segments, batch=True)
-    return f"SELECT {names(table.columns)} FROM ({rows}) WHERE {' AND '.join(conditions)}"
+    return Select(f"SELECT {names(table.columns)} FROM ({rows}) WHERE {all_of(conditions)}")

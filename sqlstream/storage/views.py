@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlstream.catalog import Column
 from sqlstream.duck import clock
-from sqlstream.duck.sql import no_rows, over, quote_name
+from sqlstream.duck.sql import Condition, Select, all_of, names, no_rows, over, quote_name, subquery, union_all
 from sqlstream.duck.types import time_literal
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.storage.snapshot import JobVersion, VisibleSegments, visible_segments
@@ -23,8 +23,8 @@ CHECKED_BYTES = 64 << 20
 
 
 def operator_view(
-    warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: JobVersion | None, sql: str
-) -> str:
+    warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: JobVersion | None, sql: Select
+) -> Select:
     """Return `sql`, over the names of an operator's state tables, as a SELECT over the rows that a version sees.
 
     It is for a view in a schema with the version's clock: see `clock_of`. Before the first version the tables are empty. Raises
@@ -35,8 +35,8 @@ def operator_view(
 
 def state_tables(
     warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: JobVersion | None
-) -> dict[str, str]:
-    """Return, by state table of an operator, the SELECT of the rows that a version sees; rows of Z-sets have weights."""
+) -> dict[str, Select]:
+    """Return, by state table of an operator, the rows that a version sees; rows of Z-sets have weights."""
     paths = warehouse.job(job).operator(operator.name)
     snapshot = operator_version(operator, snapshot)
     visible = visible_state(warehouse, job, operator, snapshot)
@@ -75,8 +75,8 @@ def behind(watermark: EventTime, delay: Duration) -> EventTime:
     return watermark if watermark == END_OF_INPUT else EventTime(watermark - delay)
 
 
-def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRecord, JobVersion | None]]) -> str:
-    """Return the SELECT of the rows that jobs have written into a warehouse table, each at a version of its own.
+def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRecord, JobVersion | None]]) -> Select:
+    """Return the rows that jobs have written into a warehouse table, each at a version of its own.
 
     A job without a version has no rows.
     """
@@ -97,19 +97,19 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
         for part in parts:
             rows = _rows(warehouse.fs, paths, declaration, part, snapshot)
             selects.append(_current(columns, sink, rows) if sink.changing else rows)
-    return " UNION ALL BY NAME ".join(f"({select})" for select in selects)
+    return Select(" UNION ALL BY NAME ".join(map(subquery, selects)))
 
 
-def _current(columns: Sequence[Column], sink: SinkRecord, rows: str) -> str:
-    """Return the SELECT of the rows that changes add up to; of several rows of a key, the greatest counts."""
+def _current(columns: Sequence[Column], sink: SinkRecord, rows: Select) -> Select:
+    """Return the rows that changes add up to; of several rows of a key, the greatest counts."""
     if sink.upserts:
-        return upserted(columns, sink.key, f"({rows})", _order(sink))
-    select = current(columns, f"({rows})")
+        return upserted(columns, sink.key, subquery(rows), _order(sink))
+    select = current(columns, subquery(rows))
     if not sink.key:
         return select
     by = ", ".join(map(quote_name, sink.key))
     order = ", ".join(f"{quote_name(c.name)} DESC" for c in columns)
-    return f"SELECT * FROM ({select}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
+    return Select(f"SELECT * FROM ({select}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1")
 
 
 def _order(sink: SinkRecord) -> tuple[Column, ...]:
@@ -122,26 +122,26 @@ def _rows(
     table: TableDeclaration,
     visible: VisibleSegments | None,
     snapshot: JobVersion | None,
-) -> str:
-    """Return the SELECT of the rows of a table that a version sees, in declared types."""
+) -> Select:
+    """Return the rows of a table that a version sees, in declared types."""
     if not visible or snapshot is None:
         return no_rows(table.columns)
     data = f"{paths.root}/data"
     _check(fs, data, [*visible.whole, *visible.forgetting, *visible.mixed])
-    names = ", ".join(quote_name(c.name) for c in table.columns)
-    newer = ""
+    newer = Condition("")
     if table.time_column is not None and snapshot.watermark is not None:
-        newer = f"{quote_name(table.time_column)} > {time_literal(snapshot.watermark, table.time_type)}"
+        newer = Condition(f"{quote_name(table.time_column)} > {time_literal(snapshot.watermark, table.time_type)}")
     up_to_version = f"{BATCH_COLUMN} <= {snapshot.version}"
     selects = []
     if visible.whole:
         selects.append(scan(fs, data, table.columns, visible.whole))
     if visible.forgetting:
-        selects.append(f"FROM ({scan(fs, data, table.columns, visible.forgetting)}) WHERE {newer}")
+        selects.append(Select(f"FROM ({scan(fs, data, table.columns, visible.forgetting)}) WHERE {newer}"))
     if visible.mixed:
         rows = scan(fs, data, table.columns, visible.mixed, batch=True)
-        selects.append(f"SELECT {names} FROM ({rows}) WHERE {' AND '.join(filter(None, [up_to_version, newer]))}")
-    return " UNION ALL ".join(selects)
+        seen = all_of(filter(None, [up_to_version, newer]))
+        selects.append(Select(f"SELECT {names(table.columns)} FROM ({rows}) WHERE {seen}"))
+    return union_all(selects)
 
 
 def _check(fs: Filesystem, directory: str, segments: Sequence[Segment]) -> None:

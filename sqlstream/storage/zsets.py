@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL, internal
-from sqlstream.duck.sql import names, quote_name
+from sqlstream.duck.sql import Condition, Relation, Select, names, quote_name, subquery
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 WEIGHT = internal("weight")
@@ -32,44 +32,44 @@ def upserts(name: str, columns: Sequence[Column], key: Sequence[str], order: Seq
     return TableDeclaration(name, stored, merge=_latest((*columns, *order), key, MERGED, order), replaces=True)
 
 
-def summed(columns: Sequence[Column], rows: str) -> str:
-    """Return the SELECT of each row once, with the sum of its weights unless that is 0; `rows` is a FROM item."""
+def summed(columns: Sequence[Column], rows: Relation) -> Select:
+    """Return each row once, with the sum of its weights unless that is 0."""
     total = f"CAST(sum({WEIGHT}) AS BIGINT)"
-    return (
-        f"SELECT {names(columns)}, {total} AS {WEIGHT} FROM {rows} GROUP BY {names(columns)} HAVING sum({WEIGHT}) <> 0"
-    )
+    listed = names(columns)
+    return Select(f"SELECT {listed}, {total} AS {WEIGHT} FROM {rows} GROUP BY {listed} HAVING sum({WEIGHT}) <> 0")
 
 
-def difference(columns: Sequence[Column], new: str, old: str) -> str:
-    """Return the SELECT of the changes that turn the Z-set `old` into `new`; both are FROM items."""
+def difference(columns: Sequence[Column], new: Relation, old: Relation) -> Select:
+    """Return the changes that turn the Z-set `old` into `new`."""
     listed = names(columns)
     both = f"SELECT {listed}, {WEIGHT} FROM {new} UNION ALL SELECT {listed}, -{WEIGHT} FROM {old}"
-    return summed(columns, f"({both})")
+    return summed(columns, subquery(Select(both)))
 
 
-def repeated(columns: Sequence[Column], rows: str) -> str:
-    """Return the SELECT of a Z-set's rows, each repeated by its weight; `rows` is a FROM item with summed weights.
+def repeated(columns: Sequence[Column], rows: Relation) -> Select:
+    """Return a Z-set's rows, whose weights must be summed, each repeated by its weight.
 
     Rows with a negative weight are left out.
     """
     listed = names(columns)
     several = f"SELECT {listed}, unnest(range({WEIGHT})) AS {INTERNAL}copy FROM {rows} WHERE {WEIGHT} > 1"
-    return f"SELECT {listed} FROM {rows} WHERE {WEIGHT} = 1 UNION ALL SELECT {listed} FROM ({several})"
+    return Select(f"SELECT {listed} FROM {rows} WHERE {WEIGHT} = 1 UNION ALL SELECT {listed} FROM ({several})")
 
 
-def current(columns: Sequence[Column], rows: str) -> str:
-    """Return the SELECT of the rows that changes add up to; `rows` is a FROM item."""
-    return f"WITH {INTERNAL}sum AS ({summed(columns, rows)}) {repeated(columns, internal('sum'))}"
+def current(columns: Sequence[Column], rows: Relation) -> Select:
+    """Return the rows that changes add up to."""
+    sums = Relation(internal("sum"))
+    return Select(f"WITH {sums} AS ({summed(columns, rows)}) {repeated(columns, sums)}")
 
 
-def upserted(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column] = ()) -> str:
-    """Return the SELECT of the rows that remain after the last change of each key; `rows` is a FROM item."""
-    return f"SELECT {names(columns)} FROM ({_latest(columns, key, rows, order)}) WHERE {WEIGHT} > 0"
+def upserted(columns: Sequence[Column], key: Sequence[str], rows: Relation, order: Sequence[Column] = ()) -> Select:
+    """Return the rows that remain after the last change of each key."""
+    return Select(f"SELECT {names(columns)} FROM ({_latest(columns, key, rows, order)}) WHERE {WEIGHT} > 0")
 
 
-def last_rows(key: Sequence[str], order: Sequence[Column], rows: str) -> str:
-    """Return the SELECT of the last row of each key in a batch; `rows` is a FROM item."""
-    return f"SELECT * FROM {rows} QUALIFY {_last(key, [c.name for c in order])}"
+def last_rows(key: Sequence[str], order: Sequence[Column], rows: Relation) -> Select:
+    """Return the last row of each key in a batch."""
+    return Select(f"SELECT * FROM {rows} QUALIFY {_last(key, [c.name for c in order])}")
 
 
 def last_of_versions(key: Sequence[str], order: Sequence[Column]) -> str:
@@ -77,11 +77,11 @@ def last_of_versions(key: Sequence[str], order: Sequence[Column]) -> str:
     return f"QUALIFY {_last([*key, VERSION], [*(c.name for c in order), WEIGHT])}"
 
 
-def _latest(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column]) -> str:
+def _latest(columns: Sequence[Column], key: Sequence[str], rows: Relation, order: Sequence[Column]) -> Select:
     last = _last(key, [VERSION, *(c.name for c in order), WEIGHT])
-    return f"SELECT {names(columns)}, {VERSION}, {WEIGHT} FROM {rows} QUALIFY {last}"
+    return Select(f"SELECT {names(columns)}, {VERSION}, {WEIGHT} FROM {rows} QUALIFY {last}")
 
 
-def _last(key: Sequence[str], order: Sequence[str]) -> str:
+def _last(key: Sequence[str], order: Sequence[str]) -> Condition:
     by = ", ".join(f"{name} DESC" for name in order)
-    return f"row_number() OVER (PARTITION BY {', '.join(map(quote_name, key))} ORDER BY {by}) = 1"
+    return Condition(f"row_number() OVER (PARTITION BY {', '.join(map(quote_name, key))} ORDER BY {by}) = 1")

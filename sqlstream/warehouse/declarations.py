@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import msgspec
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Relation, Select
 from sqlstream.units import NO_TIME, Duration
 
-# The name of the rows to be merged, in the SQL that merges them.
-MERGED = "merged_rows"
+# The rows to be merged, in the SQL that merges them.
+MERGED = Relation("merged_rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +19,16 @@ class TableDeclaration:
     """A named, typed state table of an operator: rows are appended, and forgotten when the watermark passes their time.
 
     Without a `time_column`, rows stay for ever. The time column is a TIMESTAMP, a TIMESTAMP WITH TIME ZONE, or a BIGINT of
-    microseconds, and never NULL. `merge` is a SELECT over MERGED that combines rows of equal key and time and returns the same
-    columns; compaction may apply it to any rows that all retained versions see alike. With `replaces`, compaction applies it to
-    all rows of a segment, and older versions keep reading the segments from before. Each bucket has all rows of a `replicated`
-    table, so a reader of all buckets reads one of them.
+    microseconds, and never NULL. `merge`, over MERGED, combines rows of equal key and time and returns the same columns;
+    compaction may apply it to any rows that all retained versions see alike. With `replaces`, compaction applies it to all rows
+    of a segment, and older versions keep reading the segments from before. Each bucket has all rows of a `replicated` table, so
+    a reader of all buckets reads one of them.
     """
 
     name: str
     columns: tuple[Column, ...]
     time_column: str | None = None
-    merge: str | None = None
+    merge: Select | None = None
     replaces: bool = False
     replicated: bool = False
 

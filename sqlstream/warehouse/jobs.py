@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from sqlstream.catalog import VALUES, Column
+from sqlstream.duck.sql import Select
 from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
@@ -52,7 +53,7 @@ class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     columns: Columns
     time_column: str | None = None
-    merge: str | None = None
+    merge: Select | None = None
     replaces: bool = False
     replicated: bool = False
 
@@ -143,24 +144,24 @@ class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
 class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stateful operator: its state tables, and its views, which people query.
 
-    `view_sql` is a SELECT over the names of the state tables, with the clock as variables; `view_columns` are its columns.
-    `count_sql` is a SELECT of the number of open windows in the same way, `more_views` are further views by name. The operator's
-    watermark is `delay` behind the job's. Rows of state that differ in the `hash_columns` are independent; in an operator with
-    keys these columns store the `key_columns`. `unique` are columns that identify a row of the result, if they are known;
-    `window` is set if the result is per window, `ttl` if keys expire after so long without a row. `remembered` is the state that
-    a time to live bounds, or would bound. `shape` is what the operator computes, to be compared with the operators of a changed
-    query. Records of earlier versions lack these last six fields.
+    `view_sql` is over the names of the state tables, with the clock as variables; `view_columns` are its columns. `count_sql` is
+    the number of open windows in the same way, `more_views` are further views by name. The operator's watermark is `delay` behind
+    the job's. Rows of state that differ in the `hash_columns` are independent; in an operator with keys these columns store the
+    `key_columns`. `unique` are columns that identify a row of the result, if they are known; `window` is set if the result is per
+    window, `ttl` if keys expire after so long without a row. `remembered` is the state that a time to live bounds, or would
+    bound. `shape` is what the operator computes, to be compared with the operators of a changed query. Records of earlier
+    versions lack these last six fields.
     """
 
     name: str
     kind: str
     key_columns: tuple[str, ...]
     tables: tuple[TableRecord, ...]
-    view_sql: str
+    view_sql: Select
     view_columns: Columns
     bound: str
-    count_sql: str = ""
-    more_views: tuple[tuple[str, str], ...] = ()
+    count_sql: Select = Select("")
+    more_views: tuple[tuple[str, Select], ...] = ()
     delay: Duration = NO_TIME
     hash_columns: tuple[str, ...] = ()
     unique: tuple[str, ...] = ()
@@ -170,8 +171,8 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: OperatorShape | None = None
 
     @property
-    def views(self) -> Mapping[str, str]:
-        """The SELECTs that people query, by name."""
+    def views(self) -> Mapping[str, Select]:
+        """The views that people query, by name."""
         return {self.name: self.view_sql, **dict(self.more_views)}
 
 

@@ -9,6 +9,7 @@ import pytest
 from sqlstream.catalog import Column
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import SinkContext
+from sqlstream.duck.sql import Select
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.warehouse.filesystem import LocalFilesystem
 
@@ -24,7 +25,7 @@ def batch(folder: Path, *files: str, changing: bool = True, order: tuple[Column,
     return Batch(7, COLUMNS, tuple(paths), changing, ("k",), order)
 
 
-def rows(batch: Batch, sql: str) -> list[tuple[object, ...]]:
+def rows(batch: Batch, sql: Select) -> list[tuple[object, ...]]:
     return sorted((tuple(row.values()) for row in batch.table(sql).to_pylist()), key=str)
 
 

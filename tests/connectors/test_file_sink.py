@@ -18,6 +18,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.filesystem.sink import FileSink, discard
+from sqlstream.duck.sql import Select
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.local.engine import LocalEngine
 from sqlstream.session.state_queries import snapshot
@@ -97,7 +98,7 @@ TABLE = Table("files", (Column("k", "BIGINT"),), options={"path": "files", "form
 def staged(sink: FileSink, batch: int, *keys: int) -> list[str]:
     with duckdb.connect() as con:
         values = ", ".join(f"({k})" for k in keys)
-        count, files = sink.write(con, TABLE.columns, f"FROM (VALUES {values}) _(k)", batch)
+        count, files = sink.write(con, TABLE.columns, Select(f"FROM (VALUES {values}) _(k)"), batch)
     assert count == len(keys)
     return files
 

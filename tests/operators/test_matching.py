@@ -5,6 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Relation
 from sqlstream.operators.joins.matching import Matching
 
 ORDERS = (Column("id", "BIGINT"), Column("amount", "BIGINT"))
@@ -23,4 +24,4 @@ def test_stored_rows_are_read_back_under_their_own_names() -> None:
     with duckdb.connect() as con:
         con.execute("CREATE VIEW _rows AS SELECT 7::BIGINT AS order_id, 3 AS small")
         con.execute(f"CREATE VIEW stored AS {matching.select(1)}")
-        assert con.sql(f"SELECT order_id, small FROM {matching.named(1, 'stored')}").fetchall() == [(7, 3)]
+        assert con.sql(f"SELECT order_id, small FROM {matching.named(1, Relation('stored'))}").fetchall() == [(7, 3)]

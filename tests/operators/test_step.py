@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from sqlstream.duck.sql import typed
+from sqlstream.duck.sql import Select, quoted, typed
 from sqlstream.operators.operator import Clock, Port
 from sqlstream.physical.plan import Lookup
 from sqlstream.runtime.fragments import part_queries, set_clock
@@ -85,7 +85,7 @@ class Driven:
                     continue
                 self.con.register("_given", rows)
                 items = ", ".join(f"CAST({c.name} AS {c.type}) AS {c.name}" for c in scan.table.physical)
-                source = f"WITH _input AS (SELECT {items} FROM _given) {scan.columns}"
+                source = Select(f"WITH _input AS (SELECT {items} FROM _given) {scan.columns}")
                 ports = dict(fragment.exchange.ports)
                 for name, sql in part_queries(self.con, fragment, source, _find):
                     arrived.append((self.stage.ports[ports[name]], self.con.sql(sql).to_arrow_table()))
@@ -97,7 +97,7 @@ class Driven:
         for table in self.operator.tables:
             columns = ", ".join(f"{c.name} {c.type}" for c in table.columns)
             self.con.execute(f'CREATE OR REPLACE TEMP TABLE "{table.name}" ({columns})')
-        relations = {table.name: f'"{table.name}"' for table in self.operator.tables}
+        relations = {table.name: quoted(table.name) for table in self.operator.tables}
         shown = self.con.sql(self.operator.current(relations, "CAST(NULL AS BIGINT)"))
         assert shown.fetchall() == []
         return shown.columns

@@ -11,7 +11,7 @@ import pytest
 
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
-from sqlstream.duck.sql import typed
+from sqlstream.duck.sql import quoted, typed
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.operator import Clock, Operator, Port
@@ -197,12 +197,12 @@ def test_fixed_windows_say_which_windows_rows_are_in() -> None:
         bound = EventTime((TEN + 10) * SECOND)
         ends = "list(epoch(_window_end)::BIGINT ORDER BY _window_end)"
         found = [
-            con.sql(f"SELECT {ends} FROM {HOP.ending('r', after, to)}").fetchall()
+            con.sql(f"SELECT {ends} FROM {HOP.ending(quoted('r'), after, to)}").fetchall()
             for after, to in ((None, None), (bound, None), (None, bound))
         ]
         assert found == [[([TEN + 10, TEN + 15],)], [([TEN + 15],)], [([TEN + 10],)]]
         con.execute(f"CREATE TABLE w AS SELECT 'u' AS k, make_timestamp({(TEN + 15) * SECOND}) AS _window_end")
-        assert con.sql(f"SELECT {ends} FROM {HOP.among('r', 'w', ['k'])}").fetchall() == [([TEN + 15],)]
+        assert con.sql(f"SELECT {ends} FROM {HOP.among(quoted('r'), quoted('w'), ['k'])}").fetchall() == [([TEN + 15],)]
 
 
 def test_a_retention_without_lateness_stores_no_time_of_its_own() -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from sqlstream.catalog import Column
 from sqlstream.duck import databases
+from sqlstream.duck.sql import Relation
 from sqlstream.operators.windows.window_rows import Ranking
 
-ROWS = """(SELECT CASE WHEN i % 11 < 9 THEN i % 3 END AS k, CASE WHEN i % 7 > 0 THEN hash(i) % 50 END AS x,
-i AS "x DESC" FROM range(400) r(i) UNION ALL SELECT 7, NULL, 1 UNION ALL SELECT 8, 1, 1)"""
+ROWS = Relation("""(SELECT CASE WHEN i % 11 < 9 THEN i % 3 END AS k, CASE WHEN i % 7 > 0 THEN hash(i) % 50 END AS x,
+i AS "x DESC" FROM range(400) r(i) UNION ALL SELECT 7, NULL, 1 UNION ALL SELECT 8, 1, 1)""")
 COLUMNS = (Column("k", "BIGINT"), Column("x", "BIGINT"), Column("x DESC", "BIGINT"))
 ORDERS = [
     '"x"',

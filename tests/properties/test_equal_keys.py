@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sqlstream.catalog import Column
 from sqlstream.duck import databases, key_hash
-from sqlstream.duck.sql import quote_text
+from sqlstream.duck.sql import Relation, quote_text
 from sqlstream.duck.types import encoded
 from tests.properties.examples import examples
 
@@ -78,7 +78,7 @@ def test_equal_values_share_a_bucket(drawn: tuple[str, str, str]) -> None:
     type, one, other = drawn
     column = Column("k", type)
     hashed = key_hash.key_hash([("k", key_hash.hashed_type(type))])
-    values = f"(SELECT CAST({one} AS {type}) AS k UNION ALL SELECT CAST({other} AS {type}))"
+    values = Relation(f"(SELECT CAST({one} AS {type}) AS k UNION ALL SELECT CAST({other} AS {type}))")
     with databases.passing() as con:
         key_hash.register(con)
         [(keys,)] = con.execute(f"SELECT count(*) FROM (SELECT DISTINCT k FROM {values})").fetchall()

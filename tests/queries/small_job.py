@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Select
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics, SourceMetrics
@@ -54,8 +55,8 @@ class SmallJob:
         self.results_directory = self.warehouse.table(table).job(name).root
         self.con = CON.cursor()
         view_columns = (("k", "VARCHAR"), ("window_end", "TIMESTAMP"), ("n", "BIGINT"))
-        view = "SELECT k, window_end, sum(n)::BIGINT AS n FROM partials GROUP BY ALL"
-        count = "SELECT count(DISTINCT window_end) FROM partials"
+        view = Select("SELECT k, window_end, sum(n)::BIGINT AS n FROM partials GROUP BY ALL")
+        count = Select("SELECT count(DISTINCT window_end) FROM partials")
         operator = OperatorRecord(
             "departures",
             "window aggregate",

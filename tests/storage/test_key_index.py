@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Relation
 from sqlstream.duck.types import encoded
 from sqlstream.storage import key_index, point_reads
 from sqlstream.storage.bucket import INDEX_MEMORY, Bucket
@@ -19,6 +20,7 @@ from sqlstream.units import NO_TIME, EventTime, ProcessingTime
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import LocalFilesystem
 
+TOUCHED = Relation("touched")
 ROWS = 3_000
 # Values of types as keys, of the number i; NULL where i is divisible by 7.
 KEYS = {
@@ -79,7 +81,7 @@ class State:
     def commit(self, batch: int, numbers: str, weight: str = "1") -> str:
         bucket = self.bucket()
         keys = f"CASE WHEN i % 7 > 0 THEN {self.key} END AS k0, i % 4 AS k1"
-        rows = f"(SELECT {keys}, {self.key} AS value, {weight}::BIGINT AS {WEIGHT} FROM {numbers} r(i))"
+        rows = Relation(f"(SELECT {keys}, {self.key} AS value, {weight}::BIGINT AS {WEIGHT} FROM {numbers} r(i))")
         bucket.append("rows", self.con.sql(encoded((*self.columns, WEIGHT_COLUMN), rows)).to_arrow_table(), batch)
         return bucket.commit(self.con, batch, ProcessingTime(batch), None)
 
@@ -91,7 +93,7 @@ class State:
     def check(self) -> int:
         """Compare the rows that are found with those of all that have the keys; return how many they are."""
         bucket = self.bucket()
-        found = bucket.rows_of(self.con, "rows", ("k0", "k1"), "touched")
+        found = bucket.rows_of(self.con, "rows", ("k0", "k1"), TOUCHED)
         same = "s.k0 IS NOT DISTINCT FROM t.k0 AND s.k1 IS NOT DISTINCT FROM t.k1"
         expected = f"(SELECT * FROM {bucket.relation('rows')} s SEMI JOIN touched t ON {same})"
         for a, b in ((found, expected), (expected, found)):
@@ -170,11 +172,11 @@ def test_the_first_look_reads_and_the_next_one_asks_the_index(tmp_path: Path) ->
     [path] = tmp_path.rglob(segment.name)
     content = path.read_bytes()
     path.write_bytes(b"")
-    found = state.bucket().rows_of(state.con, "rows", ("k0", "k1"), "touched")
+    found = state.bucket().rows_of(state.con, "rows", ("k0", "k1"), TOUCHED)
     assert state.con.sql(f"SELECT count(*) FROM {found}").fetchall() == [(first,)]
     path.write_bytes(content)
     # Of other keys the index knows nothing.
-    assert state.bucket().rows_of(state.con, "rows", ("k1",), "touched") is not None
+    assert state.bucket().rows_of(state.con, "rows", ("k1",), TOUCHED) is not None
     assert len(key_index._indexes) == 1
 
 
@@ -236,6 +238,6 @@ def test_rows_that_the_watermark_has_passed_are_not_found(tmp_path: Path) -> Non
     con.execute("CREATE TEMP TABLE touched AS SELECT 1::BIGINT AS k0")
     for passed in (100, 200, 2_800):
         bucket.forget(con, "timers", EventTime(passed))
-        found = bucket.rows_of(con, "timers", ("k0",), "touched")
+        found = bucket.rows_of(con, "timers", ("k0",), TOUCHED)
         assert con.sql(f"SELECT count(*), min(due) FROM {found}").fetchall() == [(30 - passed // 100, passed + 1)]
     assert key_index._indexes

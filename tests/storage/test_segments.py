@@ -13,6 +13,7 @@ import pytest
 
 from sqlstream.catalog import Column
 from sqlstream.duck import databases
+from sqlstream.duck.sql import Relation, Select
 from sqlstream.duck.types import check_encoded, encoded, stored_type, time_literal
 from sqlstream.errors import UnsupportedError
 from sqlstream.storage.segments import Segment, scan, scan_stored, write_segment
@@ -62,7 +63,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
         yield con
 
 
-def store(con: duckdb.DuckDBPyConnection, directory: Path, columns: list[Column], relation: str) -> str:
+def store(con: duckdb.DuckDBPyConnection, directory: Path, columns: list[Column], relation: Relation) -> Select:
     """Store rows fresh, store them again as compaction does, and return the SELECT of what came out."""
     rows = con.sql(encoded(columns, relation)).to_arrow_table()
     check_encoded(columns, rows.schema)
@@ -79,7 +80,7 @@ def store(con: duckdb.DuckDBPyConnection, directory: Path, columns: list[Column]
 def test_values_survive(con: duckdb.DuckDBPyConnection, tmp_path: Path, type: str) -> None:
     values = ", ".join(f"(CAST({value} AS {type}))" for value in [*VALUES[type], "NULL"])
     con.execute(f"CREATE TEMP TABLE t AS SELECT * FROM (VALUES {values}) v(x)")
-    stored = store(con, tmp_path, [Column("x", type)], "t")
+    stored = store(con, tmp_path, [Column("x", type)], Relation("t"))
     count = len(VALUES[type]) + 1
     assert con.execute(f"SELECT DISTINCT typeof(x) FROM ({stored})").fetchall() == [
         (con.execute("SELECT typeof(x) FROM t LIMIT 1").fetchall()[0][0],)
@@ -113,7 +114,7 @@ def test_exported_aggregate_states_survive(con: duckdb.DuckDBPyConnection, tmp_p
     con.execute(
         "CREATE TEMP TABLE t AS SELECT n % 3 AS k, n AS x, n::VARCHAR AS y, to_days(n::INTEGER) AS i FROM range(100) r(n)"
     )
-    states = f"(SELECT k, {aggregate} EXPORT_STATE AS state FROM t GROUP BY k, x % 2)"
+    states = Relation(f"(SELECT k, {aggregate} EXPORT_STATE AS state FROM t GROUP BY k, x % 2)")
     stored = store(con, tmp_path, [Column("k", "BIGINT"), Column("state", type)], states)
     merged = f"finalize(combine_aggr(to_aggregate_state(state, '{function}', {arguments})))"
     actual = con.execute(f"SELECT k, {merged} FROM ({stored}) GROUP BY k ORDER BY k").fetchall()

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Select
 from sqlstream.storage import bucket as state_tables
 from sqlstream.storage.bucket import LARGEST_MERGED, Bucket, due, segment_bound
 from sqlstream.storage.manifests import HISTORY_LENGTH, Manifest, Moment, horizon, thinned
@@ -32,7 +33,7 @@ COUNTS = TableDeclaration(
     "counts",
     (Column("k", "BIGINT"), Column("n", "HUGEINT"), Column("e", "TIMESTAMP")),
     time_column="e",
-    merge="SELECT k, sum(n) AS n, e FROM merged_rows GROUP BY k, e",
+    merge=Select("SELECT k, sum(n) AS n, e FROM merged_rows GROUP BY k, e"),
 )
 PLAIN = TableDeclaration("plain", COUNTS.columns, time_column="e")
 EVENTS = TableDeclaration("events", COUNTS.columns)

@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Relation
 from sqlstream.duck.types import encoded
 from sqlstream.errors import DamageError
 from sqlstream.storage import sums
@@ -21,6 +22,7 @@ from sqlstream.warehouse.filesystem import LocalFilesystem
 
 COLUMNS = (Column("k0", "BIGINT"), Column("value", "INTERVAL"))
 KEYS = 100
+TOUCHED = Relation("touched")
 
 
 @pytest.fixture(autouse=True)
@@ -52,13 +54,13 @@ class State:
         new = {k: batch * KEYS + k for k in range(KEYS) if k % step == 0}
         changes += [(k, days, 1) for k, days in new.items()]
         rows = ", ".join(f"({k}, to_days({days}), {weight}::BIGINT)" for k, days, weight in changes)
-        bucket, listed = self.bucket(), f"(SELECT * FROM (VALUES {rows}) r(k0, value, {WEIGHT}))"
+        bucket, listed = self.bucket(), Relation(f"(SELECT * FROM (VALUES {rows}) r(k0, value, {WEIGHT}))")
         bucket.append("rows", self.con.sql(encoded((*COLUMNS, WEIGHT_COLUMN), listed)).to_arrow_table(), batch)
         self.manifests.append(bucket.commit(self.con, batch, ProcessingTime(batch), None))
         self.known |= new
 
     def amounts(self, version: int = -1) -> dict[int, int]:
-        rows = self.bucket(version).amounts(self.con, "rows", ("k0",), "touched")
+        rows = self.bucket(version).amounts(self.con, "rows", ("k0",), TOUCHED)
         found = self.con.sql(f"SELECT k0, datepart('day', value), {WEIGHT} FROM {rows}").fetchall()
         assert all(weight == 1 for _, _, weight in found)
         assert len({k for k, _, _ in found}) == len(found)
@@ -67,7 +69,7 @@ class State:
 
 def test_a_sum_is_added_to_and_segments_are_merged(tmp_path: Path) -> None:
     state = State(tmp_path)
-    assert state.bucket().amounts(state.con, "rows", ("k0",), "touched") is None
+    assert state.bucket().amounts(state.con, "rows", ("k0",), TOUCHED) is None
     # Eight segments become one: some are not those of the sum any more.
     for step in [1, 1, 2, 3, 1, 7, 2, 1, 5, 1, 3, 1]:
         state.batch(step)

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Select
 from sqlstream.errors import OtherVersionError, UsageError
 from sqlstream.logical.plan.state_settings import AggregateState
 from sqlstream.queries.query import open_query
@@ -43,7 +44,7 @@ from sqlstream.warehouse.status import (
 )
 
 TABLE = TableDeclaration(
-    "partials", (Column("k", "BIGINT"), Column("e", "TIMESTAMP")), "e", "SELECT * FROM merged_rows"
+    "partials", (Column("k", "BIGINT"), Column("e", "TIMESTAMP")), "e", Select("SELECT * FROM merged_rows")
 )
 RECORD = JobRecord(
     job="Counts",
@@ -61,7 +62,7 @@ RECORD = JobRecord(
             "aggregate",
             ("k",),
             (TableRecord.of(TABLE),),
-            "SELECT * FROM partials",
+            Select("SELECT * FROM partials"),
             (("k", "BIGINT"),),
             "windows",
         ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlstream.catalog import Column
 from sqlstream.connectors.guarantees import Delivery, Rollback
 from sqlstream.connectors.interface import Committer, Connector, Reach, SinkContext, WorkerSink, Writer
+from sqlstream.duck.sql import Select
 
 if TYPE_CHECKING:
     import duckdb
@@ -19,7 +20,7 @@ class _Nothing(Writer, Committer):
     """Computes rows, counts them and drops them."""
 
     def write(
-        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, batch: int
     ) -> tuple[int, list[Any]]:
         return sum(b.num_rows for b in con.sql(rows).to_arrow_reader(_BATCH_ROWS)), []
 

@@ -18,7 +18,7 @@ from duckdb.sqltypes import DuckDBPyType
 from sqlstream.catalog import Table
 from sqlstream.connectors.generated_rows import RowRange
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Select, quote_name, quote_text, union_all
 from sqlstream.errors import BindError, UnsupportedError, missing
 from sqlstream.units import ProcessingTime, parse_boolean, parse_count, parse_duration
 
@@ -110,8 +110,8 @@ class Generator:
                 bounds.append(self._whole(value, "end") - self._whole(value, "start") + 1)
         return min(bounds, default=None)
 
-    def sql(self, first: int, end: int, time: ProcessingTime) -> str:
-        """Return the SELECT of the rows [first, end), with the table's physical columns; `time` is the time of the batch."""
+    def sql(self, first: int, end: int, time: ProcessingTime) -> Select:
+        """Return the rows [first, end), with the table's physical columns; `time` is the time of the batch."""
         items = ", ".join(
             f"CAST({self._expression(v, time)} AS {c.type}) AS {quote_name(c.name)}"
             for v, c in zip(self._columns, self._table.stored, strict=True)
@@ -119,7 +119,7 @@ class Generator:
         # The only metadata is the row's number.
         numbers = [f"n AS {quote_name(c.name)}" for c in self._table.physical if c.metadata]
         items = ", ".join(filter(None, [items, *numbers]))
-        return f"SELECT {items or '1'} FROM range({first}, {end}) _rows(n)"
+        return Select(f"SELECT {items or '1'} FROM range({first}, {end}) _rows(n)")
 
     def field_options(self) -> list[str]:
         """Return the names of the options `fields.*` of the columns, and of those that are set for unknown columns."""
@@ -330,4 +330,4 @@ def _range(type: DuckDBPyType) -> tuple[float, float]:
 def read_generated(splits: Sequence[RowRange], table: Table, time: ProcessingTime) -> ReadPlan:
     """Return the plan that generates some rows; `time` is the time of their batch, in microseconds since 1970."""
     generator = Generator(table)
-    return ReadPlan(" UNION ALL ".join(generator.sql(s.first, s.end, time) for s in splits))
+    return ReadPlan(union_all(generator.sql(s.first, s.end, time) for s in splits))

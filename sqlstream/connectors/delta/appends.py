@@ -23,6 +23,7 @@ from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.lakes.appends import LakeCommitter, LakeWriter
 from sqlstream.connectors.lakes.columns import items, stored
 from sqlstream.connectors.lakes.files import WrittenFile, is_uncommitted
+from sqlstream.duck.sql import Select
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,7 +42,7 @@ class AddWriter(LakeWriter):
         self._location = Location.of(table, context.project)
 
     def write(
-        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, batch: int
     ) -> tuple[int, list[Any]]:
         # A partition may be a link.
         self._location.check_folder()

@@ -12,7 +12,7 @@ from sqlstream.connectors.delta.schema import DELTA, arrow_schema
 from sqlstream.connectors.interface import BatchWriter, SinkContext
 from sqlstream.connectors.lakes.columns import items, stored
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Select, quote_name
 
 _GONE = internal("gone")
 
@@ -37,7 +37,7 @@ class MergeWriter(BatchWriter):
         """Merge the net changes of a batch as one version, unless the table has the batch; without changes there is none."""
         rows = f"SELECT {items(self._columns)}, false AS {_GONE} FROM ({batch.upserts()})"
         gone = f"SELECT {items(self._keys)}, true AS {_GONE} FROM ({batch.deletes()})"
-        changes = batch.table(f"{rows} UNION ALL BY NAME {gone}")
+        changes = batch.table(Select(f"{rows} UNION ALL BY NAME {gone}"))
         if not changes.num_rows:
             return
         # A merge reads files that the log names, and writes files below the folder.

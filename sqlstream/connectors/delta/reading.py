@@ -17,7 +17,7 @@ from sqlstream.connectors.formats.changelogs import OPERATION
 from sqlstream.connectors.lakes.columns import columns_by_name, read_item
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW, internal
-from sqlstream.duck.sql import no_rows, quote_name, quote_text
+from sqlstream.duck.sql import Relation, Select, no_rows, quote_name, quote_text, union_all
 from sqlstream.errors import DataError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def read_versions(
             with errors(table, "reading changes of"):
                 changes = pa.table(delta.load_cdf(split.version, split.version))
             selects.append(_select(con, f"delta_changes_{split.version}", changes, table, split.version))
-    return ReadPlan(" UNION ALL ".join(selects) or no_rows(table.physical))
+    return ReadPlan(union_all(selects or [no_rows(table.physical)]))
 
 
 def _dataset(
@@ -101,14 +101,14 @@ def _is(schema: pa.Schema, name: str, value: str | None) -> ds.Expression:
     return field.is_null() if not value else field == pa.scalar(value).cast(schema.field(name).type)
 
 
-def _select(con: duckdb.DuckDBPyConnection, name: str, rows: Any, table: Table, version: int) -> str:
-    """Return the SELECT of the table's physical columns over Arrow rows, which it registers under an internal name."""
-    relation = internal(name)
+def _select(con: duckdb.DuckDBPyConnection, name: str, rows: Any, table: Table, version: int) -> Select:
+    """Return the table's physical columns of Arrow rows, which it registers under an internal name."""
+    relation = Relation(internal(name))
     con.register(relation, rows)
     columns = columns_by_name(con, relation)
     changes = "_change_type" in columns
     items = [f"{_item(con, c, columns, table, version, changes)} AS {quote_name(c.name)}" for c in table.physical]
-    return f"SELECT {', '.join(items)} FROM {relation}"
+    return Select(f"SELECT {', '.join(items)} FROM {relation}")
 
 
 def _item(

@@ -14,7 +14,7 @@ from sqlstream.connectors.interface import Connector, LookupFunction, Reach, Tab
 from sqlstream.connectors.lookup_rows import KEYS, chosen
 from sqlstream.connectors.options import TEXT, TableOption
 from sqlstream.connectors.relational.writer import SINK_OPTIONS
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, quote_name
 from sqlstream.errors import DataError
 
 
@@ -35,7 +35,7 @@ class DuckDBFile(LookupFunction):
         with duckdb.connect(self._path, read_only=True, config={"threads": 1}) as con:
             con.execute("SET TimeZone = 'UTC'")
             con.register(KEYS, keys)
-            rows = ".".join(map(quote_name, self._table.options["table"].split(".")))
+            rows = Relation(".".join(map(quote_name, self._table.options["table"].split("."))))
             try:
                 return con.sql(chosen(self._table, rows, keys)).to_arrow_table()
             except (duckdb.BinderException, duckdb.CatalogException) as error:

@@ -13,7 +13,7 @@ from sqlstream.catalog import Column
 from sqlstream.connectors.relational.database_file import FileTransaction, FileWriter
 from sqlstream.connectors.relational.dialect import DatabaseColumn, DatabaseTable, Dialect
 from sqlstream.connectors.relational.writer import DatabaseSink
-from sqlstream.duck.sql import names, quote_name, typed
+from sqlstream.duck.sql import Select, names, quote_name, typed
 
 if TYPE_CHECKING:
     from sqlstream.connectors.batch import Batch
@@ -91,7 +91,7 @@ class DuckDBTransaction(FileTransaction):
         return f"SELECT {typed(columns)} FROM {_ROWS}"
 
     @contextmanager
-    def _stream(self, batch: Batch, sql: str) -> Iterator[None]:
+    def _stream(self, batch: Batch, sql: Select) -> Iterator[None]:
         """Register the rows of a query with the connection of the file, as a stream that a statement can read once."""
         with batch.connection() as con:
             self.con.register(_ROWS, con.sql(sql).to_arrow_reader(_CHUNK))

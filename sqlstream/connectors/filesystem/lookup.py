@@ -22,6 +22,7 @@ from sqlstream.connectors.interface import LookupFunction, Snapshot
 from sqlstream.connectors.lookup_rows import KEYS, chosen
 from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import subquery
 from sqlstream.errors import DataError, JobError
 
 _numbers = itertools.count()
@@ -42,7 +43,7 @@ def files_snapshot(
         plan = read_checked(con, splits, source, name)
     else:
         plan = read(con, splits, source, by_record=by_record)
-    relation = f"({present(table, plan.relation)})" if table.has_changes else plan.relation
+    relation = subquery(present(table, plan.relation)) if table.has_changes else plan.relation
     return Snapshot(relation, paths, plan.streams, functions)
 
 

@@ -29,7 +29,7 @@ from sqlstream.connectors.formats.avro.written_files import fitted_columns, to_a
 from sqlstream.connectors.formats.csv_rows import csv_write_options
 from sqlstream.connectors.interface import Committer, SinkContext, Writer
 from sqlstream.connectors.uris import is_remote, local_path
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Select, quote_name, quote_text
 from sqlstream.errors import UnsupportedError
 from sqlstream.warehouse.filesystem import STORES, Filesystem, LocalFilesystem, open_filesystem, storage_errors
 from sqlstream.warehouse.records import read_sealed, write_sealed
@@ -139,9 +139,9 @@ class FileSink(Writer):
         return f"{self.place[1]}/.sqlstream-{self.tag}"
 
     def write(
-        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, batch: int
     ) -> tuple[int, list[str]]:
-        """Write the rows of a SELECT into hidden files; return their number, and the paths of the files below `staging`."""
+        """Write rows into hidden files; return their number, and the paths of the files below `staging`."""
         attempt = f"{batch:010d}-{uuid4().hex[:12]}"
         fs, _ = self.place
         if fs.local:
@@ -154,9 +154,9 @@ class FileSink(Writer):
         return count, files
 
     def _copy(
-        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, folder: str, attempt: str
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, folder: str, attempt: str
     ) -> tuple[int, list[str]]:
-        """Write the rows of a SELECT into files in a local folder; return their number, and paths that begin with `attempt`."""
+        """Write rows into files in a local folder; return their number, and paths that begin with `attempt`."""
         format_ = self.table.options["format"].lower()
         avro = format_ == "avro"
         with storage_errors(folder):

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
 from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW, internal, last_of_keys
-from sqlstream.duck.sql import names, quote_name, quote_text
+from sqlstream.duck.sql import Relation, Select, names, quote_name, quote_text, subquery
 from sqlstream.errors import BindError
 from sqlstream.storage.zsets import WEIGHT, repeated, summed
 from sqlstream.units import parse_boolean
@@ -102,15 +102,15 @@ def lacking(table: Table, columns: Sequence[Column]) -> list[tuple[str, str]]:
     return [(f"{quote_name(c.name)} IS NULL{adds}", c.name) for c in read]
 
 
-def changes_of(table: Table, rows: str) -> str:
-    """Return the SELECT of a table's changes: its physical columns, PLACE if it has a key, and CHANGE, without the operation.
+def changes_of(table: Table, rows: Relation) -> Select:
+    """Return a table's changes: its physical columns, PLACE if it has a key, and CHANGE, without the operation.
 
-    `rows` is FROM-able SQL of the rows of `source_table`. The SELECT fails at a row that is no change.
+    `rows` are the rows of `source_table`. The SELECT fails at a row that is no change.
     """
     place = PLACE if table.primary_key else ()
     read = [c for c in table.physical if c is not table.operation]
     if table.options.get("format", "").lower() != DEBEZIUM:
-        return f"SELECT {names([*read, *place])}, {_letter(table)} AS {CHANGE.name} FROM {rows}"
+        return Select(f"SELECT {names([*read, *place])}, {_letter(table)} AS {CHANGE.name} FROM {rows}")
     items = [
         f"_change._row.{quote_name(c.name)} AS {quote_name(c.name)}" if c in table.stored else quote_name(c.name)
         for c in read
@@ -118,7 +118,8 @@ def changes_of(table: Table, rows: str) -> str:
     # An update is two changes of the same row of a file: twice the number keeps them in order.
     items += [f"{c.name} * 2 + _change._second AS {c.name}" if c is ROW else c.name for c in place]
     items.append(f"_change._kind AS {CHANGE.name}")
-    return f"SELECT {', '.join(items)} FROM (SELECT *, unnest({_changes_in_envelope(table)}) AS _change FROM {rows})"
+    changes = f"SELECT *, unnest({_changes_in_envelope(table)}) AS _change FROM {rows}"
+    return Select(f"SELECT {', '.join(items)} FROM ({changes})")
 
 
 def weight() -> str:
@@ -126,18 +127,18 @@ def weight() -> str:
     return f"CAST(if({ADDS}, 1, -1) AS BIGINT)"
 
 
-def present(table: Table, rows: str) -> str:
-    """Return the SELECT of the rows that exist after all changes, with the table's physical columns without the operation.
+def present(table: Table, rows: Relation) -> Select:
+    """Return the rows that exist after all changes, with the table's physical columns without the operation.
 
-    `rows` is FROM-able SQL of the rows of `source_table`.
+    `rows` are the rows of `source_table`.
     """
     columns = [c for c in table.physical if c is not table.operation]
     changes = changes_of(table, rows)
     if not table.primary_key:
-        weighted = f"(SELECT {names(columns)}, {weight()} AS {WEIGHT} FROM ({changes}))"
-        return repeated(columns, f"({summed(columns, weighted)})")
-    last = last_of_keys(map(quote_name, table.primary_key), f"({changes})")
-    return f"SELECT {names(columns)} FROM ({last}) WHERE {ADDS}"
+        weighted = Relation(f"(SELECT {names(columns)}, {weight()} AS {WEIGHT} FROM ({changes}))")
+        return repeated(columns, subquery(summed(columns, weighted)))
+    last = last_of_keys(map(quote_name, table.primary_key), subquery(changes))
+    return Select(f"SELECT {names(columns)} FROM ({last}) WHERE {ADDS}")
 
 
 def _operation(table: Table) -> str:

@@ -16,7 +16,7 @@ from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import does_not_hold, skips
 from sqlstream.connectors.formats.whole_numbers import as_text, fraction, whole
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Items, Relation, Select, quote_name, quote_text, subquery, union_all
 from sqlstream.duck.text_files import duckdb_paths
 
 _rejects = itertools.count()
@@ -49,14 +49,18 @@ def read_csv(
     for layout, paths in layouts.items():
         types = ", ".join(f"{quote_text(name)}: {quote_text(texts.get(name, type_))}" for name, type_ in layout)
         arguments = ", ".join([duckdb_paths(paths), f"columns = {{{types}}}", *options])
-        selects.append(f"SELECT {items} FROM read_csv({arguments}){where}")
-    sql = " UNION ALL ".join(selects)
+        selects.append(Select(f"SELECT {items} FROM read_csv({arguments}){where}"))
+    sql = union_all(selects)
     return ReadPlan.of_marked(sql, rejects, keep=True) if rejects else ReadPlan(sql, keep=True)
 
 
 def csv_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
-) -> str:
+    con: duckdb.DuckDBPyConnection,
+    values: Relation,
+    table: Table,
+    columns: Sequence[Column],
+    passthrough: Sequence[str],
+) -> Relation:
     """Return the marked rows of values, each of them a CSV record, see `ReadValues`."""
     value_rows = con.sql(f"SELECT {', '.join([*passthrough, VALUE])} FROM {values}").to_arrow_table()
     declared = table.stored
@@ -67,14 +71,14 @@ def csv_values(
     )
     for n, name in enumerate(names):
         record_rows = record_rows.append_column(name, pa.array([fields[n] for fields, _ in records], pa.string()))
-    relation = f"_records_{next(_rejects)}"
+    relation = Relation(f"_records_{next(_rejects)}")
     con.register(relation, record_rows)
     field_columns = [(name, column) for name, column in zip(names, declared, strict=True) if column in columns]
-    return f"({marked_fields(con, relation, field_columns, passthrough, '_fault')})"
+    return subquery(marked_fields(con, relation, field_columns, passthrough, "_fault"))
 
 
-def _marked(columns: Sequence[tuple[Column, Any]]) -> str:
-    """Return the select items of columns that were read as `as_text` says, and of WRONG."""
+def _marked(columns: Sequence[tuple[Column, Any]]) -> Items:
+    """Return columns that were read as `as_text` says, and WRONG."""
     items, cases = [], []
     for column, type_ in columns:
         name = quote_name(column.name)
@@ -86,4 +90,4 @@ def _marked(columns: Sequence[tuple[Column, Any]]) -> str:
         wrong = [f"{name} IS NOT NULL AND {value} IS NULL", *filter(None, [fraction(name, type_)])]
         cases.append(f"WHEN {' OR '.join(wrong)} THEN {quote_text(does_not_hold(column))}")
     reason = f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS VARCHAR)"
-    return ", ".join([*(items or ["1"]), f"{reason} AS {WRONG}"])
+    return Items(", ".join([*(items or ["1"]), f"{reason} AS {WRONG}"]))

@@ -25,7 +25,7 @@ from sqlstream.connectors.formats.raw_lines import NO_TEXT, UnreadableLines
 from sqlstream.connectors.formats.whole_numbers import fraction
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Relation, Select, quote_name, quote_text, union_all
 from sqlstream.duck.text_files import LIMIT, open_text
 
 _NO_ROW = re.compile(r'row \d+ of file ".+" is malformed: ', re.DOTALL)
@@ -251,19 +251,19 @@ def read_records(
         layouts.setdefault(csv_layout(split, table), []).append(split.path)
     streams, selects = dict[str, ScannedRecords](), []
     for layout, paths in layouts.items():
-        name = f"_csv_{next(_numbers)}"
+        name = Relation(f"_csv_{next(_numbers)}")
         streams[name] = ScannedRecords(tuple(paths), len(layout), table.options)
         con.register(name, streams[name])
         fields = dict(zip((own for own, _ in layout), field_names(len(layout)), strict=True))
         place = () if skips(table) else (_PATH, _NUMBER)
         selects.append(marked_fields(con, name, [(fields[c.name], c) for c in columns], place, _FAULT))
-    marked = " UNION ALL ".join(selects)
+    marked = union_all(selects)
     if skips(table):
         return ReadPlan.of_marked(marked, keep=True, streams=streams)
     message = f"""concat('row ', {_NUMBER}, ' of file "', {_PATH}, '" is malformed: ', {WRONG})"""
     is_row = f"CASE WHEN {WRONG} IS NULL THEN true ELSE error({message}) END"
     names = ", ".join(quote_name(c.name) for c in columns) or "1"
-    return ReadPlan(f"SELECT {names} FROM ({marked}) WHERE {is_row}", keep=True, streams=streams)
+    return ReadPlan(Select(f"SELECT {names} FROM ({marked}) WHERE {is_row}"), keep=True, streams=streams)
 
 
 def is_no_row(error: Exception) -> bool:
@@ -296,12 +296,12 @@ def row_of(text: str, options: Mapping[str, str], count: int) -> tuple[Sequence[
 
 def marked_fields(
     con: duckdb.DuckDBPyConnection,
-    relation: str,
+    relation: Relation,
     columns: Sequence[tuple[str, Column]],
     passthrough: Sequence[str],
     fault: str,
-) -> str:
-    """Return the SELECT of the columns `passthrough`, the table's columns, and WRONG.
+) -> Select:
+    """Return the columns `passthrough`, the table's columns, and WRONG.
 
     `columns` has (field, column): the column of `relation` that holds the text of a column. `fault` is the column of `relation`
     with the reason why a record is malformed.
@@ -313,4 +313,4 @@ def marked_fields(
         wrong = [f"{field} IS NOT NULL AND {value} IS NULL", *filter(None, [fraction(field, con.sqltype(column.type))])]
         cases.append(f"WHEN {' OR '.join(wrong)} THEN {quote_text(does_not_hold(column))}")
     items.append(f"CASE {' '.join(cases)} END AS {WRONG}")
-    return f"SELECT {', '.join(items)} FROM {relation}"
+    return Select(f"SELECT {', '.join(items)} FROM {relation}")

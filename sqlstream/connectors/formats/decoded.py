@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.parquet_types import conversion, may_not_fit, unfit
 from sqlstream.connectors.read_plan import VALUE, WRONG
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Relation, Select, quote_name, quote_text, subquery, union_all
 from sqlstream.errors import DataError
 
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ class Decoded:
     untyped: Mapping[str, str] = field(default_factory=dict)
 
 
-def bytes_of(con: duckdb.DuckDBPyConnection, values: str, passthrough: Sequence[str]) -> tuple[list[bytes], pa.Table]:
-    """Return the column VALUE of `values`, which is FROM-able SQL, as a list of bytes, and its columns `passthrough`."""
+def bytes_of(
+    con: duckdb.DuckDBPyConnection, values: Relation, passthrough: Sequence[str]
+) -> tuple[list[bytes], pa.Table]:
+    """Return the column VALUE of `values` as a list of bytes, and its columns `passthrough`."""
     rows = con.sql(f"SELECT {', '.join([VALUE, *passthrough])} FROM {values}").to_arrow_table()
     return rows.column(0).to_pylist(), rows.remove_column(0)
 
@@ -52,8 +54,8 @@ def relation(
     passthrough: pa.Table,
     decoded: Sequence[Decoded],
     defaults: Mapping[str, str],
-) -> str:
-    """Return FROM-able SQL of marked rows: the columns of `passthrough`, the table's `columns`, and WRONG.
+) -> Relation:
+    """Return marked rows: the columns of `passthrough`, the table's `columns`, and WRONG.
 
     `passthrough` has a row per value, and `decoded` the values by their schemas. If a schema lacks the field of a column, the
     column has the SQL in `defaults`, by its name in lower case, or NULL. Raises DataError for a field whose type does not fit its
@@ -67,8 +69,9 @@ def relation(
             con, passthrough.take(list(faults)).append_column(_REASON, reasons) if faults else _none(passthrough)
         )
         nulls = [f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns]
-        selects.append(f"SELECT {', '.join([*passthrough.column_names, *nulls, f'{_REASON} AS {WRONG}'])} FROM {name}")
-    return f"({' UNION ALL '.join(selects)})"
+        items = ", ".join([*passthrough.column_names, *nulls, f"{_REASON} AS {WRONG}"])
+        selects.append(Select(f"SELECT {items} FROM {name}"))
+    return subquery(union_all(selects))
 
 
 def _none(passthrough: pa.Table) -> pa.Table:
@@ -82,7 +85,7 @@ def _rows(
     passthrough: pa.Table,
     group: Decoded,
     defaults: Mapping[str, str],
-) -> str:
+) -> Select:
     fields = {name.lower(): number for number, name in enumerate(group.rows.column_names)}
     renamed = group.rows.rename_columns([f"{_FIELD}{number}" for number in range(group.rows.num_columns)])
     whole = (
@@ -116,11 +119,11 @@ def _rows(
                 item = f"TRY({item})"
         items.append(f"{item} AS {quote_name(column.name)}")
     why = f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS VARCHAR)"
-    return f"SELECT {', '.join(items)}, {why} AS {WRONG} FROM {registered}"
+    return Select(f"SELECT {', '.join(items)}, {why} AS {WRONG} FROM {registered}")
 
 
-def _register(con: duckdb.DuckDBPyConnection, rows: pa.Table) -> str:
-    name = f"_decoded_{next(_numbers)}"
+def _register(con: duckdb.DuckDBPyConnection, rows: pa.Table) -> Relation:
+    name = Relation(f"_decoded_{next(_numbers)}")
     con.register(name, rows)
     return name
 

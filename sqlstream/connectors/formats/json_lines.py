@@ -26,7 +26,7 @@ from sqlstream.connectors.formats.whole_numbers import (
 )
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Relation, Select, quote_name, quote_text
 from sqlstream.duck.text_files import NO_OBJECT, duckdb_paths
 
 # The text of an object, and the object as a struct.
@@ -54,8 +54,9 @@ def read_json(
     paths = duckdb_paths([copies.get(s.path, s.path) for s in splits])
     if skips(table):
         names = ", ".join(quote_name(c.name) for c in columns) or "1"
-        lines = f"read_ndjson_objects({paths}, ignore_errors = true, hive_partitioning = false)"
-        return ReadPlan.of_marked(f"SELECT {names}, {WRONG} FROM {_marked(con, lines, columns, NO_OBJECT)}", keep=True)
+        lines = Relation(f"read_ndjson_objects({paths}, ignore_errors = true, hive_partitioning = false)")
+        marked = Select(f"SELECT {names}, {WRONG} FROM {_marked(con, lines, columns, NO_OBJECT)}")
+        return ReadPlan.of_marked(marked, keep=True)
     typed = [(c, con.sqltype(c.type)) for c in columns or table.physical]
     floats = "JSON" if exactly else None
     types = ", ".join(f"{quote_text(c.name)}: {quote_text(as_text(t, floats) or c.type)}" for c, t in typed)
@@ -64,10 +65,10 @@ def read_json(
     if (exactly or check) and columns:
         options += f", filename = {quote_text(_FILE)}"
         where = f" WHERE {_fits(typed, check)}"
-    rows = f"SELECT {items} FROM read_json({paths}, {options}){where}"
+    rows = Select(f"SELECT {items} FROM read_json({paths}, {options}){where}")
     items_of = [(quote_name(c.name), documents(quote_name(c.name), t)) for c, t in typed] if columns else []
     if any(sql for _, sql in items_of):
-        rows = f"SELECT {', '.join(f'{sql or name} AS {name}' for name, sql in items_of)} FROM ({rows})"
+        rows = Select(f"SELECT {', '.join(f'{sql or name} AS {name}' for name, sql in items_of)} FROM ({rows})")
     return ReadPlan(rows, keep=True)
 
 
@@ -95,8 +96,12 @@ def _fits(typed: Sequence[tuple[Column, Any]], check: str | None) -> str:
 
 
 def json_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
-) -> str:
+    con: duckdb.DuckDBPyConnection,
+    values: Relation,
+    table: Table,
+    columns: Sequence[Column],
+    passthrough: Sequence[str],
+) -> Relation:
     """Return the marked rows of values, each of them the text of a JSON object, see `ReadValues`."""
     # A text that is no JSON would be an error. TRY is cheaper if all texts are JSON, and slow for thousands of rows around one
     # that is not.
@@ -108,15 +113,15 @@ def json_values(
 
 def _marked(
     con: duckdb.DuckDBPyConnection,
-    lines: str,
+    lines: Relation,
     columns: Sequence[Column],
     no_object: str,
     passthrough: Sequence[str] = (),
     *,
     text: str = "json",
     whole_text: str = "json",
-) -> str:
-    """Return FROM-able SQL of marked rows: the columns `passthrough`, the table's `columns`, and WRONG.
+) -> Relation:
+    """Return marked rows: the columns `passthrough`, the table's `columns`, and WRONG.
 
     `text` is the column of `lines` that has the object: JSON, NULL for a line that is none, or VALUE, any text. `whole_text` is
     the SQL of the text that is parsed; a text that is no JSON is expensive there. Only rows in which something is NULL, or in
@@ -162,7 +167,7 @@ def _marked(
     rows = f"(SELECT {', '.join([*passthrough, _TEXT, _ROW, *texts, *items])} FROM {rows})"
     select_items = [*passthrough, *(quote_name(c.name) for c in columns)]
     select_items.append(f"CASE WHEN {' OR '.join(suspicious)} THEN {why} END AS {WRONG}")
-    return f"(SELECT {', '.join(select_items)} FROM {rows})"
+    return Relation(f"(SELECT {', '.join(select_items)} FROM {rows})")
 
 
 def _text_in_doubt(number: str, name: str, *, is_unsigned: bool) -> str:

@@ -12,6 +12,7 @@ from sqlstream.connectors.formats.malformed import skips
 from sqlstream.connectors.formats.named_columns import named_items
 from sqlstream.connectors.formats.read_errors import reading
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
+from sqlstream.duck.sql import Select, union_all
 from sqlstream.duck.text_files import duckdb_paths
 
 
@@ -33,14 +34,15 @@ def read_parquet(
         select_items = f"{items}, {why or 'CAST(NULL AS VARCHAR)'} AS {WRONG}" if is_marked else items
         whole = [s.path for s in group if s.rows is None]
         if whole:
-            selects.append(f"SELECT {select_items} FROM read_parquet({duckdb_paths(whole)}, hive_partitioning = false)")
+            source = f"read_parquet({duckdb_paths(whole)}, hive_partitioning = false)"
+            selects.append(Select(f"SELECT {select_items} FROM {source}"))
         for split in group:
             if split.rows is not None:
                 # DuckDB skips the row groups outside of the range by this predicate.
                 where = f"file_row_number >= {split.rows[0]} AND file_row_number < {split.rows[1]}"
                 source = f"read_parquet({duckdb_paths([split.path])}, hive_partitioning = false)"
-                selects.append(f"SELECT {select_items} FROM {source} WHERE {where}")
-    sql = " UNION ALL ".join(selects)
+                selects.append(Select(f"SELECT {select_items} FROM {source} WHERE {where}"))
+    sql = union_all(selects)
     return ReadPlan.of_marked(sql) if is_marked else ReadPlan(sql)
 
 

@@ -19,7 +19,7 @@ from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import skips
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Select, quote_name, quote_text
 from sqlstream.duck.text_files import LIMIT, lines_of
 from sqlstream.errors import BindError
 
@@ -102,12 +102,13 @@ def read_raw(
         items.append(f"CAST({item} AS {column.type}) AS {quote_name(column.name)}")
     if is_skipping:
         items.append(f"CASE {' '.join(wrong)} END AS {WRONG}")
-        marked = f"SELECT {', '.join(items)} FROM {name}"
+        marked = Select(f"SELECT {', '.join(items)} FROM {name}")
         return ReadPlan.of_marked(marked, keep=True, streams=streams)
     # DuckDB's error about a JSON object that is too long: `faults.translate` then looks for the line.
     long = f"error(concat('\"maximum_object_size\" of ', octet_length({VALUE})))"
     fits = f"CASE WHEN octet_length({VALUE}) >= {LIMIT} THEN {long} ELSE true END"
-    return ReadPlan(f"SELECT {', '.join(items) or '1'} FROM {name} WHERE {fits}", keep=True, streams=streams)
+    sql = Select(f"SELECT {', '.join(items) or '1'} FROM {name} WHERE {fits}")
+    return ReadPlan(sql, keep=True, streams=streams)
 
 
 def check_raw(table: Table) -> None:

@@ -8,12 +8,16 @@ import duckdb
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.read_plan import VALUE, WRONG
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, quote_name
 
 
 def raw_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
-) -> str:
+    con: duckdb.DuckDBPyConnection,
+    values: Relation,
+    table: Table,
+    columns: Sequence[Column],
+    passthrough: Sequence[str],
+) -> Relation:
     """Return the marked rows of values, each of them bytes, see `ReadValues`."""
     items, wrong = list(passthrough), "CAST(NULL AS VARCHAR)"
     for column in columns:
@@ -23,4 +27,4 @@ def raw_values(
             text = f"TRY(decode({VALUE}))"
             items.append(f"{text} AS {quote_name(column.name)}")
             wrong = f"CASE WHEN {text} IS NULL THEN 'The bytes are no text' END"
-    return f"(SELECT {', '.join(items)}, {wrong} AS {WRONG} FROM {values})"
+    return Relation(f"(SELECT {', '.join(items)}, {wrong} AS {WRONG} FROM {values})")

@@ -40,7 +40,7 @@ from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.formats.whole_numbers import fraction, infinite
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
 from sqlstream.duck.internal_columns import MODIFIED
-from sqlstream.duck.sql import no_rows, quote_name, quote_text
+from sqlstream.duck.sql import Select, no_rows, quote_name, quote_text, union_all
 from sqlstream.errors import DataError
 
 
@@ -101,16 +101,16 @@ def may_be_infinite(con: duckdb.DuckDBPyConnection, table: Table) -> bool:
     return is_json and any(infinite("x", con.sqltype(c.type)) for c in table.stored)
 
 
-def marked_changes(table: Table, plan: ReadPlan) -> str:
-    """Return the SELECT of a plan's rows in which WRONG also marks rows that are no change, see `changelogs.malformed`."""
+def marked_changes(table: Table, plan: ReadPlan) -> Select:
+    """Return a plan's rows in which WRONG also marks rows that are no change, see `changelogs.malformed`."""
     before = f"coalesce({WRONG}, " if plan.marked else "("
     operation = f"{before}CASE WHEN {malformed(table)} THEN {quote_text(_operation_fault(table))} END) AS {WRONG}"
     rows = f"SELECT * REPLACE ({operation})" if plan.marked else f"SELECT *, {operation}"
-    return f"{rows} FROM ({plan.marked or plan.sql})"
+    return Select(f"{rows} FROM ({plan.marked or plan.sql})")
 
 
-def marked_nulls(table: Table, columns: Sequence[Column], plan: ReadPlan) -> str | None:
-    """Return the SELECT of a plan's rows in which WRONG also marks rows without a value for a NOT NULL column.
+def marked_nulls(table: Table, columns: Sequence[Column], plan: ReadPlan) -> Select | None:
+    """Return a plan's rows in which WRONG also marks rows without a value for a NOT NULL column.
 
     `columns` are the columns that are read. Return None if none of them is NOT NULL.
     """
@@ -119,8 +119,8 @@ def marked_nulls(table: Table, columns: Sequence[Column], plan: ReadPlan) -> str
         return None
     why = f"CASE {' '.join(cases)} END"
     if plan.marked is None:
-        return f"SELECT *, {why} AS {WRONG} FROM ({plan.sql})"
-    return f"SELECT * REPLACE (coalesce({WRONG}, {why}) AS {WRONG}) FROM ({plan.marked})"
+        return Select(f"SELECT *, {why} AS {WRONG} FROM ({plan.sql})")
+    return Select(f"SELECT * REPLACE (coalesce({WRONG}, {why}) AS {WRONG}) FROM ({plan.marked})")
 
 
 def _operation_fault(table: Table) -> str:
@@ -156,9 +156,10 @@ def _together(plans: Sequence[ReadPlan]) -> ReadPlan:
     keep, rejects = any(p.keep for p in plans), [pair for p in plans for pair in p.rejects]
     streams = {name: stream for p in plans for name, stream in p.streams.items()}
     if any(p.marked for p in plans):
-        marked = (p.marked or f"SELECT *, CAST(NULL AS VARCHAR) AS {WRONG} FROM {p.relation}" for p in plans)
-        return ReadPlan.of_marked(" UNION ALL ".join(marked), rejects, keep=keep, streams=streams)
-    return ReadPlan(" UNION ALL ".join(p.sql for p in plans), rejects=rejects, keep=keep, streams=streams)
+        unmarked = f"SELECT *, CAST(NULL AS VARCHAR) AS {WRONG} FROM"
+        marked = (p.marked or Select(f"{unmarked} {p.relation}") for p in plans)
+        return ReadPlan.of_marked(union_all(marked), rejects, keep=keep, streams=streams)
+    return ReadPlan(union_all(p.sql for p in plans), rejects=rejects, keep=keep, streams=streams)
 
 
 def _read_stored(
@@ -252,6 +253,6 @@ def _read_group(
                 _check_partition(con, column, value, splits[0], table)
         items.append(f"CAST({value} AS {column.type}) AS {quote_name(column.name)}")
     if plan.marked is not None:
-        marked = f"SELECT {', '.join([*items, WRONG])} FROM ({plan.marked})"
+        marked = Select(f"SELECT {', '.join([*items, WRONG])} FROM ({plan.marked})")
         return ReadPlan.of_marked(marked, plan.rejects, keep=plan.keep, streams=plan.streams)
-    return replace(plan, sql=f"SELECT {', '.join(items)} FROM {plan.relation}")
+    return replace(plan, sql=Select(f"SELECT {', '.join(items)} FROM {plan.relation}"))

@@ -21,6 +21,7 @@ from sqlstream.connectors.formats.raw_values import raw_values
 from sqlstream.connectors.formats.schema_registry import registry_options
 from sqlstream.connectors.options import BOOLEAN, NAME, TEXT, OptionType, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.duck.sql import Relation
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,19 +42,19 @@ class ReadFiles(Protocol):
 
 
 class ReadValues(Protocol):
-    """Returns FROM-able SQL of the marked rows in values: `columns` of the table, WRONG, and `passthrough`, columns of `values`.
+    """Returns the marked rows in values: `columns` of the table, WRONG, and `passthrough`, columns of `values`.
 
-    `values` is FROM-able SQL with a column VALUE: a text, NULL for bytes that are no UTF-8; bytes, if the format is `of_bytes`.
+    `values` has a column VALUE: a text, NULL for bytes that are no UTF-8; bytes, if the format is `of_bytes`.
     """
 
     def __call__(
         self,
         con: duckdb.DuckDBPyConnection,
-        values: str,
+        values: Relation,
         table: Table,
         columns: Sequence[Column],
         passthrough: Sequence[str],
-    ) -> str: ...
+    ) -> Relation: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,12 @@ def _values_of(module: str, name: str) -> ReadValues:
     """Return the function `name` of a module, which is imported when it is called, as it needs packages of an extra."""
 
     def read_values(
-        con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
-    ) -> str:
+        con: duckdb.DuckDBPyConnection,
+        values: Relation,
+        table: Table,
+        columns: Sequence[Column],
+        passthrough: Sequence[str],
+    ) -> Relation:
         function: ReadValues = getattr(import_module(f"sqlstream.connectors.formats.{module}"), name)
         return function(con, values, table, columns, passthrough)
 

@@ -19,7 +19,7 @@ from sqlstream.connectors.interface import NumberedRows, ReadContext, TableSourc
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
 from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW, internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, Select, quote_name
 from sqlstream.duck.text_files import shorten
 from sqlstream.errors import DataError
 
@@ -74,12 +74,12 @@ class ValueRows(TableSource):
         marked = self._marked(con, splits, table)
         names = ", ".join(quote_name(c.name) for c in table.physical)
         if skips(table):
-            return ReadPlan.of_marked(f"SELECT {names}, {WRONG} FROM ({marked})", keep=True)
+            return ReadPlan.of_marked(Select(f"SELECT {names}, {WRONG} FROM ({marked})"), keep=True)
         whole = f"CASE WHEN {WRONG} IS NULL THEN true ELSE error('{_MALFORMED}') END"
-        return ReadPlan(f"SELECT {names} FROM ({marked}) WHERE {whole}", keep=True)
+        return ReadPlan(Select(f"SELECT {names} FROM ({marked}) WHERE {whole}"), keep=True)
 
-    def _marked(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], table: Table) -> str:
-        """Return the SELECT of all rows: the table's physical columns, WRONG, PLACE, NUMBER, and the text to show as VALUE."""
+    def _marked(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], table: Table) -> Select:
+        """Return all rows: the table's physical columns, WRONG, PLACE, NUMBER, and the text to show as VALUE."""
         form = FORMATS[format_of(table)]
         values = self.values(splits) if form.of_bytes else _as_text(self.values(splits))
         relation = f"_values_{next(_numbers)}"
@@ -91,13 +91,15 @@ class ValueRows(TableSource):
         # The columns beside VALUE get aliases, as a column of the table may have the same name.
         aliases = {name: f"_kept_{number}" for number, name in enumerate(columns) if name != quote_name(VALUE)}
         renamed = ", ".join([f"{value} AS {VALUE}", *(f"{name} AS {alias}" for name, alias in aliases.items())])
-        named = f"(SELECT {renamed}, {_shown(text, values)} AS _kept_value FROM {relation} WHERE {VALUE} IS NOT NULL)"
+        shown = f"{_shown(text, values)} AS _kept_value"
+        named = Relation(f"(SELECT {renamed}, {shown} FROM {relation} WHERE {VALUE} IS NOT NULL)")
         passthrough = [*aliases.values(), "_kept_value"]
         key = self.key
         inside = [c for c in table.stored if c != OPERATION and (key is None or c not in key.columns)]
         rows = form.read_values(con, named, replace(table, columns=tuple(inside)), inside, passthrough)
         if self.upserts:
-            rows = _with_deletes(rows, f"(SELECT {renamed} FROM {relation} WHERE {VALUE} IS NULL)", inside, passthrough)
+            deletes = Relation(f"(SELECT {renamed} FROM {relation} WHERE {VALUE} IS NULL)")
+            rows = _with_deletes(rows, deletes, inside, passthrough)
             passthrough.append(OPERATION.name)
         if key is not None:
             rows = _with_key(con, rows, key, inside, passthrough, aliases[quote_name(KEY)], needed=self.upserts)
@@ -106,7 +108,7 @@ class ValueRows(TableSource):
         ]
         items += [quote_name(c.name) for c in table.stored]
         places = f"{aliases[quote_name(PLACE)]} AS {PLACE}, {aliases[quote_name(NUMBER)]} AS {NUMBER}, _kept_value AS {VALUE}"
-        select = f"SELECT {', '.join([*items, WRONG])}, {places} FROM {rows}"
+        select = Select(f"SELECT {', '.join([*items, WRONG])}, {places} FROM {rows}")
         if table.has_changes and not self.upserts:
             select = marked_changes(table, ReadPlan.of_marked(select))
         return marked_nulls(table, table.physical, ReadPlan.of_marked(select)) or select
@@ -153,7 +155,7 @@ class ValueRows(TableSource):
         return f'table "{self.table.name}"'
 
 
-def _with_deletes(rows: str, deletes: str, columns: Sequence[Column], passthrough: Sequence[str]) -> str:
+def _with_deletes(rows: Relation, deletes: Relation, columns: Sequence[Column], passthrough: Sequence[str]) -> Relation:
     """Return marked rows with their OPERATION, U, and behind them a row with D for each value that is NULL."""
     nulls = [f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns]
     gone = [
@@ -162,26 +164,27 @@ def _with_deletes(rows: str, deletes: str, columns: Sequence[Column], passthroug
         f"NULL AS {WRONG}",
     ]
     upserted = f"SELECT *, 'U' AS {OPERATION.name} FROM {rows}"
-    return f"({upserted} UNION ALL BY NAME SELECT {', '.join(gone)}, 'D' AS {OPERATION.name} FROM {deletes})"
+    deleted = f"SELECT {', '.join(gone)}, 'D' AS {OPERATION.name} FROM {deletes}"
+    return Relation(f"({upserted} UNION ALL BY NAME {deleted})")
 
 
 def _with_key(
     con: duckdb.DuckDBPyConnection,
-    rows: str,
+    rows: Relation,
     key: KeyLayout,
     columns: Sequence[Column],
     passthrough: Sequence[str],
     alias: str,
     *,
     needed: bool,
-) -> str:
+) -> Relation:
     """Return marked rows with the columns of their keys added; `columns` are in the values, `alias` is the column of the key."""
     form = FORMATS[format_of(key.table)]
     assert form.read_values is not None
     own = {quote_name(c.name): f"_value_{n}" for n, c in enumerate(columns)}
     bytes_ = alias if form.of_bytes else f"TRY(decode({alias}))"
     items = [f"{bytes_} AS {VALUE}", *passthrough, *(f"{name} AS {new}" for name, new in own.items())]
-    named = f"(SELECT {', '.join(items)}, {WRONG} AS _value_wrong FROM {rows})"
+    named = Relation(f"(SELECT {', '.join(items)}, {WRONG} AS _value_wrong FROM {rows})")
     read = form.read_values(con, named, key.table, key.table.stored, [*passthrough, *own.values(), "_value_wrong"])
     inside = zip(key.columns, key.table.stored, strict=True)
     items = [*passthrough, *(f"{new} AS {name}" for name, new in own.items())]
@@ -189,7 +192,7 @@ def _with_key(
     # A message without a key has none of its columns.
     absent = " ELSE 'The message has no key'" if needed else ""
     wrong = f"coalesce(_value_wrong, CASE WHEN {alias} IS NOT NULL THEN 'Of the key: ' || {WRONG}{absent} END)"
-    return f"(SELECT {', '.join(items)}, {wrong} AS {WRONG} FROM {read})"
+    return Relation(f"(SELECT {', '.join(items)}, {wrong} AS {WRONG} FROM {read})")
 
 
 def _as_text(values: pa.Table) -> pa.Table:

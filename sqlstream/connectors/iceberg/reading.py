@@ -12,7 +12,7 @@ from sqlstream.connectors.iceberg.schema import ICEBERG
 from sqlstream.connectors.lakes.columns import columns_by_name, read_item
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.duck.sql import Relation, Select, no_rows, quote_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -71,8 +71,8 @@ def read_snapshots(
             files = planned(iceberg, snapshot, whole)
             tasks += [files[s.path] for s in splits if (s.snapshot, s.whole) == (snapshot, whole)]
         rows = ArrowScan(iceberg.metadata, iceberg.io, iceberg.schema(), AlwaysTrue()).to_table(tasks)
-    relation = internal("iceberg_files")
+    relation = Relation(internal("iceberg_files"))
     con.register(relation, rows)
     columns = columns_by_name(con, relation)
     items = [f"{read_item(con, c, columns, table, ICEBERG)} AS {quote_name(c.name)}" for c in table.physical]
-    return ReadPlan(f"SELECT {', '.join(items)} FROM {relation}")
+    return ReadPlan(Select(f"SELECT {', '.join(items)} FROM {relation}"))

@@ -23,7 +23,7 @@ from sqlstream.connectors.interface import BatchWriter, SinkContext
 from sqlstream.connectors.lakes.columns import items, stored
 from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Select, quote_name
 
 _FOUND, _KEYS = internal("found"), internal("keys")
 # The length of the longest list of values by which the library skips files.
@@ -50,8 +50,8 @@ class UpsertWriter(BatchWriter):
 
     def write(self, batch: Batch) -> None:
         """Write the net changes of a batch in one commit, unless the table has the batch; without changes there is none."""
-        rows = batch.table(f"SELECT {items(self._columns)} FROM ({batch.upserts()})")
-        gone = batch.table(f"SELECT {items(self._keys)} FROM ({batch.deletes()})")
+        rows = batch.table(Select(f"SELECT {items(self._columns)} FROM ({batch.upserts()})"))
+        gone = batch.table(Select(f"SELECT {items(self._keys)} FROM ({batch.deletes()})"))
         names = [c.name for c in self._keys]
         keys = pa.concat_tables([rows.select(names), gone])
         if not keys.num_rows:

@@ -14,7 +14,7 @@ from sqlstream.catalog import DEBEZIUM, Column, Table
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.formats.registry import FORMATS, MessageEncoding
 from sqlstream.connectors.formats.schema_registry import KEY_PART, VALUE_PART
-from sqlstream.duck.sql import names, quote_name, quote_text
+from sqlstream.duck.sql import Select, names, quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.storage.zsets import WEIGHT
 
@@ -196,8 +196,8 @@ class MessageLayout:
                 parts.append(EncodedPart(name, part, encoding, table, columns))
         return tuple(parts)
 
-    def messages(self, batch: Batch, partitions: str) -> str:
-        """Return the SELECT of the messages of a batch, with the columns KEY, VALUE, PARTITION, TIMESTAMP (ms) and HEADERS.
+    def messages(self, batch: Batch, partitions: str) -> Select:
+        """Return the messages of a batch, with the columns KEY, VALUE, PARTITION, TIMESTAMP (ms) and HEADERS.
 
         `partitions` is the SQL of a row's partition, -1 to let the client choose. Upserts have a tombstone for each deleted key;
         changes in Debezium's format come deletes first.
@@ -206,7 +206,8 @@ class MessageLayout:
             keys = f"SELECT {self._key()} AS {KEY}, NULL AS {VALUE}"
             rest = f"-1 AS {PARTITION}, CAST(0 AS BIGINT) AS {TIMESTAMP}, NULL AS {HEADERS}"
             deleted = f"{keys}, {rest} FROM ({batch.deletes()})"
-            return f"{self._select(self._value(), partitions)} FROM ({batch.upserts()}) UNION ALL BY NAME {deleted}"
+            upserted = f"{self._select(self._value(), partitions)} FROM ({batch.upserts()})"
+            return Select(f"{upserted} UNION ALL BY NAME {deleted}")
         if value_format(self.table) != DEBEZIUM:
             return self.appended(batch.rows(), partitions)
         row = self._value()
@@ -215,11 +216,11 @@ class MessageLayout:
         times = f"SELECT {names(batch.columns)}, {WEIGHT}, unnest(range(abs({WEIGHT}))) FROM ({batch.changes()})"
         # The old row of a key is deleted before the new one is inserted.
         changes = f"(SELECT * FROM ({times}) ORDER BY {WEIGHT} > 0)"
-        return f"{self._select(f'if({WEIGHT} > 0, {added}, {gone})', partitions)} FROM {changes}"
+        return Select(f"{self._select(f'if({WEIGHT} > 0, {added}, {gone})', partitions)} FROM {changes}")
 
-    def appended(self, rows: str, partitions: str) -> str:
-        """Return the SELECT of the messages of appended rows (a SELECT), one per row, with the columns of `messages`."""
-        return f"{self._select(self._value(), partitions)} FROM ({rows})"
+    def appended(self, rows: Select, partitions: str) -> Select:
+        """Return the messages of appended rows, one per row, with the columns of `messages`."""
+        return Select(f"{self._select(self._value(), partitions)} FROM ({rows})")
 
     def _select(self, value: str, partitions: str) -> str:
         metadata = {c.metadata: quote_name(c.name) for c in self.table.writable if c.metadata is not None}

@@ -21,7 +21,7 @@ from sqlstream.connectors.kafka.sink import AppendedTopic
 from sqlstream.connectors.kafka.sink_options import EXACTLY_ONCE, GUARANTEE, NONE, PARALLELISM, word_of
 from sqlstream.connectors.kafka.writing import TopicPlainWriter
 from sqlstream.duck import databases
-from sqlstream.duck.sql import typed
+from sqlstream.duck.sql import Select, subquery, typed
 from sqlstream.duck.types import encoded
 from sqlstream.secrets import remember
 
@@ -56,7 +56,7 @@ class _TaskWriter(Writer):
         self._table = table
 
     def write(
-        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, batch: int
     ) -> tuple[int, list[Any]]:
         """Write rows, and wait until the brokers have them, unless the table's delivery guarantee is `none`."""
         with _clients().one_for(self._table) as client:
@@ -95,20 +95,20 @@ class _TaskClient(TopicPlainWriter):
             raise
         return client
 
-    def messages(self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str) -> Iterator[pa.Table]:
-        """Yield the messages of rows, a SELECT, some at a time, with the columns of `MessageLayout.messages`."""
+    def messages(self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select) -> Iterator[pa.Table]:
+        """Yield the messages of rows, some at a time, with the columns of `MessageLayout.messages`."""
         import pyarrow
 
         [(zone,)] = con.execute("SELECT current_setting('TimeZone')").fetchall()
         if zone == "UTC":
-            sql = self._layout.appended(f"SELECT {typed(columns)} FROM ({rows})", self._chosen)
+            sql = self._layout.appended(Select(f"SELECT {typed(columns)} FROM ({rows})"), self._chosen)
             for some in con.sql(sql).to_arrow_reader(_ROWS):
                 yield self._encoders.encode(pyarrow.Table.from_batches([some]))
             return
         # Instants are encoded in UTC. The rows themselves are computed in the time zone of the job.
-        sql = self._layout.appended(f"SELECT {typed(columns)} FROM _some", self._chosen)
+        sql = self._layout.appended(Select(f"SELECT {typed(columns)} FROM _some"), self._chosen)
         with databases.passing() as in_utc:
-            for some in con.sql(encoded(columns, f"({rows})")).to_arrow_reader(_ROWS):
+            for some in con.sql(encoded(columns, subquery(rows))).to_arrow_reader(_ROWS):
                 in_utc.register("_some", pyarrow.Table.from_batches([some]))
                 yield self._encoders.encode(in_utc.sql(sql).to_arrow_table())
 

@@ -16,6 +16,7 @@ from sqlstream.catalog import Column
 from sqlstream.connectors.interface import Committer, SinkContext, Writer
 from sqlstream.connectors.lakes.commits import LakeCommits
 from sqlstream.connectors.lakes.files import WrittenFile, write_files
+from sqlstream.duck.sql import Select
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ class LakeWriter(Writer):
         self.target: Mapping[str, Any] = json.loads(read_sealed(context.fs, f"{context.records}/{_TARGET}"))
 
     def write(
-        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, batch: int
     ) -> tuple[int, list[Any]]:
-        """Write the rows of a SELECT into files. Return the number of rows and, for each file, what `describe` returns."""
+        """Write rows into files. Return the number of rows and, for each file, what `describe` returns."""
         if self.target["folder"] is not None:
             files = self._copy(con, rows, batch, self.target["folder"])
         else:
@@ -50,8 +51,8 @@ class LakeWriter(Writer):
                 self.upload(folder, files)
         return sum(file.rows for file in files), list(map(self.describe, files))
 
-    def _copy(self, con: duckdb.DuckDBPyConnection, rows: str, batch: int, folder: str) -> list[WrittenFile]:
-        select, target = f"SELECT {self.target['items']} FROM ({rows})", self.target
+    def _copy(self, con: duckdb.DuckDBPyConnection, rows: Select, batch: int, folder: str) -> list[WrittenFile]:
+        select, target = Select(f"SELECT {self.target['items']} FROM ({rows})"), self.target
         return list(
             write_files(
                 con,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.parquet_types import conversion
 from sqlstream.duck import databases
-from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.duck.sql import Items, Relation, no_rows, quote_name
 from sqlstream.errors import DataError, UnsupportedError, UsageError, missing
 
 if TYPE_CHECKING:
@@ -92,12 +92,12 @@ def _converted(own: Column, column: Column, table: Table, lakehouse: Lakehouse) 
     return sql
 
 
-def items(columns: Sequence[StoredColumn]) -> str:
-    """Return the SELECT list that computes stored columns from declared ones."""
-    return ", ".join(f"{c.sql} AS {quote_name(c.name)}" for c in columns)
+def items(columns: Sequence[StoredColumn]) -> Items:
+    """Return stored columns, computed from declared ones."""
+    return Items(", ".join(f"{c.sql} AS {quote_name(c.name)}" for c in columns))
 
 
-def columns_by_name(con: duckdb.DuckDBPyConnection, relation: str) -> dict[str, tuple[str, Any]]:
+def columns_by_name(con: duckdb.DuckDBPyConnection, relation: Relation) -> dict[str, tuple[str, Any]]:
     """Return the columns of a relation: lower-case name to (name, DuckDB type)."""
     described = con.execute(f"SELECT * FROM {relation} LIMIT 0").description
     return {name.lower(): (name, type_) for name, type_, *_ in described or ()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Select, quote_name, quote_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,7 +33,7 @@ class WrittenFile:
 
 def write_files(
     con: duckdb.DuckDBPyConnection,
-    select: str,
+    select: Select,
     folder: str,
     *,
     tag: str,
@@ -41,7 +41,7 @@ def write_files(
     partitions: Sequence[str] = (),
     with_partitions: bool = False,
 ) -> Iterator[WrittenFile]:
-    """Write the rows of a SELECT into a local folder, one file or some per partition; yield each file that has rows.
+    """Write rows into a local folder, one file or some per partition; yield each file that has rows.
 
     `partitions` are the partition columns, which files contain only `with_partitions`. Files have names as `file_name` returns.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.relational.dialect import Dialect, is_nested
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Select, quote_name, quote_text
 
 _TEXTS = ("longtext", "mediumtext", "text", "tinytext", "varchar", "char", "enum", "json", "uuid", "inet4", "inet6")
 _TIMES = ("datetime", "timestamp")
@@ -125,13 +125,13 @@ class MySQL(Dialect):
         text = f"CAST(to_json({sql}) AS VARCHAR)" if is_nested(kind) else f"CAST({sql} AS VARCHAR)"
         return f"'''' || replace({text}, '''', '''''') || ''''"
 
-    def literals(self, columns: Iterable[Column], rows: str, types: dict[str, str]) -> str:
-        """Return a SELECT that turns each row of the SELECT `rows` into a text for INSERT, such as `(1, 'a'),`.
+    def literals(self, columns: Iterable[Column], rows: Select, types: dict[str, str]) -> Select:
+        """Return each of the rows of DuckDB as a text for INSERT, such as `(1, 'a'),`.
 
         `types` maps columns to their types in the database. The SELECT fails if a column would round a time.
         """
         items = (f"coalesce({self._checked(c, types[c.name])}, 'NULL')" for c in columns)
-        return f"SELECT '(' || concat_ws(', ', {', '.join(items)}) || '),' AS _row FROM ({rows})"
+        return Select(f"SELECT '(' || concat_ws(', ', {', '.join(items)}) || '),' AS _row FROM ({rows})")
 
     def _checked(self, column: Column, column_type: str) -> str:
         """Return the SQL of a value as a literal, which fails if the server would round a time."""

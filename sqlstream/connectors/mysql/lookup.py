@@ -18,7 +18,7 @@ from sqlstream.connectors.mysql.dialect import MySQL
 from sqlstream.connectors.relational.dialect import is_nested, qualified
 from sqlstream.connectors.relational.lookup import ServerLookup
 from sqlstream.duck import databases
-from sqlstream.duck.sql import names, quote_name, typed
+from sqlstream.duck.sql import Select, names, quote_name, typed
 from sqlstream.errors import DataError, OutageError
 
 _DIALECT = MySQL()
@@ -63,7 +63,7 @@ def _literals(columns: Sequence[Column], keys: pa.Table) -> list[str]:
     sent = [replace(c, type="DOUBLE") if c.type == "FLOAT" else c for c in columns]
     with databases.passing() as con:
         con.register(KEYS, keys)
-        rows = f"SELECT {typed(sent)} FROM (SELECT {typed(columns)} FROM {KEYS})"
+        rows = Select(f"SELECT {typed(sent)} FROM (SELECT {typed(columns)} FROM {KEYS})")
         literals = con.sql(_DIALECT.literals(sent, rows, {c.name: "" for c in sent})).fetchall()
         con.unregister(KEYS)
     return [text for (text,) in literals]

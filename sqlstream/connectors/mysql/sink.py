@@ -17,7 +17,7 @@ from sqlstream.connectors.mysql.statements import RowTooLong, insert_statements
 from sqlstream.connectors.relational.dialect import DatabaseTable, qualified
 from sqlstream.connectors.relational.server import KEYS, ROWS, ServerTransaction, ServerWriter
 from sqlstream.connectors.relational.writer import DatabaseSink
-from sqlstream.duck.sql import names
+from sqlstream.duck.sql import Select, names
 from sqlstream.errors import BindError, DataError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class MySQLTransaction(ServerTransaction):
             client.run(self.con, update)
         client.run(self.con, self._dialect.insert_others(self.target, columns, keys, rows))
 
-    def _send(self, batch: Batch, sql: str, columns: Sequence[Column], target: str) -> int:
+    def _send(self, batch: Batch, sql: Select, columns: Sequence[Column], target: str) -> int:
         """Insert the rows of a DuckDB query into a table; return their number. Raises DataError if one does not fit."""
         literals = self._dialect.literals(columns, sql, self._there.types)
         head, count = f"INSERT INTO {target} ({names(columns)}) VALUES ".encode(), 0

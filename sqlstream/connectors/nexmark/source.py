@@ -24,7 +24,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.generated_rows import RowRange
 from sqlstream.connectors.options import BOOLEAN, COUNT, NUMBER, SIZE, OptionType, TableOption, named
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Select, quote_name
 from sqlstream.errors import BindError, missing
 
 _PERSON = ("id", "name", "emailAddress", "creditCard", "city", "state", "dateTime", "extra")
@@ -200,7 +200,7 @@ def read_nexmark(con: duckdb.DuckDBPyConnection, splits: Sequence[RowRange], tab
         event_table = event_table.append_column("_number", pa.array(numbers))
     con.register("_events", event_table)
     items = ", ".join(f"CAST({quote_name(names[c.name])} AS {c.type}) AS {quote_name(c.name)}" for c in table.physical)
-    return ReadPlan(f"SELECT {items} FROM _events")
+    return ReadPlan(Select(f"SELECT {items} FROM _events"))
 
 
 def events(settings: Settings, first: int, end: int, base: int) -> Iterator[pa.RecordBatch]:

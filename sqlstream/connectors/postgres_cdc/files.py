@@ -17,7 +17,7 @@ from sqlstream.connectors.formats.changelogs import OPERATION
 from sqlstream.connectors.postgres_cdc.pgoutput import INSERTED, DecodedChanges
 from sqlstream.connectors.relational.dialect import is_nested
 from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Select, quote_name, quote_text
 from sqlstream.errors import DataError
 from sqlstream.warehouse.filesystem import Filesystem
 
@@ -91,15 +91,16 @@ def _schema(table: Table) -> pa.Schema:
     return pa.schema([(_OPERATION, pa.string()), *((c.name, pa.string()) for c in table.stored)])
 
 
-def rows_of(fs: Filesystem, splits: Sequence[ChangesFile], table: Table) -> str:
-    """Return the SELECT of the changes in files, with the table's physical columns and their declared types."""
+def rows_of(fs: Filesystem, splits: Sequence[ChangesFile], table: Table) -> Select:
+    """Return the changes in files, with the table's physical columns and their declared types."""
     paths = ", ".join(quote_text(fs.path_for_duckdb(split.path)) for split in splits)
     places = {MODIFIED.name: "CAST(0 AS BIGINT)", PATH.name: "filename", ROW.name: "file_row_number"}
     items = []
     for column in table.physical:
         sql = places.get(column.name) or (column.name if column.name == _OPERATION else _typed(column))
         items.append(f"{sql} AS {quote_name(column.name)}")
-    return f"SELECT {', '.join(items)} FROM read_parquet([{paths}], filename = true, file_row_number = true)"
+    files = f"read_parquet([{paths}], filename = true, file_row_number = true)"
+    return Select(f"SELECT {', '.join(items)} FROM {files}")
 
 
 def _typed(column: Column) -> str:

@@ -15,7 +15,7 @@ from sqlstream.connectors.postgresql.introspection import server_table
 from sqlstream.connectors.relational.dialect import DatabaseTable
 from sqlstream.connectors.relational.server import KEYS, ROWS, ServerTransaction, ServerWriter
 from sqlstream.connectors.relational.writer import DatabaseSink
-from sqlstream.duck.sql import names, quote_name
+from sqlstream.duck.sql import Relation, Select, names, quote_name
 from sqlstream.errors import UsageError
 from sqlstream.storage.zsets import WEIGHT
 
@@ -30,7 +30,7 @@ _CHUNK = 50_000
 # The advisory lock that a job holds while it creates a table, an arbitrary number: other jobs may create the same table.
 _MAKING = 7_160_514
 # The temporary table in DuckDB with the net changes of a batch.
-_CHANGES = "_changes"
+_CHANGES = Relation("_changes")
 # If COPY keeps failing, the most batches that are upserted before it is tried again.
 _MOST_SKIPS = 1024
 
@@ -78,19 +78,19 @@ class PostgreSQLTransaction(ServerTransaction):
         with batch.connection() as duck:
             self._upsert(duck, batch, batch.upserts())
 
-    def _delete(self, duck: duckdb.DuckDBPyConnection, batch: Batch, keys: str) -> None:
+    def _delete(self, duck: duckdb.DuckDBPyConnection, batch: Batch, keys: Select) -> None:
         key = [c for c in batch.columns if c.name in self.table.primary_key]
         if batch.is_changing and self._stage(duck, keys, key, KEYS):
             same = " AND ".join(f"_row.{quote_name(c.name)} = _key.{quote_name(c.name)}" for c in key)
             self.con.execute(f"DELETE FROM {self.target} _row USING {KEYS} _key WHERE {same}")
 
-    def _upsert(self, duck: duckdb.DuckDBPyConnection, batch: Batch, rows: str) -> None:
+    def _upsert(self, duck: duckdb.DuckDBPyConnection, batch: Batch, rows: Select) -> None:
         if self._stage(duck, rows, batch.columns, ROWS):
             columns, key = [c.name for c in batch.columns], self.table.primary_key
             staged = f"SELECT {names(batch.columns)} FROM {ROWS}"
             self.con.execute(_DIALECT.upsert(self.target, columns, key, staged))
 
-    def _add(self, duck: duckdb.DuckDBPyConnection, batch: Batch, rows: str) -> None:
+    def _add(self, duck: duckdb.DuckDBPyConnection, batch: Batch, rows: Select) -> None:
         """COPY rows whose keys the table should not have; upsert them if that fails."""
         try:
             with self.con.transaction():
@@ -100,7 +100,7 @@ class PostgreSQLTransaction(ServerTransaction):
             self._direct.fail()
             self._upsert(duck, batch, rows)
 
-    def _stage(self, duck: duckdb.DuckDBPyConnection, sql: str, columns: Sequence[Column], name: str) -> int:
+    def _stage(self, duck: duckdb.DuckDBPyConnection, sql: Select, columns: Sequence[Column], name: str) -> int:
         """Copy rows into a temporary table of the session, with the types of the target; return their number.
 
         They are sorted by key, so that the server visits the pages of the table and of its index in order. For a batch that
@@ -110,10 +110,10 @@ class PostgreSQLTransaction(ServerTransaction):
         self.con.execute(f"CREATE TEMP TABLE IF NOT EXISTS {name} ON COMMIT DELETE ROWS AS {rows}")
         return self._copy(duck, self._in_order(sql), columns, name)
 
-    def _in_order(self, sql: str) -> str:
-        return f"SELECT * FROM ({sql}) ORDER BY {', '.join(map(quote_name, self.table.primary_key))}"
+    def _in_order(self, sql: Select) -> Select:
+        return Select(f"SELECT * FROM ({sql}) ORDER BY {', '.join(map(quote_name, self.table.primary_key))}")
 
-    def _copy(self, duck: duckdb.DuckDBPyConnection, sql: str, columns: Sequence[Column], target: str) -> int:
+    def _copy(self, duck: duckdb.DuckDBPyConnection, sql: Select, columns: Sequence[Column], target: str) -> int:
         from pyarrow import csv
 
         options, count = csv.WriteOptions(include_header=False), 0

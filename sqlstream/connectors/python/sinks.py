@@ -29,7 +29,7 @@ from sqlstream.connectors.interface import (
 )
 from sqlstream.connectors.python.classes import AnySink, Sink, TwoPhaseSink, UpsertSink, WriteAheadSink
 from sqlstream.connectors.python.instances import errors, finished, kind, sink
-from sqlstream.duck.sql import typed
+from sqlstream.duck.sql import Select, typed
 from sqlstream.errors import BindError, Span
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.warehouse.records import read_sealed, write_sealed
@@ -190,14 +190,14 @@ class TransactionWriter(Writer):
         self._sink: TwoPhaseSink = sink(table, context.identity())
 
     def write(
-        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, batch: int
     ) -> tuple[int, list[Any]]:
         own = self._sink
-        items = typed(columns)
+        weight = ""
         if own.takes_changes:
             weighed = WEIGHT in con.sql(rows).columns
-            items += f", {WEIGHT}" if weighed else f", CAST(1 AS BIGINT) AS {WEIGHT}"
-        reader = con.sql(f"SELECT {items} FROM ({rows})").to_arrow_reader(_AT_ONCE)
+            weight = f", {WEIGHT}" if weighed else f", CAST(1 AS BIGINT) AS {WEIGHT}"
+        reader = con.sql(f"SELECT {typed(columns)}{weight} FROM ({rows})").to_arrow_reader(_AT_ONCE)
         count, transaction = 0, None
         try:
             for part in filter(len, reader):

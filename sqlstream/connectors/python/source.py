@@ -18,7 +18,7 @@ from sqlstream.connectors.python.instances import errors, source
 from sqlstream.connectors.python.pushed import PushSource
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import PARTITION
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Items, Select, quote_name, quote_text, union_all
 from sqlstream.errors import DataError, missing
 from sqlstream.units import MILLISECOND, Duration
 
@@ -180,11 +180,11 @@ def read_python(con: duckdb.DuckDBPyConnection, splits: Sequence[PartitionRange]
             if not isinstance(rows, pa.Table):
                 raise TypeError(f"read() returns a pyarrow.Table, not a {type(rows).__name__}")
         con.register(f"_part_{number}", rows)
-        selects.append(f"SELECT {_items(rows, table, split.partition)} FROM _part_{number}")
-    return ReadPlan(" UNION ALL ".join(selects))
+        selects.append(Select(f"SELECT {_items(rows, table, split.partition)} FROM _part_{number}"))
+    return ReadPlan(union_all(selects))
 
 
-def _items(rows: pa.Table, table: Table, partition: str) -> str:
+def _items(rows: pa.Table, table: Table, partition: str) -> Items:
     names = {name.lower(): name for name in rows.column_names}
     items = []
     for column in table.physical:
@@ -196,4 +196,4 @@ def _items(rows: pa.Table, table: Table, partition: str) -> str:
             message = f'class "{table.options["class"]}" of table "{table.name}" returns no column "{column.name}"'
             raise DataError(message, hint=hint)
         items.append(f"CAST({quote_name(names[column.name.lower()])} AS {column.type}) AS {quote_name(column.name)}")
-    return ", ".join(items)
+    return Items(", ".join(items))

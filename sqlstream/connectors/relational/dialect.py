@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Select, quote_name
 
 # The table that holds the number of the last batch of each sink of a job.
 BATCHES = "sqlstream_batches"
@@ -82,10 +82,10 @@ class Dialect(ABC):
         """Whether a column of the type `column_type` in the database holds all values of a DuckDB type."""
         return column_type in self.fitting(kind)
 
-    def values(self, columns: Iterable[Column], rows: str) -> str:
-        """Return a SELECT that converts the rows of a SELECT to the form in which they are sent to the database."""
+    def values(self, columns: Iterable[Column], rows: Select) -> Select:
+        """Return rows of DuckDB in the form in which they are sent to the database."""
         items = (f"{self.value(c.type, quote_name(c.name))} AS {quote_name(c.name)}" for c in columns)
-        return f"SELECT {', '.join(items)} FROM ({rows})"
+        return Select(f"SELECT {', '.join(items)} FROM ({rows})")
 
     def create(self, target: str, columns: Iterable[Column], key: Sequence[str]) -> str:
         """Return the CREATE TABLE IF NOT EXISTS of a table with columns and, unless `key` is empty, a PRIMARY KEY.

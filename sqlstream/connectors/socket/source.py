@@ -21,7 +21,7 @@ from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
 from sqlstream.connectors.formats.file_split import FileSplit as FileSplit
 from sqlstream.connectors.formats.reading import read as read_files
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Select, quote_name, quote_text
 from sqlstream.errors import UsageError
 from sqlstream.units import MILLISECOND, Duration
 
@@ -172,7 +172,7 @@ def read_lines(con: duckdb.DuckDBPyConnection, splits: Sequence[LinesFile], tabl
     line = f"CAST(rtrim(line, chr(13)) AS {column.type}) AS {quote_name(column.name)}"
     # Every file ends with a line end.
     lines = f"SELECT unnest(string_split(left(content, -1), chr(10))) AS line FROM read_text([{paths}])"
-    return ReadPlan(f"SELECT {line} FROM ({lines})", keep=True)
+    return ReadPlan(Select(f"SELECT {line} FROM ({lines})"), keep=True)
 
 
 def files_of(splits: Sequence[LinesFile]) -> list[FileSplit]:

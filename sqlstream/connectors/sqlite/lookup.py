@@ -21,7 +21,7 @@ from sqlstream.connectors.sqlite.dialect import SQLite, affinity
 from sqlstream.connectors.sqlite.introspection import file_table, is_passing
 from sqlstream.duck import databases
 from sqlstream.duck.errors import plain
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, quote_name
 from sqlstream.errors import DataError, OutageError, missing
 
 _DIALECT = SQLite()
@@ -99,7 +99,7 @@ class SQLiteFile(LookupFunction):
             con.register(KEYS, keys)
             con.register(_ROWS, pa.table(arrays))
             try:
-                return con.sql(chosen(self._table, f"(SELECT {items} FROM {_ROWS})", keys)).to_arrow_table()
+                return con.sql(chosen(self._table, Relation(f"(SELECT {items} FROM {_ROWS})"), keys)).to_arrow_table()
             except duckdb.Error as error:
                 message = f'a row of table "{self._table.name}" does not have the declared types'
                 raise DataError(message, self._table.span, detail=f"DuckDB says: {plain(error)}.") from error

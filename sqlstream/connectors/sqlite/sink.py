@@ -13,7 +13,7 @@ from sqlstream.connectors.relational.dialect import DatabaseTable
 from sqlstream.connectors.relational.writer import DatabaseSink
 from sqlstream.connectors.sqlite.dialect import SQLite
 from sqlstream.connectors.sqlite.introspection import file_table, is_passing
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Select, quote_name
 
 if TYPE_CHECKING:
     from sqlstream.connectors.batch import Batch
@@ -40,7 +40,7 @@ class SQLiteTransaction(FileTransaction):
         statement = _DIALECT.upsert(self.target, columns, [c.name for c in key], _values(batch.columns))
         self._each(batch, batch.upserts(), batch.columns, statement)
 
-    def _each(self, batch: Batch, sql: str, columns: Sequence[Column], statement: str) -> None:
+    def _each(self, batch: Batch, sql: Select, columns: Sequence[Column], statement: str) -> None:
         """Run a statement once for each row of a DuckDB query; the row's values are its parameters."""
         with batch.connection() as con:
             for rows in con.sql(_DIALECT.values(columns, sql)).to_arrow_reader(_CHUNK):

@@ -12,7 +12,7 @@ from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, Reach, ReadContext, TableSource
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import ROW
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Select, quote_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -74,11 +74,11 @@ class ValuesConnector(Connector):
     source_type = Values
 
 
-def values_sql(table: Table) -> str:
-    """Return the SELECT of the rows of VALUES, with the table's physical columns; the SQL of the rows is its option `rows`."""
+def values_sql(table: Table) -> Select:
+    """Return the rows of VALUES, with the table's physical columns; the SQL of the rows is its option `rows`."""
     names = ", ".join(quote_name(c.name) for c in table.columns if c.metadata is None)
     columns = table.physical
     # The only metadata is the row's number.
     values = {c.name: quote_name(c.name) if c.metadata is None else "row_number() OVER () - 1" for c in columns}
     items = ", ".join(f"CAST({values[c.name]} AS {c.type}) AS {quote_name(c.name)}" for c in columns) or "1"
-    return f"SELECT {items} FROM (VALUES {table.options['rows']}) AS _values({names})"
+    return Select(f"SELECT {items} FROM (VALUES {table.options['rows']}) AS _values({names})")

@@ -27,7 +27,7 @@ from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import WAREHOUSE
 from sqlstream.connectors.warehouse.publishing import PUBLISH, Publisher, check_published, is_published
 from sqlstream.connectors.warehouse.source import BatchRange, TableDiscovery, read_tables
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import quoted
 from sqlstream.errors import Span, UnsupportedError
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.paths import Warehouse
@@ -85,7 +85,7 @@ class CommittedRows(LookupFunction):
         self._table, self._warehouse = table, Warehouse(warehouse)
 
     def __call__(self, keys: pa.Table) -> pa.Table:
-        sql = chosen(self._table, quote_name(self._table.name), keys)
+        sql = chosen(self._table, quoted(self._table.name), keys)
         rows = open_query(self._warehouse, sql, functions=[lambda con: con.register(KEYS, keys)])
         return rows.to_arrow_table()
 

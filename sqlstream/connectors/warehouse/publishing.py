@@ -23,6 +23,7 @@ from sqlstream.connectors.lakes.published import PublishedTable
 from sqlstream.connectors.options import OptionType, TableOption
 from sqlstream.connectors.warehouse.source import BatchRange, read_tables
 from sqlstream.duck import databases
+from sqlstream.duck.sql import Select
 from sqlstream.errors import Span, UsageError
 from sqlstream.storage.manifests import Manifest
 from sqlstream.storage.segments import Segment, scan
@@ -160,9 +161,9 @@ class Publisher:
         self._warehouse.fs.link(f"{data}/{segment.name}", f"{self._target.folder}/{name}")
         return WrittenFile(name, segment.rows, segment.bytes, {}, {})
 
-    def _write(self, batch: int, rows: str, whole: bool) -> None:
-        """Publish the rows of a SELECT in new files; with `whole`, they replace all rows of the published table."""
-        select, tag = f"SELECT {items(self._target.columns)} FROM ({rows})", self._target.commits.tag
+    def _write(self, batch: int, rows: Select, whole: bool) -> None:
+        """Publish rows in new files; with `whole`, they replace all rows of the published table."""
+        select, tag = Select(f"SELECT {items(self._target.columns)} FROM ({rows})"), self._target.commits.tag
         fs, target = self._warehouse.fs, self._target.folder
         with databases.passing() as con, TemporaryDirectory() as scratch:
             folder = target if fs.local else scratch

@@ -14,7 +14,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
 from sqlstream.connectors.options import MAX_BYTES
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.duck.sql import Items, Select, no_rows, quote_name, union_all
 from sqlstream.errors import DamageError, DataError, UsageError, missing
 from sqlstream.storage.manifests import Manifest
 from sqlstream.storage.segments import BATCH_COLUMN, check_segments, scan
@@ -213,10 +213,10 @@ def read_tables(warehouse: Warehouse, splits: Sequence[BatchRange], table: Table
     for split in splits:
         by_job[split.job].append(split)
     selects = [select for job, ranges in by_job.items() if (select := _select(warehouse, job, ranges, table))]
-    return ReadPlan(" UNION ALL ".join(selects) or no_rows(table.physical))
+    return ReadPlan(union_all(selects or [no_rows(table.physical)]))
 
 
-def _select(warehouse: Warehouse, job: str, ranges: Sequence[BatchRange], table: Table) -> str | None:
+def _select(warehouse: Warehouse, job: str, ranges: Sequence[BatchRange], table: Table) -> Select | None:
     record = read_record(warehouse.fs, warehouse.job(job))
     if record is None or not all(record.has_written(ProcessingTime(r.created), r.up_to) for r in ranges):
         raise DataError(
@@ -239,10 +239,10 @@ def _select(warehouse: Warehouse, job: str, ranges: Sequence[BatchRange], table:
     check_segments(warehouse.fs, f"{paths.root}/data/0", segments)
     rows = scan(warehouse.fs, f"{paths.root}/data/0", columns, segments, batch=True)
     chosen = " OR ".join(f"({BATCH_COLUMN} > {r.after} AND {BATCH_COLUMN} <= {r.up_to})" for r in ranges)
-    return f"SELECT {_items(columns, table, record)} FROM ({rows}) WHERE {chosen}"
+    return Select(f"SELECT {_items(columns, table, record)} FROM ({rows}) WHERE {chosen}")
 
 
-def _items(written: Sequence[Column], table: Table, record: JobRecord) -> str:
+def _items(written: Sequence[Column], table: Table, record: JobRecord) -> Items:
     names = {c.name.lower(): c.name for c in written}
     items = []
     for column in table.physical:
@@ -251,4 +251,4 @@ def _items(written: Sequence[Column], table: Table, record: JobRecord) -> str:
             message = f'table "{table.name}", as job "{record.job}" writes it, has no column "{column.name}"'
             raise DataError(message, hint=hint)
         items.append(f"CAST({quote_name(names[column.name.lower()])} AS {column.type}) AS {quote_name(column.name)}")
-    return ", ".join(items)
+    return Items(", ".join(items))

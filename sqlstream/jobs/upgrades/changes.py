@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from sqlstream.duck.sql import Select
+
 # A placeholder in notes for the batch from which on something counts; the code that shows the notes replaces it.
 SINCE = "{since}"
 
@@ -23,16 +25,16 @@ class Kept:
 class Adapted:
     """An operator continues with state that is computed from its old state. `was` is its name in the job, "" if it had none.
 
-    `tables` maps names of the new operator's state tables to DuckDB SELECTs over the names of the old operator's state tables. A
-    SELECT has the declared columns in their order and types, also internal ones such as weights. A Z-set may get several rows of
-    a key: their weights are added when it is read. A table without a SELECT keeps the files of the old table of its name
-    unchanged, or is empty if there was none. The engine picks the bucket of every row.
+    `tables` maps names of the new operator's state tables to queries over the names of the old operator's state tables. A query
+    has the declared columns in their order and types, also internal ones such as weights. A Z-set may get several rows of a key:
+    their weights are added when it is read. A table without a query keeps the files of the old table of its name unchanged, or is
+    empty if there was none. The engine picks the bucket of every row.
     """
 
     operator: str
     was: str
     notes: tuple[str, ...]
-    tables: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, Select] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

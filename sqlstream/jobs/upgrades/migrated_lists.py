@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import duckdb
 
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Select, quote_name
 from sqlstream.errors import BindError, Span
 from sqlstream.jobs.upgrades.state_columns import ShownTable
 from sqlstream.operators.process.tables import KEYS, POSITION
@@ -17,14 +17,14 @@ _LIST, _NEXT = "list_", "n"
 
 def check_lists(
     tables: Mapping[str, ShownTable],
-    selects: Mapping[str, str],
+    selects: Mapping[str, Select],
     place: Callable[[str], Span],
     stored_keys: Callable[[], duckdb.DuckDBPyRelation],
 ) -> None:
     """Raise BindError if a migrated list has items of a key without a row, or items that are not before the key's next one.
 
-    `selects` has the SELECTs of the migrated tables by name, `place` returns the place of a table's statement. `stored_keys`
-    returns the rows of the keys under the names that people see; it is called if the table of keys is not migrated.
+    `selects` has the migrated tables by name, `place` returns the place of a table's statement. `stored_keys` returns the rows of
+    the keys under the names that people see; it is called if the table of keys is not migrated.
     """
     if KEYS not in tables:
         return

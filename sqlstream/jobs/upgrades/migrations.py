@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.duck.errors import of_duckdb, plain
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Relation, Select, quote_name, quote_text, subquery
 from sqlstream.duck.types import time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
 from sqlstream.jobs.upgrades.adaptations.registry import Adapter
@@ -42,7 +42,7 @@ from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, OperatorShape, T
 from sqlstream.warehouse.paths import Warehouse
 
 # Relations by schema and name.
-Given: TypeAlias = Mapping[tuple[str, str], str]
+Given: TypeAlias = Mapping[tuple[str, str], Relation]
 # Runs a state query over a warehouse, with further relations.
 Query: TypeAlias = Callable[[str, Given, Warehouse], duckdb.DuckDBPyRelation]
 _Query: TypeAlias = Callable[[str, Given], duckdb.DuckDBPyRelation]
@@ -100,7 +100,7 @@ class Migrations:
         for migration in check(statements, new, old_state, query, time):
             by_name.setdefault(migration.operator.name.lower(), []).append(migration)
 
-        def rows(of: Sequence[Migration]) -> Callable[[], Mapping[str, str]]:
+        def rows(of: Sequence[Migration]) -> Callable[[], Mapping[str, Select]]:
             return lambda: carried_out(of, old_state, query, self._new_folder(), time, newest.watermark)[
                 of[0].operator.name
             ]
@@ -116,7 +116,7 @@ class Migrations:
 
 def _adapted(
     migrations: Sequence[Migration],
-    rows: Callable[[], Mapping[str, str]],
+    rows: Callable[[], Mapping[str, Select]],
     query: Callable[[str], duckdb.DuckDBPyRelation],
     was: OperatorRecord,
     new: OperatorRecord,
@@ -129,7 +129,7 @@ def _adapted(
     table_names += [t.name for t in _following(tables, table_names)]
     note = f"MIGRATE STATE makes its state: {', '.join(table_names)}"
 
-    def checked() -> Mapping[str, str]:
+    def checked() -> Mapping[str, Select]:
         selects, statements = rows(), {m.table.name: m.statement for m in migrations}
         check_lists(
             {t.name: t for t in tables},
@@ -142,17 +142,17 @@ def _adapted(
     return Adapted(new.name, was.name, (note,), _Computed(table_names, checked))
 
 
-class _Computed(Mapping[str, str]):
-    """The SELECTs of state tables by name; all of them are computed when the first one is read."""
+class _Computed(Mapping[str, Select]):
+    """State tables by name; all of them are computed when the first one is read."""
 
-    def __init__(self, names: Sequence[str], compute: Callable[[], Mapping[str, str]]):
+    def __init__(self, names: Sequence[str], compute: Callable[[], Mapping[str, Select]]):
         self._names, self._compute = names, compute
 
     @cached_property
-    def _selects(self) -> Mapping[str, str]:
+    def _selects(self) -> Mapping[str, Select]:
         return self._compute()
 
-    def __getitem__(self, name: str) -> str:
+    def __getitem__(self, name: str) -> Select:
         if name not in self._names:
             raise KeyError(name)
         return self._selects[name]
@@ -174,14 +174,14 @@ class Migration:
     column_names: Mapping[str, str]
 
 
-def given_state(warehouse: Warehouse, record: JobRecord) -> dict[tuple[str, str], str]:
+def given_state(warehouse: Warehouse, record: JobRecord) -> dict[tuple[str, str], Relation]:
     """Return the relations that migrations of a job can read: the state tables of its newest version, by operator and name."""
     history = JobHistory(warehouse, record.job.lower())
     relations = {}
     for operator in record.operators:
         rows = stored_rows(warehouse, record.job.lower(), operator, history.newest)
         for table in state_tables(operator):
-            relations[operator.name, table.name] = f"({table.selected(rows[table.name])})"
+            relations[operator.name, table.name] = subquery(table.selected(rows[table.name]))
     return relations
 
 
@@ -366,17 +366,17 @@ def carried_out(
     folder: Path,
     time: ProcessingTime,
     watermark: EventTime | None = None,
-) -> dict[str, dict[str, str]]:
-    """Compute the rows of migrations, write them into `folder`, and return SELECTs of the state tables by operator and name.
+) -> dict[str, dict[str, Select]]:
+    """Compute the rows of migrations, write them into `folder`, and return the state tables by operator and name.
 
     Tables that have only keys get the keys of the other tables. Raises BindError for rows behind the job's watermark, and other
     errors that point into the statements.
     """
-    selects: dict[str, dict[str, str]] = {}
+    selects: dict[str, dict[str, Select]] = {}
     for number, migration in enumerate(migrations):
         path = folder / f"{number}.parquet"
         _write(migration, _relation(migration.statement, relations, query), path)
-        rows = f"read_parquet({quote_text(str(path))})"
+        rows = Relation(f"read_parquet({quote_text(str(path))})")
         _check_rows(migration, rows, watermark)
         tables = selects.setdefault(migration.operator.name, {})
         tables[migration.table.name] = migration.table.restored(rows, migration.column_names)
@@ -392,15 +392,15 @@ def _following(tables: Sequence[ShownTable], table_names: Collection[str]) -> li
     ]
 
 
-def _add_keys(operator: OperatorRecord, selects: dict[str, str], time: ProcessingTime) -> None:
-    """Add a SELECT for each table that has only keys and follows from migrated tables; other such tables stay unchanged."""
+def _add_keys(operator: OperatorRecord, selects: dict[str, Select], time: ProcessingTime) -> None:
+    """Add each table that has only keys and follows from migrated tables; other such tables stay unchanged."""
     tables = state_tables(operator, time)
     for table in _following(tables, selects):
         keys = [c for c in table.columns if c.filled is None]
         listed = ", ".join(quote_name(c.stored) for c in keys) or "true AS _all"
         rows = (selects.get(t.name, t.stored_rows) for t in table.followed(tables))
-        every = " UNION ".join(f"SELECT {listed} FROM ({one})" for one in rows)
-        selects[table.name] = table.restored(f"({every})", {c.name: c.stored for c in keys})
+        every = Select(" UNION ".join(f"SELECT {listed} FROM ({one})" for one in rows))
+        selects[table.name] = table.restored(subquery(every), {c.name: c.stored for c in keys})
 
 
 def _write(migration: Migration, relation: duckdb.DuckDBPyRelation, path: Path) -> None:
@@ -432,7 +432,7 @@ def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     return relation.project(", ".join(f"CAST({n} AS VARCHAR) AS {n}" if t in _AS_TEXT else n for n, t in typed))
 
 
-def _check_rows(migration: Migration, rows: str, watermark: EventTime | None) -> None:
+def _check_rows(migration: Migration, rows: Relation, watermark: EventTime | None) -> None:
     """Raise BindError for rows that cannot be state.
 
     These have a value that its type does not hold, a time that is NULL or behind the watermark, or the key of another row.

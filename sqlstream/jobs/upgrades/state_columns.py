@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, Select, quote_name, quoted, subquery
 from sqlstream.jobs.upgrades.forms import expression_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.logical.plan.state_settings import OverState, ProcessState, StateSettings
@@ -88,31 +88,31 @@ class ShownTable:
         return self.name.startswith(_ALONE_OF)
 
     @property
-    def stored_rows(self) -> str:
-        """A SELECT over the table's name of its rows in stored columns, each row as often as it counts."""
+    def stored_rows(self) -> Select:
+        """The rows of the table, by its name, in stored columns, each row as often as it counts."""
         if not self.is_weighted:
-            return f"SELECT * FROM {quote_name(self.name)}"
-        return current([Column(c.stored, c.type) for c in self.columns], quote_name(self.name))
+            return Select(f"SELECT * FROM {quoted(self.name)}")
+        return current([Column(c.stored, c.type) for c in self.columns], quoted(self.name))
 
-    def selected(self, rows: str) -> str:
-        """Return a SELECT of its rows as people see them; `rows` is a SELECT of the stored rows."""
+    def selected(self, rows: Select) -> Select:
+        """Return stored rows as people see them."""
         stored = [Column(c.stored, c.type) for c in self.columns]
         if self.is_weighted:
-            rows = current(stored, f"({rows})")
+            rows = current(stored, subquery(rows))
         elif self.record.merge:
-            rows = f"WITH {MERGED} AS ({rows}) {self.record.merge}"
+            rows = Select(f"WITH {MERGED} AS ({rows}) {self.record.merge}")
         listed = ", ".join(f"{quote_name(c.stored)} AS {quote_name(c.name)}" for c in self.shown)
-        return f"SELECT {listed} FROM ({rows})"
+        return Select(f"SELECT {listed} FROM ({rows})")
 
-    def restored(self, rows: str, names: Mapping[str, str]) -> str:
-        """Return a SELECT of stored rows from the relation `rows`; `names` maps columns of the table to columns of `rows`."""
+    def restored(self, rows: Relation, names: Mapping[str, str]) -> Select:
+        """Return stored rows, made from `rows`; `names` maps columns of the table to columns of `rows`."""
         items = []
         for name, type in self.record.columns:
             column = next((c for c in self.columns if c.stored == name), None)
             value = "1" if column is None else quote_name(names[column.name]) if column.name in names else column.filled
             assert value is not None
             items.append(f"CAST({value} AS {type}) AS {quote_name(name)}")
-        return f"SELECT {', '.join(items)} FROM {rows}"
+        return Select(f"SELECT {', '.join(items)} FROM {rows}")
 
 
 def state_tables(operator: OperatorRecord, time: ProcessingTime = EPOCH) -> tuple[ShownTable, ...]:

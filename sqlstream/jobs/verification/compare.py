@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Condition, Relation, Relations, Select, quote_name
 from sqlstream.jobs.verification.report import SHOWN, Difference, TableReport
 
 Row = tuple[Any, ...]
 # The most rows of each side that are compared one by one; rows beyond these stay unexplained.
 _MOST = 100_000
-_MISSING, _EXTRA, _CLOSE, _NUMBER = "_missing", "_extra", "_close", internal("number")
+_MISSING, _EXTRA, _CLOSE, _NUMBER = Relation("_missing"), Relation("_extra"), Relation("_close"), internal("number")
 _ROW_ID = internal("rowid")
 # The tolerances of `_alike`, relative and absolute.
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
@@ -33,8 +33,8 @@ class Sides:
 
     name: str
     columns: tuple[str, ...]
-    actual: str
-    answers: Mapping[str, str]
+    actual: Relation
+    answers: Relations
     keys: tuple[str, ...] = ()
     looked_up: frozenset[str] = frozenset()
 
@@ -67,7 +67,7 @@ def compare(con: duckdb.DuckDBPyConnection, sides: Sides) -> TableReport:
     return TableReport(sides.name, sides.columns, counts[0], counts[1], differences)
 
 
-def _between(con: duckdb.DuckDBPyConnection, cause: str, before: str, after: str) -> Difference:
+def _between(con: duckdb.DuckDBPyConnection, cause: str, before: Relation, after: Relation) -> Difference:
     """Return the rows by which a correction changes the batch answer."""
     counts, examples = [], []
     for sign, sql in (("-", _minus(before, after)), ("+", _minus(after, before))):
@@ -77,8 +77,8 @@ def _between(con: duckdb.DuckDBPyConnection, cause: str, before: str, after: str
     return Difference(cause, counts[0], counts[1], tuple(examples))
 
 
-def _minus(a: str, b: str) -> str:
-    return f"FROM {a} EXCEPT ALL FROM {b}"
+def _minus(a: Relation, b: Relation) -> Select:
+    return Select(f"FROM {a} EXCEPT ALL FROM {b}")
 
 
 def _take_close(con: duckdb.DuckDBPyConnection) -> tuple[int, list[tuple[Row, Row]]]:
@@ -111,13 +111,14 @@ def _take_close(con: duckdb.DuckDBPyConnection) -> tuple[int, list[tuple[Row, Ro
     return count, list(zip(*sides, strict=True))
 
 
-def _is_close(a: str, b: str) -> str:
-    """Return the SQL condition that two numbers are equal but for their last digits, as in `math.isclose`."""
+def _is_close(a: str, b: str) -> Condition:
+    """Return the condition that two numbers are equal but for their last digits, as in `math.isclose`."""
     bound = f"greatest({_RELATIVE} * greatest(abs({a}), abs({b})), {_ABSOLUTE})"
-    return f"({a} IS NOT DISTINCT FROM {b} OR (isfinite({a}) AND isfinite({b}) AND abs({a} - {b}) <= {bound}))"
+    finite = f"isfinite({a}) AND isfinite({b}) AND abs({a} - {b}) <= {bound}"
+    return Condition(f"({a} IS NOT DISTINCT FROM {b} OR ({finite}))")
 
 
-def _rows(con: duckdb.DuckDBPyConnection, side: str) -> tuple[list[Row], int]:
+def _rows(con: duckdb.DuckDBPyConnection, side: Relation) -> tuple[list[Row], int]:
     """Return the first _MOST rows of a side, and the number of the other rows."""
     [(count,)] = con.execute(f"SELECT count(*) FROM {side}").fetchall()
     rows = con.execute(f"SELECT * FROM {side} ORDER BY ALL LIMIT {_MOST}").fetchall()
@@ -125,7 +126,7 @@ def _rows(con: duckdb.DuckDBPyConnection, side: str) -> tuple[list[Row], int]:
 
 
 def _by_key(
-    con: duckdb.DuckDBPyConnection, sides: Sides, answer: str, missing: list[Row], extra: list[Row]
+    con: duckdb.DuckDBPyConnection, sides: Sides, answer: Relation, missing: list[Row], extra: list[Row]
 ) -> tuple[list[Row], list[Row], list[tuple[Row, Row]]]:
     """Return the differing rows of a table with a key. The table may hold any of several rows that the query has for a key."""
     missing, extra, close = _close(missing, extra)

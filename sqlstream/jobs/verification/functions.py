@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
-from sqlstream.duck.sql import no_rows, quote_name, typed
+from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, no_rows, typed
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.verification.inputs import BatchRead
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Projection
+from sqlstream.operators.groups import ROWS_OF_BATCH
 from sqlstream.operators.operator import Clock, Port, SideRows
 from sqlstream.operators.process.inputs import InputPlan
 from sqlstream.operators.process.operator import ProcessOperator
@@ -30,8 +31,8 @@ from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import END_OF_INPUT, NO_TIME, EventTime, ProcessingTime
 from sqlstream.warehouse.filesystem import LocalFilesystem
 
-# The rows of an input, as the operator's SELECTs call them.
-_ROWS = "_rows"
+# The condition of a step without rows.
+_NONE = Condition("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class _Step:
 
     time: ProcessingTime
     watermark: EventTime | None
-    where: str | None
+    where: Condition | None
 
 
 @dataclass
@@ -53,15 +54,13 @@ class RunsFunctions:
     con: duckdb.DuckDBPyConnection
     moments: Sequence[BatchRead]
     watermark: EventTime | None
-    _tables: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
+    _tables: dict[tuple[object, ...], dict[str, Relation]] = field(default_factory=dict)
     _unrepeated: set[str] = field(default_factory=set)
 
-    def __call__(
-        self, node: Process, function_inputs: Sequence[FunctionInput], corrections: LeftOut
-    ) -> Mapping[str, str]:
+    def __call__(self, node: Process, function_inputs: Sequence[FunctionInput], corrections: LeftOut) -> Relations:
         """Return the tables with the rows that a function emits, by output; "" is the main one. Equal calls run once.
 
-        `function_inputs` has a SELECT of the rows of each input. Raises CannotVerify when the user's code fails.
+        Raises CannotVerify when the user's code fails.
         """
         final = self.watermark if corrections.due else END_OF_INPUT
         key = (id(node), tuple(one.sql for one in function_inputs), final, corrections.batches)
@@ -106,19 +105,19 @@ class RunsFunctions:
         time = self.moments[-1].time if self.moments else ProcessingTime(0)
         yield _Step(time, None, None)
         if final is not None:
-            yield _Step(time, final, "")
+            yield _Step(time, final, _NONE)
 
     def _replayed(self) -> Iterator[_Step]:
         """Yield the steps of the job: its batches, and the empty ones that follow when the watermark has moved."""
         end = BatchRead(-1, ProcessingTime(0), self.watermark)
         for moment, following in pairwise([*self.moments, end]):
-            yield _Step(moment.time, moment.before, f"{BATCH.name} = {moment.sequence}")
+            yield _Step(moment.time, moment.before, Condition(f"{BATCH.name} = {moment.sequence}"))
             if following.before != moment.before and not moment.joins_next:
-                yield _Step(moment.time, following.before, "")
+                yield _Step(moment.time, following.before, _NONE)
 
     # -- running
 
-    def _run(self, node: Process, operator: ProcessOperator, steps: Sequence[_Step]) -> dict[str, str]:
+    def _run(self, node: Process, operator: ProcessOperator, steps: Sequence[_Step]) -> dict[str, Relation]:
         columns = {"": operator.outputs, **operator.side_outputs}
         emitted: dict[str, list[pa.RecordBatch]] = {name: [] for name in columns}
         manifest: str | None = None
@@ -127,7 +126,7 @@ class RunsFunctions:
                 execute.set_clock(self.con, step.time, step.watermark)
                 mark = None if step.watermark is None else behind(step.watermark, node.delay_below)
                 state = Bucket.open(LocalFilesystem(), folder, 0, operator.tables, manifest, NO_TIME)
-                arrived = [] if step.where == "" else list(self._arriving(node, operator, step.where))
+                arrived = [] if step.where == _NONE else list(self._arriving(node, operator, step.where))
                 if not arrived and not _is_due(state, mark, step.time):
                     continue
                 for rows in operator.step(self.con, state, arrived, Clock(number, mark, step.time)):
@@ -142,30 +141,32 @@ class RunsFunctions:
             for place, (output, batches) in enumerate(emitted.items())
         }
 
-    def _arriving(self, node: Process, operator: ProcessOperator, where: str | None) -> Iterator[tuple[Port, pa.Table]]:
+    def _arriving(
+        self, node: Process, operator: ProcessOperator, where: Condition | None
+    ) -> Iterator[tuple[Port, pa.Table]]:
         """Yield the rows of a batch as they arrive at the operator."""
         for place, one in enumerate(operator.inputs):
             chosen = f" WHERE {where}" if where else ""
-            self.con.execute(f"CREATE OR REPLACE TEMP VIEW {_ROWS} AS SELECT * FROM {_table(place)}{chosen}")
+            self.con.execute(f"CREATE OR REPLACE TEMP VIEW {ROWS_OF_BATCH} AS SELECT * FROM {_table(place)}{chosen}")
             rows = self.con.sql(f"SELECT * FROM ({operator.parts[one.name]})").to_arrow_table()
             if rows.num_rows:
                 yield Port(one.name, on_time=node.inputs[place].on_time), rows
 
-    def _keep(self, name: str, columns: Sequence[Column], batches: Sequence[pa.RecordBatch]) -> str:
-        """Store the emitted rows in a table, without those that the function retracted, and return its name."""
+    def _keep(self, name: str, columns: Sequence[Column], batches: Sequence[pa.RecordBatch]) -> Relation:
+        """Store the emitted rows in a table, without those that the function retracted, and return the table."""
         rows = no_rows(columns)
         if batches:
             self.con.register("_changes", pa.Table.from_batches(batches))
-            rows = f"SELECT {typed(columns)} FROM _changes"
+            rows = Select(f"SELECT {typed(columns)} FROM _changes")
         own = [c for c in columns if c.name != WEIGHT]
         if len(own) < len(columns):
-            listed = ", ".join(quote_name(c.name) for c in own)
+            listed = names(own)
             summed = f"SELECT {listed}, CAST(sum({WEIGHT}) AS BIGINT) AS {WEIGHT} FROM ({rows}) GROUP BY {listed}"
-            rows = f"SELECT {listed} FROM ({summed}), range({WEIGHT})"
+            rows = Select(f"SELECT {listed} FROM ({summed}), range({WEIGHT})")
         self.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {rows}")
         if batches:
             self.con.unregister("_changes")
-        return name
+        return Relation(name)
 
 
 def can_repeat(function_inputs: Sequence[FunctionInput]) -> bool:
@@ -173,8 +174,8 @@ def can_repeat(function_inputs: Sequence[FunctionInput]) -> bool:
     return all(one.is_read for one in function_inputs)
 
 
-def _table(place: int) -> str:
-    return f"_given_{place}"
+def _table(place: int) -> Relation:
+    return Relation(f"_given_{place}")
 
 
 def _with_arrival(node: Process, place: int, one: InputPlan) -> tuple[InputPlan, str]:

@@ -12,7 +12,7 @@ from sqlstream.connectors.interface import ReadContext
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import source_of
 from sqlstream.duck.internal_columns import ADDS, PLACE
-from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.duck.sql import Relation, Select, no_rows, quote_name
 from sqlstream.errors import SqlStreamError
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.batch.rows import AT, BATCH, MARK, STANDS, TIMES, UNTIMED, CannotVerify
@@ -77,8 +77,8 @@ class ReadAgain:
         joined = {sequence for sequence, count in counts.items() if count == 1 and sequence < newest}
         self.moments = [replace(one, joins_next=one.sequence in joined) for one in self.moments]
 
-    def relation(self, scan: Scan) -> str:
-        """Return the table with the rows of a scan of the logical plan, as SQL. Raises CannotVerify if there is none."""
+    def relation(self, scan: Scan) -> Relation:
+        """Return the table with the rows of a scan of the logical plan. Raises CannotVerify if there is none."""
         place = self.place_of(scan)
         if place is None:
             raise CannotVerify(f'what was read of table "{scan.table.name}" is not known')
@@ -139,12 +139,12 @@ class ReadAgain:
         before: EventTime | None,
     ) -> None:
         """Add the rows of a batch to the table of a scan."""
-        rows = f"WITH _input AS (SELECT * FROM {plan.well_formed}) {stage.columns}"
+        rows = execute.over_input(Select(f"SELECT * FROM {plan.well_formed}"), stage.columns)
         column_names = {name.lower() for name in self.con.sql(rows).columns}
         place = [c.name for c in PLACE] if {c.name.lower() for c in PLACE} <= column_names else []
         self._fill(number, _stamped(stage, rows, before, batch, time, place))
 
-    def _fill(self, number: int, rows: str) -> None:
+    def _fill(self, number: int, rows: Select) -> None:
         how = f"INSERT INTO {_table(number)}" if number in self._tables else f"CREATE TEMP TABLE {_table(number)} AS"
         self.con.execute(f"{how} {rows}")
         self._tables.add(number)
@@ -158,19 +158,19 @@ class ReadAgain:
         return tuple(counts.items())
 
 
-def _table(number: int) -> str:
-    return f"_read_{number}"
+def _table(number: int) -> Relation:
+    return Relation(f"_read_{number}")
 
 
 def _stamped(
     stage: ScanStage,
-    rows: str,
+    rows: Select,
     before: EventTime | None,
     batch: int,
     time: ProcessingTime,
     place: Sequence[str] = (),
-) -> str:
-    """Return a SELECT of a batch's rows and columns that say when they were read; `place` are the columns of their order."""
+) -> Select:
+    """Return a batch's rows, with columns that say when they were read; `place` are the columns of their order."""
     untimed, where = "false", ""
     if stage.time_column is not None:
         name = quote_name(stage.time_column)
@@ -192,9 +192,9 @@ def _stamped(
         UNTIMED: untimed,
     }
     items = ", ".join(f"CAST({sql} AS {column.type}) AS {column.name}" for column, sql in stamps.items())
-    return f"SELECT *{left_out}, {items} FROM ({rows}){where}"
+    return Select(f"SELECT *{left_out}, {items} FROM ({rows}){where}")
 
 
-def _nothing(stage: ScanStage) -> str:
-    rows = f"WITH _input AS ({no_rows(stage.table.physical)}) {stage.columns}"
+def _nothing(stage: ScanStage) -> Select:
+    rows = execute.over_input(no_rows(stage.table.physical), stage.columns)
     return _stamped(stage, rows, None, 0, ProcessingTime(0))

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, Select, quote_name
 from sqlstream.physical.batch.rows import BATCH
 from sqlstream.physical.batch.windows import END, PASSED, START
 
@@ -29,20 +29,20 @@ class RunsSessions:
     """Finds the sessions of rows, in temporary tables of `con`; equal SELECTs share one table."""
 
     con: duckdb.DuckDBPyConnection
-    _tables: dict[tuple[str, tuple[str, ...]], str] = field(default_factory=dict)
+    _tables: dict[tuple[Select, tuple[str, ...]], Relation] = field(default_factory=dict)
 
-    def __call__(self, rows: str, keys: Sequence[str]) -> str:
+    def __call__(self, rows: Select, keys: Sequence[str]) -> Relation:
         """Return a table of the rows that were in time for a session, with the bounds of the session in START and END.
 
-        The SELECT `rows` has in START and END the bounds of a session of the row alone, and in PASSED the time up to which
-        sessions had closed when the row came, all in microseconds.
+        `rows` have in START and END the bounds of a session of the row alone, and in PASSED the time up to which sessions had
+        closed when the row came, all in microseconds.
         """
         key = rows, tuple(keys)
         if key not in self._tables:
-            self._tables[key] = self._bounded(rows, keys, f"_sessions_{len(self._tables)}")
+            self._tables[key] = self._bounded(rows, keys, Relation(f"_sessions_{len(self._tables)}"))
         return self._tables[key]
 
-    def _bounded(self, rows: str, keys: Sequence[str], table: str) -> str:
+    def _bounded(self, rows: Select, keys: Sequence[str], table: Relation) -> Relation:
         self._number_islands(rows, keys)
         order = f"{_ISLAND}, {BATCH.name} NULLS FIRST"
         columns = f"{_NUMBER}, {BATCH.name}, {START}, {END}, {PASSED}"
@@ -67,7 +67,7 @@ class RunsSessions:
         self.con.unregister("_replayed")
         return table
 
-    def _number_islands(self, rows: str, keys: Sequence[str]) -> None:
+    def _number_islands(self, rows: Select, keys: Sequence[str]) -> None:
         """Number the islands of the rows: an island is the session that rows of a key make if their order does not matter.
 
         A row that starts after PASSED touches no closed session. So the order matters only in islands that have another row:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import duckdb
 
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Condition, Relation, Relations, Select, quote_name, quoted, rows_where, same_columns
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Dropped, Kept, New, SinkChange
@@ -120,12 +120,12 @@ class Earlier:
             return None
         return ([replace(one, scan=places[one.scan]) for one in from_lines(text)] for text in texts)
 
-    def part(self, read: Callable[[Scan], str], *, is_before: bool) -> Callable[[Scan], str]:
-        """Return a function from scans to SQL for FROM: the rows before the upgrade, or the rows to check the new query with."""
+    def part(self, read: Callable[[Scan], Relation], *, is_before: bool) -> Callable[[Scan], Relation]:
+        """Return a function that reads scans: the rows before the upgrade, or the rows to check the new query with."""
         if self.goes_on and not is_before:
             return read
-        condition = f"{BATCH.name} {'<=' if is_before else '>'} {self.sequence}"
-        return lambda scan: f"(SELECT * FROM {read(scan)} WHERE {condition})"
+        condition = Condition(f"{BATCH.name} {'<=' if is_before else '>'} {self.sequence}")
+        return lambda scan: rows_where(read(scan), condition)
 
     @property
     def watermark(self) -> EventTime | None:
@@ -138,9 +138,9 @@ class Earlier:
         self,
         con: duckdb.DuckDBPyConnection,
         plan: SinkPlan,
-        answers: Mapping[str, str],
-        answer: Callable[..., Mapping[str, str]],
-    ) -> dict[str, str]:
+        answers: Relations,
+        answer: Callable[..., Relations],
+    ) -> dict[str, Relation]:
         """Return tables of the rows that both queries should have written, by cause, from batch answers of the new query.
 
         `answer` returns the batch answers over the rows before the upgrade.
@@ -149,41 +149,41 @@ class Earlier:
         written = self._written(con, plan, change)
         # Results that the earlier query has not written, because they were late or not due, count as the new query's.
         before = list(answer(self, is_before=True).values())[-1] if self.goes_on else None
-        tables: dict[str, str] = {}
+        tables: dict[Relation, Relation] = {}
         for after in answers.values():
             if after not in tables:
-                tables[after] = f"_both_{len(tables)}"
+                tables[after] = Relation(f"_both_{len(tables)}")
                 con.execute(
                     f"CREATE OR REPLACE TEMP TABLE {tables[after]} AS {self._both(plan, written, after, before)}"
                 )
         return {cause: tables[after] for cause, after in answers.items()}
 
-    def _written(self, con: duckdb.DuckDBPyConnection, plan: SinkPlan, change: SinkChange) -> str:
+    def _written(self, con: duckdb.DuckDBPyConnection, plan: SinkPlan, change: SinkChange) -> Relation:
         """Return a table of the rows that the earlier query wrote, with the columns of the new query."""
-        name = f"_written_{plan.table.name.lower()}"
+        table = quoted(f"_written_{plan.table.name.lower()}")
         types = dict(plan.columns)
         if change.was is None:
             items = ", ".join(f"CAST(NULL AS {type}) AS {quote_name(column)}" for column, type in types.items())
-            con.execute(f"CREATE OR REPLACE TEMP TABLE {quote_name(name)} AS SELECT {items} WHERE false")
-            return quote_name(name)
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {items} WHERE false")
+            return table
         rows = table_view(self.savepoint.warehouse, self.saved.sinks[change.was].table, [(self.saved, self.version)])
         own = change.columns or {column: quote_name(column) for column in types}
         items = ", ".join(f"CAST({own[column]} AS {type}) AS {quote_name(column)}" for column, type in types.items())
-        con.execute(f"CREATE OR REPLACE TEMP TABLE {quote_name(name)} AS SELECT {items} FROM ({rows})")
-        return quote_name(name)
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {items} FROM ({rows})")
+        return table
 
-    def _both(self, plan: SinkPlan, written: str, after: str, before: str | None) -> str:
-        """Return a SELECT of the rows that the earlier query wrote, with the changes of the batch answer applied."""
+    def _both(self, plan: SinkPlan, written: Relation, after: Relation, before: Relation | None) -> Select:
+        """Return the rows that the earlier query wrote, with the changes of the batch answer applied."""
         come, gone = f"FROM {after}", f"FROM {after} WHERE false"
         if before is not None:
             come, gone = f"FROM {after} EXCEPT ALL FROM {before}", f"FROM {before} EXCEPT ALL FROM {after}"
         keys = list(map(quote_name, plan.table.primary_key if plan.changing else ()))
         if not keys:
-            return f"(FROM {written} EXCEPT ALL ({gone})) UNION ALL ({come})"
+            return Select(f"(FROM {written} EXCEPT ALL ({gone})) UNION ALL ({come})")
         # A key has one row: the one of the new query, if it has one.
-        listed, same = ", ".join(keys), " AND ".join(f"w.{key} IS NOT DISTINCT FROM t.{key}" for key in keys)
+        listed, same = ", ".join(keys), same_columns("w", "t", keys)
         touched = f"SELECT {listed} FROM ({come}) UNION ALL SELECT {listed} FROM ({gone})"
-        return f"(SELECT w.* FROM {written} AS w ANTI JOIN ({touched}) AS t ON {same}) UNION ALL ({come})"
+        return Select(f"(SELECT w.* FROM {written} AS w ANTI JOIN ({touched}) AS t ON {same}) UNION ALL ({come})")
 
 
 def _savepoint(warehouse: Warehouse, record: JobRecord) -> Savepoint:

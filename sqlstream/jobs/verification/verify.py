@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -12,7 +12,7 @@ import duckdb
 from sqlstream.catalog import Table
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.registry import connector_of
-from sqlstream.duck.sql import no_rows, quote_name, quote_text
+from sqlstream.duck.sql import Relation, Relations, Select, no_rows, quote_name, quote_text, quoted, subquery
 from sqlstream.errors import UsageError
 from sqlstream.jobs.verification.compare import Sides, compare
 from sqlstream.jobs.verification.functions import RunsFunctions
@@ -49,16 +49,16 @@ def batch_query(planned: PlannedJob) -> str:
     return "\n\n".join(texts)
 
 
-def _in_text(plan: PhysicalPlan, scan: Scan) -> str:
+def _in_text(plan: PhysicalPlan, scan: Scan) -> Relation:
     """Return what a text reads in place of a scan: the table, with the options that tell it from other scans of the table."""
     if scan.table.is_values:
-        return f"(VALUES {scan.table.options['rows']})"
+        return Relation(f"(VALUES {scan.table.options['rows']})")
     place = plan.place_of(scan)
     apart = plan.options_apart(place) if place is not None else {}
     options = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in apart.items())
     # DuckDB reads it as a comment, which must not end too early.
     hint = f" /*+ OPTIONS({options.replace('*/', '* /')}) */" if options else ""
-    return f"{quote_name(scan.table.name)}{hint}"
+    return Relation(f"{quote_name(scan.table.name)}{hint}")
 
 
 def verify_job(
@@ -97,7 +97,7 @@ def verify_job(
             else:
                 actual = _written_outside(con, job, plan, snapshot, history)
             own = by_table[plan.table.name.lower()]
-            answers: Mapping[str, str] = _answers(own, inputs, runs, job, earlier)
+            answers: Relations = _answers(own, inputs, runs, job, earlier)
             if earlier is not None:
                 answers = earlier.added(con, plan, answers, partial(_answers, own, inputs, runs, job))
             reports.append(_compared(con, plan, own, actual, answers))
@@ -171,15 +171,15 @@ def _check_expired(sinks: Sequence[ResultSink], entry: LogEntry) -> None:
 
 def _written_by(
     con: duckdb.DuckDBPyConnection, warehouse: Warehouse, plan: SinkPlan, record: JobRecord, snapshot: JobVersion
-) -> str:
+) -> Relation:
     """Return a temporary table with the rows that a job had written into a table of the warehouse at a version."""
     rows = table_view(warehouse, plan.table.name, [(record, snapshot)])
-    return _as_actual(con, plan, f"({rows})")
+    return _as_actual(con, plan, subquery(rows))
 
 
 def _written_outside(
     con: duckdb.DuckDBPyConnection, job: JobSpec, plan: SinkPlan, snapshot: JobVersion, history: JobHistory
-) -> str:
+) -> Relation:
     """Return a temporary table with the current rows of a table with a connector. Raises CannotVerify."""
     shown = f'table "{plan.table.name}" ({plan.kind})'
     if history.newest is None or snapshot.version != history.newest.version:
@@ -191,11 +191,11 @@ def _written_outside(
     return _as_actual(con, plan, current_rows.relation)
 
 
-def _as_actual(con: duckdb.DuckDBPyConnection, plan: SinkPlan, rows: str) -> str:
+def _as_actual(con: duckdb.DuckDBPyConnection, plan: SinkPlan, rows: Relation) -> Relation:
     columns = ", ".join(quote_name(name) for name, _ in plan.columns)
-    name = quote_name(f"_actual_{plan.table.name.lower()}")
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {columns} FROM {rows}")
-    return name
+    table = quoted(f"_actual_{plan.table.name.lower()}")
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {columns} FROM {rows}")
+    return table
 
 
 def _corrections(watermark: EventTime | None) -> Iterator[tuple[str, LeftOut]]:
@@ -216,25 +216,25 @@ def _answers(
     earlier: Earlier | None,
     *,
     is_before: bool = False,
-) -> dict[str, str]:
+) -> dict[str, Relation]:
     """Return temporary tables with the batch answers, by cause, each with one more correction; equal queries share a table.
 
     For an upgraded job (`earlier`), the answers are over the rows to check the new query with; with `is_before` over the rows
     before the upgrade.
     """
     con, watermark = inputs.con, runs.watermark
-    read: Callable[[Scan], str] = inputs.relation
+    read: Callable[[Scan], Relation] = inputs.relation
     if earlier is not None:
         read = earlier.part(read, is_before=is_before)
         watermark = earlier.watermark if is_before else watermark
-    tables: dict[str, str] = {}
+    tables: dict[Select, Relation] = {}
     by_cause = {}
     sessions = RunsSessions(con)
     for cause, corrections in _corrections(watermark):
         relations = Inputs(read, partial(_lookup, con, job), is_read=True, processed=runs, sessions=sessions)
         query = BatchQuery(corrections, relations).of(sinks)
         if query not in tables:
-            tables[query] = f"_{'earlier' if is_before else 'answer'}_{len(tables)}"
+            tables[query] = Relation(f"_{'earlier' if is_before else 'answer'}_{len(tables)}")
             try:
                 con.execute(f"CREATE OR REPLACE TEMP TABLE {tables[query]} AS {query}")
             except duckdb.Error as error:
@@ -243,11 +243,11 @@ def _answers(
     return by_cause
 
 
-def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> str:
-    """Return the current rows of a lookup table, as SQL for FROM."""
+def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> Relation:
+    """Return the current rows of a lookup table."""
     table = node.table
     if table.connector is None:
-        return f"({_written(Warehouse(job.warehouse), table)})"
+        return subquery(_written(Warehouse(job.warehouse), table))
     current_rows = connector_of(table).snapshot(con, table, job.project)
     if current_rows is None:
         raise CannotVerify(f'lookup table "{table.name}" ({table.connector}) cannot be read whole', node.span)
@@ -255,11 +255,11 @@ def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> s
     columns = ", ".join(
         quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     )
-    return f"(SELECT {columns} FROM {current_rows.relation})"
+    return subquery(Select(f"SELECT {columns} FROM {current_rows.relation}"))
 
 
-def _written(warehouse: Warehouse, table: Table) -> str:
-    """Return a SELECT of the rows that jobs have written into a table of the warehouse."""
+def _written(warehouse: Warehouse, table: Table) -> Select:
+    """Return the rows that jobs have written into a table of the warehouse."""
     jobs = [JobHistory(warehouse, name) for name in warehouse.writers(table.name)]
     versions = [(job.record, job.newest) for job in jobs if job.record is not None and job.record.sink(table.name)]
     return table_view(warehouse, table.name, versions) if versions else no_rows(table.visible)
@@ -269,8 +269,8 @@ def _compared(
     con: duckdb.DuckDBPyConnection,
     plan: SinkPlan,
     sinks: Sequence[ResultSink],
-    actual: str,
-    answers: Mapping[str, str],
+    actual: Relation,
+    answers: Relations,
 ) -> TableReport:
     columns = tuple(name for name, _ in plan.columns)
     keys = plan.table.primary_key if plan.table.connector is None and plan.changing else ()

@@ -9,11 +9,11 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import names, quote_name
+from sqlstream.duck.sql import Relation, Relations, Select, names, quote_name, subquery, union_all
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
-from sqlstream.operators.groups import Groups
+from sqlstream.operators.groups import ROWS_OF_BATCH, Groups
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
 from sqlstream.operators.operator import Holds
@@ -36,8 +36,8 @@ class Always:
     start: str = "NULL"
     mergeable: bool = True
 
-    def source(self, keys: Sequence[str]) -> str:
-        return "_rows"
+    def source(self, keys: Sequence[str]) -> Relation:
+        return ROWS_OF_BATCH
 
 
 def grouped(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> Grouped:
@@ -50,8 +50,8 @@ def result_columns(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> 
     return (*keys.columns, *(Column(name, call.result_type) for name, call in calls))
 
 
-def opening_rows(keys: Keys, part: str, columns: tuple[Column, ...], values: Mapping[str, str]) -> Mapping[str, str]:
-    """Return, by part, the SELECT of rows that arrive before the first batch: one per lasting key, none without such keys.
+def opening_rows(keys: Keys, part: str, columns: tuple[Column, ...], values: Mapping[str, str]) -> Mapping[str, Select]:
+    """Return, by part, rows that arrive before the first batch: one per lasting key, none without such keys.
 
     A row holds the key, `values` (SQL by column name), and NULL in all other columns. So a lasting key emits a result from the
     first batch on, even if no input row has it, as SQL demands of an aggregate without keys.
@@ -62,8 +62,8 @@ def opening_rows(keys: Keys, part: str, columns: tuple[Column, ...], values: Map
     for key in keys.lasting:
         sql_by_name = {**dict(zip(keys.names, key, strict=True)), **values}
         items = (f"CAST({sql_by_name.get(c.name, 'NULL')} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
-        rows.append(f"SELECT {', '.join(items)}")
-    return {part: encoded(columns, f"({' UNION ALL '.join(rows)})")}
+        rows.append(Select(f"SELECT {', '.join(items)}"))
+    return {part: encoded(columns, subquery(union_all(rows)))}
 
 
 def is_inexact(call: AggregateCall) -> bool:
@@ -107,15 +107,15 @@ class MergedAggregates(ChangingResult, KeptState):
         return frozenset(self._grouped.value_tables) if any(is_inexact(c) for _, c in self.calls) else frozenset()
 
     @property
-    def parts(self) -> dict[str, str]:
-        return {t.name: encoded(t.columns, f"({self._grouped.computed[t.name]})") for t in self._grouped.tables}
+    def parts(self) -> dict[str, Select]:
+        return {t.name: encoded(t.columns, subquery(self._grouped.computed[t.name])) for t in self._grouped.tables}
 
     @cached_property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
         return {t.name: t.columns for t in self._grouped.tables}
 
     @property
-    def opening(self) -> Mapping[str, str]:
+    def opening(self) -> Mapping[str, Select]:
         zero = {ROWS: "0"} if self.keys.names else {ROWS: "0", **ALL_KEY}
         return opening_rows(self.keys, PARTIALS, self.deltas[PARTIALS], zero)
 
@@ -123,24 +123,25 @@ class MergedAggregates(ChangingResult, KeptState):
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
         return {part: (*columns, AT) if part == PARTIALS else columns for part, columns in self.deltas.items()}
 
-    def advance(self, part: str, old: str, delta: str) -> str:
+    def advance(self, part: str, old: Relation, delta: Relation) -> Select:
         columns, rows = self.deltas[part], self._grouped
         listed = names(columns)
         if part == PARTIALS:
-            both = f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})"
+            both = Relation(f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})")
             by = rows.groups.names
-            return f"SELECT {by}, {', '.join(rows.merged())}, 1 AS {WEIGHT} FROM {both} GROUP BY {by}"
-        both = f"(SELECT {listed}, {WEIGHT} FROM {old} UNION ALL SELECT {listed}, 1 FROM {delta})"
+            return Select(f"SELECT {by}, {', '.join(rows.merged())}, 1 AS {WEIGHT} FROM {both} GROUP BY {by}")
+        both = Relation(f"(SELECT {listed}, {WEIGHT} FROM {old} UNION ALL SELECT {listed}, 1 FROM {delta})")
         if rows.value_tables[part].distinct:
-            return f"SELECT DISTINCT {listed}, 1 AS {WEIGHT} FROM {both}"
+            return Select(f"SELECT DISTINCT {listed}, 1 AS {WEIGHT} FROM {both}")
         return summed(columns, both)
 
-    def result(self, relations: Mapping[str, str]) -> str:
-        return f"SELECT {names(self.columns)} FROM ({self._grouped.result(self._repeated(relations))})"
+    def result(self, relations: Relations) -> Select:
+        return Select(f"SELECT {names(self.columns)} FROM ({self._grouped.result(self._repeated(relations))})")
 
-    def shown(self, relations: Mapping[str, str]) -> str:
+    def shown(self, relations: Relations) -> Select:
         columns = names((*self.columns, *self.accumulators))
-        return f"SELECT {columns} FROM ({self._grouped.result(self._repeated(relations), accumulators=True)})"
+        rows = self._grouped.result(self._repeated(relations), accumulators=True)
+        return Select(f"SELECT {columns} FROM ({rows})")
 
-    def _repeated(self, relations: Mapping[str, str]) -> dict[str, str]:
-        return {part: f"({repeated(self.deltas[part], rows)})" for part, rows in relations.items()}
+    def _repeated(self, relations: Relations) -> dict[str, Relation]:
+        return {part: subquery(repeated(self.deltas[part], rows)) for part, rows in relations.items()}

@@ -6,7 +6,6 @@ values in a table of their own. A batch only appends its partials and values; a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +13,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.aggregates.calls import CollectedValues, Partial, partials, strategy, values
 from sqlstream.duck.aggregates.partial_columns import Strategy
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, Relations, Select, names, quote_name
 from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, window_time
@@ -86,12 +85,11 @@ class Grouped:
         group = self.groups.columns
         columns = (*group, Column(ROWS, "BIGINT"), *(Column(n, t) for n, (t, _, _) in self.partial_columns.items()))
         by = ", ".join(c.name for c in group)
-        merge = f"SELECT {by}, {', '.join(self.merged())} FROM {MERGED} GROUP BY {by}"
+        merge = Select(f"SELECT {by}, {', '.join(self.merged())} FROM {MERGED} GROUP BY {by}")
         declared = [TableDeclaration(PARTIALS, columns, END, merge if self.groups.windows.mergeable else None)]
         for table, collection in self.value_tables.items():
             stored = (*group, *(Column(n, t) for n, t in collection.columns))
-            names = ", ".join(quote_name(c.name) for c in stored)
-            unique = f"SELECT DISTINCT {names} FROM {MERGED}" if collection.distinct else None
+            unique = Select(f"SELECT DISTINCT {names(stored)} FROM {MERGED}") if collection.distinct else None
             declared.append(TableDeclaration(table, stored, END, unique if self.groups.windows.mergeable else None))
         return tuple(declared)
 
@@ -101,21 +99,21 @@ class Grouped:
         return [f"CAST(sum({ROWS}) AS BIGINT) AS {ROWS}", *merges]
 
     @cached_property
-    def computed(self) -> dict[str, str]:
-        """The pre-aggregation, by table: the SELECT over `_rows` that the upstream fragment runs, with the declared types."""
+    def computed(self) -> dict[str, Select]:
+        """The pre-aggregation, by table: what the upstream fragment computes over `_rows`, with the declared types."""
         windows, source, keys = self.groups.windows, self.groups.source, self.groups.key_items
         items = [*keys, *(f"{sql} AS {c.name}" for c, sql in windows.columns), f"count(*) AS {ROWS}"]
         items += [f"{sql} AS {quote_name(n)}" for n, (_, sql, _) in self.partial_columns.items()]
         # Keys by their place in the select list, the rest by its SQL: an alias could be the name of an input column.
         by = ", ".join([*(str(i + 1) for i in range(len(keys))), *windows.group_by])
-        selects = {PARTIALS: f"SELECT {', '.join(items)} FROM {source} GROUP BY {by}"}
+        selects = {PARTIALS: Select(f"SELECT {', '.join(items)} FROM {source} GROUP BY {by}")}
         for table, collection in self.value_tables.items():
             pairs = zip(collection.collect, collection.columns, strict=True)
             collected = [f"{sql} AS {quote_name(n)}" for sql, (n, _) in pairs]
             stored = ", ".join([*keys, *(f"{sql} AS {c.name}" for c, sql in windows.value_columns), *collected])
             distinct = "DISTINCT " if collection.distinct else ""
             where = f" WHERE {collection.filter}" if collection.filter else ""
-            selects[table] = f"SELECT {distinct}{stored} FROM {source}{where}"
+            selects[table] = Select(f"SELECT {distinct}{stored} FROM {source}{where}")
         return selects
 
     @cached_property
@@ -132,11 +130,8 @@ class Grouped:
         columns = ((name, *p.columns) for name, p in self.partial_calls if calls[name].python is not None)
         return tuple((Column(f"{name}_accumulator", type), stored) for name, (stored, type) in columns)
 
-    def result(self, relations: Mapping[str, str], *, accumulators: bool = False) -> str:
-        """Return the SELECT of the result over rows that are assigned to windows; `accumulators` adds the columns of that name.
-
-        `relations` are FROM items of the state tables, by name.
-        """
+    def result(self, relations: Relations, *, accumulators: bool = False) -> Select:
+        """Return the result over rows that are assigned to windows; `accumulators` adds the columns of that name."""
         finals = {name: p.final for name, p in self.partial_calls}
         finals |= {name: ROWS for name, call in self.calls if self._counts_rows(call)}
         merged = self.merged()
@@ -157,13 +152,13 @@ class Grouped:
         items += [f"{finals[name]} AS {quote_name(name)}" for name, _ in self.calls]
         if accumulators:
             items += [f"{quote_name(stored)} AS {quote_name(c.name)}" for c, stored in self.accumulators]
-        return f"SELECT {', '.join(items)} FROM ({combined})"
+        return Select(f"SELECT {', '.join(items)} FROM ({combined})")
 
     def _bounds(self) -> list[str]:
         start, end, time = self.bounds
         items = [(self.groups.windows.start, start), (END, end), (window_time(END), time)]
         return [f"{sql} AS {quote_name(name)}" for sql, name in items if name is not None]
 
-    def present(self, partials: str) -> str:
+    def present(self, partials: Relation) -> Relation:
         """Return the partials unchanged: each belongs to a group."""
         return partials

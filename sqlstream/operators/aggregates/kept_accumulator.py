@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall, row_of
+from sqlstream.duck.sql import Relation, Relations, Select, all_of, same_columns, subquery
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keys import Keys
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
@@ -53,8 +53,8 @@ class KeptAccumulator:
         return (*self.keys.stored, _NUMBER, self._accumulator)
 
     @property
-    def arriving(self) -> str:
-        """The SELECT over `_rows` that the upstream fragment runs: `deltas` of the rows that the function takes, encoded.
+    def arriving(self) -> Select:
+        """What the upstream fragment computes over `_rows`: `deltas` of the rows that the function takes, encoded.
 
         Left out are rows that FILTER rejects, and those with NULL in an argument that the function does not take as NULL.
         """
@@ -64,22 +64,22 @@ class KeptAccumulator:
         conditions += [f"({argument}) IS NOT NULL" for argument, nullable in strict if not nullable]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         values = [f"{sql} AS {c.name}" for sql, c in zip(self.call.arguments, self._values, strict=True)]
-        rows = f"(SELECT {', '.join([*self.keys.items, *values, WEIGHT])} FROM _rows{where})"
-        return encoded(self.deltas, f"({summed((*self.keys.stored, *self._values), rows)})")
+        rows = Relation(f"(SELECT {', '.join([*self.keys.items, *values, WEIGHT])} FROM _rows{where})")
+        return encoded(self.deltas, subquery(summed((*self.keys.stored, *self._values), rows)))
 
-    def advance(self, old: str, delta: str) -> str:
-        """Return the SELECT of the new state with weight 1; `old` and `delta` are FROM items of the state and of arrived rows."""
+    def advance(self, old: Relation, delta: Relation) -> Select:
+        """Return the new state with weight 1, from the old state and arrived rows."""
         keys = "".join(f"{k}, " for k in self.keys.names)
         by = f" GROUP BY {', '.join(self.keys.names)}" if self.keys.names else " HAVING count(*) > 0"
         row = row_of([c.name for c in self._values])
-        net = f"({summed((*self.keys.stored, *self._values), delta)})"
+        net = subquery(summed((*self.keys.stored, *self._values), delta))
         each = f"SELECT {keys}{row} AS _row, {WEIGHT} > 0 AS _adds, unnest(range(abs({WEIGHT}))) FROM {net}"
         lists = ", ".join(
             f"coalesce(list(_row ORDER BY _row) FILTER ({which}), []) AS {name}"
             for which, name in (("_adds", "_added"), ("NOT _adds", "_gone"))
         )
         changed = f"(SELECT {keys}{lists} FROM ({each}){by})"
-        same = self._same("_old_", "_changed_")
+        same = same_columns("_old_", "_changed_", self.keys.names)
         # A retraction for a key that has expired has nothing to retract.
         gone = "CASE WHEN number IS NULL THEN [] ELSE _gone END" if self.keys.ttl else "_gone"
         all_keys = "".join(f"_changed_.{k}, " for k in self.keys.names)
@@ -89,16 +89,13 @@ class KeptAccumulator:
         step = self.call.step("change", "accumulator, _added, _taken")
         rest = f"SELECT {keys}number, accumulator FROM {old} _old_ ANTI JOIN {changed} _changed_ ON {same}"
         new = f"{rest} UNION ALL SELECT {keys}_after, {step} FROM (SELECT * FROM ({after}) WHERE _after <> 0)"
-        return f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({new})"
+        return Select(f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({new})")
 
-    def _same(self, a: str, b: str) -> str:
-        return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys.names) or "true"
-
-    def joined(self, rows: str, relations: Mapping[str, str]) -> str:
-        """Return a FROM item: `rows`, which have the keys, with the key's accumulator or NULL in a column named as the part."""
+    def joined(self, rows: Relation, relations: Relations) -> Relation:
+        """Return `rows`, which have the keys, with the key's accumulator or NULL in a column named as the part."""
         own = ", ".join([*(f"{k} AS {self.part}_{k}" for k in self.keys.names), f"accumulator AS {self.part}"])
-        same = " AND ".join(f"{k} IS NOT DISTINCT FROM {self.part}_{k}" for k in self.keys.names) or "true"
-        return f"{rows} LEFT JOIN (SELECT {own} FROM {relations[self.part]}) ON {same}"
+        same = all_of(f"{k} IS NOT DISTINCT FROM {self.part}_{k}" for k in self.keys.names)
+        return Relation(f"{rows} LEFT JOIN (SELECT {own} FROM {relations[self.part]}) ON {same}")
 
     @property
     def final(self) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
-from sqlstream.duck.sql import names, quote_name
+from sqlstream.duck.sql import Relation, Relations, Select, names, quote_name, same_columns, subquery
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.group_aggregate import opening_rows, result_columns
 from sqlstream.operators.aggregates.kept_accumulator import KeptAccumulator, keeps_accumulator
@@ -107,7 +107,7 @@ class RetractedAggregates(ChangingResult, KeptState):
         return {SUMS: sums, **{part: one.deltas for part, one in self._by_part.items()}}
 
     @property
-    def opening(self) -> Mapping[str, str]:
+    def opening(self) -> Mapping[str, Select]:
         zero = dict.fromkeys((_ROWS.name, *(c.name for c in self._sums.values())), "0")
         return opening_rows(self.keys, SUMS, self.deltas[SUMS], {**zero, _ADDED.name: "true"})
 
@@ -117,35 +117,36 @@ class RetractedAggregates(ChangingResult, KeptState):
         return {SUMS: sums, **{part: one.stored for part, one in self._by_part.items()}}
 
     @cached_property
-    def parts(self) -> dict[str, str]:
+    def parts(self) -> dict[str, Select]:
         keys = self.keys.items
         sums = [f"CAST(sum({WEIGHT}) AS BIGINT) AS {_ROWS.name}"]
         sums += [f"CAST({sql} AS {type}) AS {c.name}" for (type, sql), c in self._sums.items()]
         by = ", ".join(str(i + 1) for i in range(len(keys) + 1))
         items = ", ".join([*keys, f"{WEIGHT} > 0 AS {_ADDED.name}", *sums])
-        selects = {SUMS: encoded(self.deltas[SUMS], f"(SELECT {items} FROM _rows GROUP BY {by})")}
+        rows = Relation(f"(SELECT {items} FROM _rows GROUP BY {by})")
+        selects = {SUMS: encoded(self.deltas[SUMS], rows)}
         return {**selects, **{part: one.arriving for part, one in self._by_part.items()}}
 
-    def advance(self, part: str, old: str, delta: str) -> str:
+    def advance(self, part: str, old: Relation, delta: Relation) -> Select:
         return self._by_part[part].advance(old, delta) if part in self._by_part else self._summed(old, delta)
 
-    def _summed(self, old: str, delta: str) -> str:
-        """Return the SELECT of the new sums, with weights."""
+    def _summed(self, old: Relation, delta: Relation) -> Select:
+        """Return the new sums, with weights."""
         sums = [_ROWS, *self._sums.values()]
         listed = names((*self.keys.stored, *sums))
         if self.keys.ttl:
             # A retraction for a key that has expired has nothing to retract.
-            same = " AND ".join(f"_old_.{k} IS NOT DISTINCT FROM _delta_.{k}" for k in self.keys.names) or "true"
-            delta = f"(SELECT * FROM {delta} _delta_ WHERE {_ADDED.name} OR EXISTS (FROM {old} _old_ WHERE {same}))"
+            exists = f"EXISTS (FROM {old} _old_ WHERE {same_columns('_old_', '_delta_', self.keys.names)})"
+            delta = Relation(f"(SELECT * FROM {delta} _delta_ WHERE {_ADDED.name} OR {exists})")
         both = f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})"
         added = [f"CAST(sum({c.name}) AS {c.type}) AS {c.name}" for c in sums]
         by = f" GROUP BY {', '.join(self.keys.names)}" if self.keys.names else ""
         rows = f"SELECT {', '.join([*self.keys.names, *added])} FROM {both}{by}"
         # A retraction that arrives before its row leaves sums behind until the row arrives.
         some = " OR ".join(f"{c.name} <> 0" for c in sums)
-        return f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({rows}) WHERE {some} OR {self.keys.lasts}"
+        return Select(f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({rows}) WHERE {some} OR {self.keys.lasts}")
 
-    def result(self, relations: Mapping[str, str]) -> str:
+    def result(self, relations: Relations) -> Select:
         return self._selected(relations, [])
 
     @cached_property
@@ -153,13 +154,13 @@ class RetractedAggregates(ChangingResult, KeptState):
         functions = ((name, one.call.python) for name, one in self._accumulators.items())
         return tuple(Column(f"{name}_accumulator", function.accumulator) for name, function in functions if function)
 
-    def shown(self, relations: Mapping[str, str]) -> str:
+    def shown(self, relations: Relations) -> Select:
         named = zip(self._by_part, self.accumulators, strict=True)
         return self._selected(relations, [f"{part} AS {quote_name(c.name)}" for part, c in named])
 
-    def _selected(self, relations: Mapping[str, str], further: list[str]) -> str:
-        """Return the SELECT of the results, and of further items."""
-        rows = f"({repeated(self.stored[SUMS][:-1], relations[SUMS])})"
+    def _selected(self, relations: Relations, further: list[str]) -> Select:
+        """Return the results, and further items."""
+        rows = subquery(repeated(self.stored[SUMS][:-1], relations[SUMS]))
         for one in self._by_part.values():
             rows = one.joined(rows, relations)
         items = [*self.keys.named]
@@ -169,7 +170,8 @@ class RetractedAggregates(ChangingResult, KeptState):
             else:
                 final = _final(call, [self._sums[one].name for one in _sums_of(call)])
             items.append(f"CAST({final} AS {call.result_type}) AS {quote_name(name)}")
-        return f"SELECT {', '.join([*items, *further])} FROM {rows} WHERE {_ROWS.name} > 0 OR {self.keys.lasts}"
+        shown = f"{_ROWS.name} > 0 OR {self.keys.lasts}"
+        return Select(f"SELECT {', '.join([*items, *further])} FROM {rows} WHERE {shown}")
 
 
 def _total_type(type: str) -> str | None:

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import names, no_rows, quote_name, typed
+from sqlstream.duck.sql import Relation, Relations, Select, names, no_rows, quote_name, typed
 from sqlstream.operators.changelog.results import ChangingResult
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.keys import Keys
@@ -39,11 +39,11 @@ class ChangelogOperator(Operator):
         return self.name
 
     @property
-    def parts(self) -> Mapping[str, str]:
+    def parts(self) -> Mapping[str, Select]:
         return self.of.state.parts
 
     @property
-    def opening(self) -> Mapping[str, str]:
+    def opening(self) -> Mapping[str, Select]:
         return self.of.opening
 
     @property
@@ -68,8 +68,8 @@ class ChangelogOperator(Operator):
         """The part that has a row for each key, with the time of its last row."""
         return next(part for part, columns in self.of.state.stored.items() if columns[-1] == AT)
 
-    def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the current result, then `accumulators` and `key_times`, over FROM items of the state tables."""
+    def current(self, relations: Relations, watermark: str) -> Select:
+        """Return the current result, then `accumulators` and `key_times`."""
         tables, of = self._state.current(relations), self.of
         columns = (*of.columns, *of.accumulators)
         return self._state.timed(of.shown(tables), of.keys_of_rows, columns, tables, all=False)
@@ -106,17 +106,16 @@ class ChangelogOperator(Operator):
             return
         self._state.load(con, state, clock)
         parts = tuple(self.of.state.stored)
-        for counter, sql in self.of.state.counters(
-            *({p: f"_{age}_{p}" for p in parts} for age in ("old", "delta"))
-        ).items():
+        old, delta = ({p: Relation(f"_{age}_{p}") for p in parts} for age in ("old", "delta"))
+        for counter, sql in self.of.state.counters(old, delta).items():
             [(number,)] = con.execute(sql).fetchall()
             state.count(counter, number)
+        new = {}
         for part in parts:
-            keep(con, f"_new_{part}", self._state.in_order(part, self._advanced(part, clock)))
-            self._state.store(con, state, part, f"_new_{part}", clock)
-        new, old = ({p: f"_{age}_{p}" for p in parts} for age in ("new", "old"))
-        weighted = [f"(SELECT *, 1 AS {WEIGHT} FROM ({sql}))" for sql in (self.of.result(new), self.of.emitted(old))]
-        yield from leaving(con, self.outputs, difference(self.of.columns, *weighted))
+            new[part] = keep(con, f"_new_{part}", self._state.in_order(part, self._advanced(part, clock)))
+            self._state.store(con, state, part, new[part], clock)
+        changes = difference(self.of.columns, _once(self.of.result(new)), _once(self.of.emitted(old)))
+        yield from leaving(con, self.outputs, changes)
         self._state.sweep(con, state, clock)
 
     def _arrive(self, con: duckdb.DuckDBPyConnection, state: Bucket, inputs: Inputs) -> bool:
@@ -130,14 +129,15 @@ class ChangelogOperator(Operator):
         for part, columns in deltas.items():
             keep(con, f"_delta_{part}", _decoded(con, part, columns, arrived[part]))
         if self.keys.names:
-            keep(con, TOUCHED, " UNION ".join(f"SELECT {', '.join(self.keys.names)} FROM _delta_{p}" for p in deltas))
+            keys = ", ".join(self.keys.names)
+            keep(con, TOUCHED, Select(" UNION ".join(f"SELECT {keys} FROM _delta_{p}" for p in deltas)))
         return True
 
-    def _advanced(self, part: str, clock: Clock) -> str:
-        """Return the SELECT of a part's new state."""
+    def _advanced(self, part: str, clock: Clock) -> Select:
+        """Return a part's new state."""
         state = self.of.state
         if part in state.deltas:
-            new = state.advance(part, f"_old_{part}", f"_delta_{part}")
+            new = state.advance(part, Relation(f"_old_{part}"), Relation(f"_delta_{part}"))
         else:
             keys = ", ".join(self.keys.names) or "true"
             others = " UNION ".join(f"SELECT {keys} FROM _new_{p}" for p in state.deltas)
@@ -145,19 +145,24 @@ class ChangelogOperator(Operator):
                 # Keys that never expire: they have a row since the first batch, or from this one on.
                 there = [f"_old_{part}", *(f"_delta_{p}" for p in state.deltas)]
                 others += "".join(f" UNION SELECT {keys} FROM {rows} WHERE {self.keys.lasts}" for rows in there)
-            new = f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({others})"
+            new = Select(f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({others})")
         if part != self._clocked:
             return new
         listed = ", ".join([*(quote_name(c.name) for c in state.stored[part][:-1]), WEIGHT])
-        return f"SELECT {listed}, CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM ({new})"
+        return Select(f"SELECT {listed}, CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM ({new})")
 
 
-def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]) -> str:
-    """Return the SELECT of the rows that arrived, in an order that does not depend on the order of arrival."""
+def _once(rows: Select) -> Relation:
+    """Return rows with the weight 1."""
+    return Relation(f"(SELECT *, 1 AS {WEIGHT} FROM ({rows}))")
+
+
+def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]) -> Select:
+    """Return the rows that arrived, in an order that does not depend on the order of arrival."""
     items = typed(columns)
     if not rows:
         return no_rows(columns)
     con.register(f"_arrived_{part}", pa.concat_tables(rows, promote_options="permissive"))
     # Sums of floating-point numbers depend on their order.
     order = f" ORDER BY {names(columns)}" if len(rows) > 1 else ""
-    return f"SELECT {items} FROM _arrived_{part}{order}"
+    return Select(f"SELECT {items} FROM _arrived_{part}{order}")

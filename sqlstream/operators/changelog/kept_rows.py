@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import names, quote_name
+from sqlstream.duck.sql import Relation, Relations, Select, names, quote_name, subquery
 from sqlstream.duck.types import encoded
 from sqlstream.operators.changelog.results import KeptState
 from sqlstream.operators.groups import ComputedColumns, stored_columns
@@ -42,38 +42,39 @@ class KeptRows(KeptState):
         return {ROWS: (*self.stored[ROWS], WEIGHT_COLUMN)}
 
     @cached_property
-    def parts(self) -> Mapping[str, str]:
+    def parts(self) -> Mapping[str, Select]:
         weight = WEIGHT if self.changing else f"1 AS {WEIGHT}"
         items = ", ".join([*self.keys.items, *(f"{sql} AS {c.name}" for c, sql in self.own), weight])
-        net_rows = f"({summed(self.stored[ROWS], f'(SELECT {items} FROM _rows)')})"
-        return {ROWS: encoded(self.deltas[ROWS], net_rows)}
+        net_rows = summed(self.stored[ROWS], Relation(f"(SELECT {items} FROM _rows)"))
+        return {ROWS: encoded(self.deltas[ROWS], subquery(net_rows))}
 
     @property
     def holds(self) -> Holds:
         names = (c.name for c in self.columns)
         return {name: {ROWS: (own.name,)} for name, (own, _) in zip(names, self.own, strict=True)}
 
-    def advance(self, part: str, old: str, delta: str) -> str:
+    def advance(self, part: str, old: Relation, delta: Relation) -> Select:
         listed = f"{names(self.stored[part])}, {WEIGHT}"
-        rows = summed(self.stored[part], f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})")
+        both = Select(f"SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta}")
+        rows = summed(self.stored[part], subquery(both))
         # A retraction for a key that has expired has nothing to retract.
-        return f"SELECT * FROM ({rows}) WHERE {WEIGHT} > 0" if self.keys.ttl else rows
+        return Select(f"SELECT * FROM ({rows}) WHERE {WEIGHT} > 0") if self.keys.ttl else rows
 
-    def named_rows(self, relations: Mapping[str, str]) -> str:
-        """Return a FROM item of the stored rows, repeated by weight: the stored keys, and the columns under their own names."""
-        return f"({self.named(repeated(self.stored[ROWS], relations[ROWS]))})"
+    def named_rows(self, relations: Relations) -> Relation:
+        """Return the stored rows, repeated by weight: the stored keys, and the columns under their own names."""
+        return subquery(self.named(repeated(self.stored[ROWS], relations[ROWS])))
 
-    def named(self, rows: str) -> str:
-        """Return the SELECT that renames the columns of stored rows to their own names; the keys stay. `rows` is a SELECT."""
+    def named(self, rows: Select) -> Select:
+        """Return stored rows with the columns under their own names; the keys stay."""
         items = [*self.keys.names, *(f"{c.name} AS {sql}" for c, sql in self.own)]
-        return f"SELECT {', '.join(items)} FROM ({rows})"
+        return Select(f"SELECT {', '.join(items)} FROM ({rows})")
 
-    def ranked(self, ranking: Ranking, rows: str) -> str:
-        """Return the SELECT of rows with their rank, up to the ranking's limit; `rows` is a FROM item of `named` rows."""
+    def ranked(self, ranking: Ranking, rows: Relation) -> Select:
+        """Return `named` rows with their rank, up to the ranking's limit."""
         rank = quote_name(ranking.name)
         partition = ", ".join(self.keys.names) or "true"
-        ranked = f"SELECT *, {ranking.call(partition, self.columns)} AS {rank} FROM {rows}"
-        return ranked if ranking.limit is None else f"SELECT * FROM ({ranked}) WHERE {rank} <= {ranking.limit}"
+        ranked = Select(f"SELECT *, {ranking.call(partition, self.columns)} AS {rank} FROM {rows}")
+        return ranked if ranking.limit is None else Select(f"SELECT * FROM ({ranked}) WHERE {rank} <= {ranking.limit}")
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,12 @@ class BestRows(KeptState):
         return self.rows.deltas
 
     @property
-    def parts(self) -> Mapping[str, str]:
+    def parts(self) -> Mapping[str, Select]:
         return self.rows.parts
 
-    def advance(self, part: str, old: str, delta: str) -> str:
+    def advance(self, part: str, old: Relation, delta: Relation) -> Select:
         state, stored = self.rows, self.stored[part]
-        rows = repeated(stored, f"({state.advance(part, old, delta)})")
-        ranked = state.ranked(self.ranking, f"({state.named(rows)})")
+        rows = repeated(stored, subquery(state.advance(part, old, delta)))
+        ranked = state.ranked(self.ranking, subquery(state.named(rows)))
         items = [*state.keys.names, *(f"{sql} AS {c.name}" for c, sql in state.own)]
-        return summed(stored, f"(SELECT {', '.join(items)}, 1 AS {WEIGHT} FROM ({ranked}))")
+        return summed(stored, Relation(f"(SELECT {', '.join(items)}, 1 AS {WEIGHT} FROM ({ranked}))"))

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, last_of_keys
-from sqlstream.duck.sql import names, quote_name
+from sqlstream.duck.sql import Relation, Relations, Select, names, quote_name, same_columns
 from sqlstream.duck.types import encoded
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.keyed_state import AT
@@ -63,28 +63,25 @@ class LastRows(ChangingResult, KeptState):
         return {ROWS: (*self._stored.values(), CHANGE, *PLACE)}
 
     @cached_property
-    def parts(self) -> dict[str, str]:
+    def parts(self) -> dict[str, Select]:
         items = [f"{quote_name(name)} AS {c.name}" for name, c in self._stored.items()]
-        rows = f"(SELECT {', '.join(items)}, {names((CHANGE, *PLACE))} FROM _rows)"
+        rows = Relation(f"(SELECT {', '.join(items)}, {names((CHANGE, *PLACE))} FROM _rows)")
         return {ROWS: encoded(self.deltas[ROWS], rows)}
 
-    def advance(self, part: str, old: str, delta: str) -> str:
+    def advance(self, part: str, old: Relation, delta: Relation) -> Select:
         last = last_of_keys(self.keys.names, delta)
         timed = f" AND isfinite({self._stored[self.time_column].name})" if self.time_column is not None else ""
-        return f"SELECT {names(self._stored.values())}, 1 AS {WEIGHT} FROM ({last}) WHERE {ADDS}{timed}"
+        return Select(f"SELECT {names(self._stored.values())}, 1 AS {WEIGHT} FROM ({last}) WHERE {ADDS}{timed}")
 
-    def counters(self, old: Mapping[str, str], delta: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the SELECT that counts deletes of absent rows: absent before the batch, and after earlier changes in it."""
+    def counters(self, old: Relations, delta: Relations) -> Mapping[str, Select]:
+        """Count deletes of absent rows: absent before the batch, and after earlier changes in it."""
         keys = ", ".join(self.keys.names)
         order = f"PARTITION BY {keys} ORDER BY {names(PLACE)}"
         before = f"SELECT {keys}, {CHANGE.name}, lag({ADDS}) OVER ({order}) AS _there FROM {delta[ROWS]}"
-        same = " AND ".join(f"_old.{k} IS NOT DISTINCT FROM _change.{k}" for k in self.keys.names)
-        exists = f"EXISTS (FROM {old[ROWS]} _old WHERE {same})"
-        deletes = (
-            f"SELECT count(*) FROM ({before}) _change WHERE {CHANGE.name} = 'D' AND NOT coalesce(_there, {exists})"
-        )
-        return {ABSENT_DELETES: deletes}
+        exists = f"EXISTS (FROM {old[ROWS]} _old WHERE {same_columns('_old', '_change', self.keys.names)})"
+        absent = f"{CHANGE.name} = 'D' AND NOT coalesce(_there, {exists})"
+        return {ABSENT_DELETES: Select(f"SELECT count(*) FROM ({before}) _change WHERE {absent}")}
 
-    def result(self, relations: Mapping[str, str]) -> str:
+    def result(self, relations: Relations) -> Select:
         items = ", ".join(f"{self._stored[c.name].name} AS {quote_name(c.name)}" for c in self.row)
-        return f"SELECT {items} FROM {relations[ROWS]}"
+        return Select(f"SELECT {items} FROM {relations[ROWS]}")

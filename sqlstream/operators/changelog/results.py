@@ -1,7 +1,4 @@
-"""Contracts of results that change: the state per key, and the result that is computed from it.
-
-A FROM item is SQL that can follow FROM: the name of a table, or a subquery in parentheses.
-"""
+"""Contracts of results that change: the state per key, and the result that is computed from it."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Relation, Relations, Select
 from sqlstream.operators.operator import Holds
 
 
@@ -31,12 +29,12 @@ class KeptState(ABC):
 
     @property
     @abstractmethod
-    def parts(self) -> Mapping[str, str]:
-        """By part, the SELECT over `_rows` that the upstream fragment runs: the columns `deltas`, encoded for storage."""
+    def parts(self) -> Mapping[str, Select]:
+        """By part, what the upstream fragment computes over `_rows`: the columns `deltas`, encoded for storage."""
 
     @abstractmethod
-    def advance(self, part: str, old: str, delta: str) -> str:
-        """Return the SELECT of a part's new state, with weights, from FROM items of its old state and of arrived rows.
+    def advance(self, part: str, old: Relation, delta: Relation) -> Select:
+        """Return a part's new state, with weights, from its old state and arrived rows.
 
         A key's new state depends on no other key: only the keys of a batch are passed.
         """
@@ -46,8 +44,8 @@ class KeptState(ABC):
         """The state columns that store each column or call, by its name and then by part."""
         return {}
 
-    def counters(self, old: Mapping[str, str], delta: Mapping[str, str]) -> Mapping[str, str]:
-        """Return, by counter, the SELECT of a number to add to it, over FROM items of the old state and of arrived rows."""
+    def counters(self, old: Relations, delta: Relations) -> Mapping[str, Select]:
+        """Return, by counter, a number to add to it, computed from the old state and arrived rows."""
         return {}
 
 
@@ -70,11 +68,11 @@ class ChangingResult(ABC):
         """The SQL of each key over a row of the result."""
 
     @abstractmethod
-    def result(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of the result, without weights, over FROM items of the parts: Z-sets with each row once."""
+    def result(self, relations: Relations) -> Select:
+        """Return the result, without weights, of the parts: Z-sets with each row once."""
 
-    def emitted(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of the rows emitted for a state: `result`, unless an upgraded query resumes from an older one."""
+    def emitted(self, relations: Relations) -> Select:
+        """Return the rows emitted for a state: `result`, unless an upgraded query resumes from an older one."""
         return self.result(relations)
 
     @property
@@ -87,8 +85,8 @@ class ChangingResult(ABC):
         """The columns that `shown` appends to the result: accumulators of users' aggregate functions."""
         return ()
 
-    def shown(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of the result and `accumulators`, as a view of the state shows them."""
+    def shown(self, relations: Relations) -> Select:
+        """Return the result and `accumulators`, as a view of the state shows them."""
         return self.result(relations)
 
     @property
@@ -101,6 +99,6 @@ class ChangingResult(ABC):
         return frozenset()
 
     @property
-    def opening(self) -> Mapping[str, str]:
-        """By part, the SELECT of rows that arrive before the first batch."""
+    def opening(self) -> Mapping[str, Select]:
+        """By part, rows that arrive before the first batch."""
         return {}

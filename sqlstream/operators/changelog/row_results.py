@@ -8,7 +8,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
-from sqlstream.duck.sql import names
+from sqlstream.duck.sql import Relation, Relations, Select, names
 from sqlstream.operators.aggregates.group_aggregate import ALL_KEY, grouped, is_inexact, opening_rows, result_columns
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.changelog.kept_rows import ROWS, BestRows, KeptRows
@@ -47,7 +47,7 @@ class RecomputedAggregates(ChangingResult):
         return "groups that change are aggregated anew from their rows"
 
     @property
-    def opening(self) -> Mapping[str, str]:
+    def opening(self) -> Mapping[str, Select]:
         return opening_rows(self.rows.keys, ROWS, self.rows.deltas[ROWS], {WEIGHT: "0"})
 
     @cached_property
@@ -58,21 +58,21 @@ class RecomputedAggregates(ChangingResult):
     def accumulators(self) -> tuple[Column, ...]:
         return tuple(column for column, _ in self._grouped.accumulators)
 
-    def result(self, relations: Mapping[str, str]) -> str:
-        return f"SELECT {names(self.columns)} FROM ({self._aggregated(relations)})"
+    def result(self, relations: Relations) -> Select:
+        return Select(f"SELECT {names(self.columns)} FROM ({self._aggregated(relations)})")
 
-    def shown(self, relations: Mapping[str, str]) -> str:
+    def shown(self, relations: Relations) -> Select:
         columns = names((*self.columns, *self.accumulators))
-        return f"SELECT {columns} FROM ({self._aggregated(relations, accumulators=True)})"
+        return Select(f"SELECT {columns} FROM ({self._aggregated(relations, accumulators=True)})")
 
-    def _aggregated(self, relations: Mapping[str, str], *, accumulators: bool = False) -> str:
+    def _aggregated(self, relations: Relations, *, accumulators: bool = False) -> Select:
         keys, aggregate = self.rows.keys, self._grouped
         rows = self.rows.named_rows(relations)
-        parts = {part: f"(WITH _rows AS (FROM {rows}) {sql})" for part, sql in aggregate.computed.items()}
+        parts = {part: Relation(f"(WITH _rows AS (FROM {rows}) {sql})") for part, sql in aggregate.computed.items()}
         if keys.lasting:
             listed = ", ".join(keys.names) or ", ".join(f"{value} AS {name}" for name, value in ALL_KEY.items())
             without_rows = f"SELECT {listed}, 0 AS {COUNT} FROM {relations[KEYS]} WHERE {keys.lasts}"
-            parts[PARTIALS] = f"(FROM {parts[PARTIALS]} UNION ALL BY NAME {without_rows})"
+            parts[PARTIALS] = Relation(f"(FROM {parts[PARTIALS]} UNION ALL BY NAME {without_rows})")
         return aggregate.result(parts, accumulators=accumulators)
 
 
@@ -98,12 +98,12 @@ class RankedRows(ChangingResult):
     def keys_of_rows(self) -> tuple[str, ...]:
         return tuple(sql for _, sql in self.rows.keys.computed)
 
-    def result(self, relations: Mapping[str, str]) -> str:
+    def result(self, relations: Relations) -> Select:
         ranked = self.rows.ranked(self.ranking, self.rows.named_rows(relations))
-        return f"SELECT {names(self.columns)} FROM ({ranked})"
+        return Select(f"SELECT {names(self.columns)} FROM ({ranked})")
 
-    def emitted(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of the rows emitted for a state: of append-only input all stored rows.
+    def emitted(self, relations: Relations) -> Select:
+        """Return the rows emitted for a state: of append-only input all stored rows.
 
         An upgrade may have lowered the limit: stored rows beyond it were emitted, too.
         """
@@ -135,7 +135,7 @@ class SetRows(ChangingResult):
     def keys_of_rows(self) -> tuple[str, ...]:
         return self.rows.keys.quoted
 
-    def result(self, relations: Mapping[str, str]) -> str:
+    def result(self, relations: Relations) -> Select:
         left_count, right_count = (f"count(*) FILTER ({names(self.rows.columns)} = {n})" for n in (0, 1))
         if self.function == "intersect":
             times = f"least({left_count}, {right_count})"
@@ -148,4 +148,4 @@ class SetRows(ChangingResult):
         by = ", ".join(self.rows.keys.names)
         counted = f"SELECT {by}, {times} AS _times FROM {self.rows.named_rows(relations)} GROUP BY {by}"
         copies = f"SELECT *, unnest(range(greatest(_times, 0))) FROM ({counted})"
-        return f"SELECT {', '.join(self.rows.keys.named)} FROM ({copies})"
+        return Select(f"SELECT {', '.join(self.rows.keys.named)} FROM ({copies})")

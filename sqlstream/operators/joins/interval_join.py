@@ -7,7 +7,7 @@ So no matches are stored: they are computed again. Rows are written once, and ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,12 +17,23 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import Rows, no_rows, typed
+from sqlstream.duck.sql import (
+    Condition,
+    Relation,
+    Relations,
+    Rows,
+    Select,
+    all_of,
+    no_rows,
+    rows_where,
+    typed,
+    union_all,
+)
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.late_rows import LateOutput, late_outputs
 from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
-from sqlstream.operators.scratch import leaving
+from sqlstream.operators.scratch import keep_view, leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.units import NO_TIME, Duration, EventTime
@@ -79,8 +90,8 @@ class IntervalJoinOperator(Operator):
         return self.matching.holds(enumerate(SIDES))
 
     @cached_property
-    def parts(self) -> dict[str, str]:
-        """For `left` and `right`: the SELECT of the input's state columns, AT and UNTIL.
+    def parts(self) -> dict[str, Select]:
+        """For `left` and `right`: the input's state columns, AT and UNTIL.
 
         Rows with a NULL key are left out, unless the rows of the input are emitted without a match.
         """
@@ -91,7 +102,7 @@ class IntervalJoinOperator(Operator):
             select = self.matching.select(place, f"{micros} AS {AT.name}", f"{micros} + {stay} AS {UNTIL.name}")
             # A row that cannot match is of use only if rows without a match are emitted.
             where = "" if place in self._preserved else f" WHERE {self.matching.has_keys()}"
-            selects[side] = encoded(self._stored(place), f"(SELECT * FROM ({select}){where})")
+            selects[side] = encoded(self._stored(place), Relation(f"(SELECT * FROM ({select}){where})"))
         return selects
 
     @cached_property
@@ -131,7 +142,7 @@ class IntervalJoinOperator(Operator):
         ranges = [self._register(con, place, rows) for place, rows in enumerate(arrived)]
         pairs = self._pairs(state, ranges)
         if pairs:
-            yield from leaving(con, self.outputs, " UNION ALL ".join(pairs))
+            yield from leaving(con, self.outputs, union_all(pairs))
         for side, pieces in zip(SIDES, stored, strict=True):
             for rows in pieces:
                 if isinstance(rows, Segment):
@@ -171,21 +182,20 @@ class IntervalJoinOperator(Operator):
     def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> tuple[int, int] | None:
         """Make the view `_new_<place>` of the rows of the batch; return their least and greatest time, None without rows."""
         if not any(r.num_rows for r in rows):
-            con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS {no_rows(self._stored(place))}")
+            keep_view(con, _new(place), no_rows(self._stored(place)))
             return None
         con.register(f"_arrived_{place}", pa.concat_tables(rows, promote_options="permissive"))
-        items = typed(self._stored(place))
-        con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS SELECT {items} FROM _arrived_{place}")
+        keep_view(con, _new(place), Select(f"SELECT {typed(self._stored(place))} FROM _arrived_{place}"))
         [(low, high)] = con.execute(f"SELECT min({AT.name}), max({AT.name}) FROM _arrived_{place}").fetchall()
         return int(low), int(high)
 
-    def _old(self, state: Bucket, place: int, low: int, high: int) -> str | None:
-        """Return the relation of an input's rows from earlier batches with a time from `low` to `high`; None if it has none."""
+    def _old(self, state: Bucket, place: int, low: int, high: int) -> Relation | None:
+        """Return an input's rows from earlier batches with a time from `low` to `high`; None if it has none."""
         rows = state.relation(SIDES[place])
-        return rows and f"(SELECT * FROM {rows} WHERE {AT.name} BETWEEN {low} AND {high})"
+        return rows and rows_where(rows, Condition(f"{AT.name} BETWEEN {low} AND {high}"))
 
-    def _pairs(self, state: Bucket, ranges: list[tuple[int, int] | None]) -> list[str]:
-        """Return SELECTs of the result's new rows: new left rows with all right rows, and old left rows with new right rows."""
+    def _pairs(self, state: Bucket, ranges: list[tuple[int, int] | None]) -> list[Select]:
+        """Return the result's new rows: new left rows with all right rows, and old left rows with new right rows."""
         if self.join == "anti":
             return []
         left_range, right_range = ranges
@@ -200,39 +210,39 @@ class IntervalJoinOperator(Operator):
             reach = right_range[0] - self.after - self.before, right_range[1] + self.before + self.after
             span = (min(span[0], reach[0]), max(span[1], reach[1])) if span else reach
         old_right = self._old(state, 1, *span) if span else None
-        all_right = f"(FROM _new_1 UNION ALL FROM {old_right})" if old_right else "_new_1"
+        all_right = Relation(f"(FROM {_new(1)} UNION ALL FROM {old_right})") if old_right else _new(1)
         selects = []
         if left_range:
-            selects.append(self._joined("_new_0", all_right))
+            selects.append(self._joined(_new(0), all_right))
         if right_range and old_left:
-            selects.append(self._joined(old_left, "_new_1", before=old_right))
+            selects.append(self._joined(old_left, _new(1), before=old_right))
         return selects
 
-    def _joined(self, left_rows: str, right_rows: str, before: str | None = None) -> str:
-        """Return the SELECT of two relations joined; a semi join leaves out left rows that match a row of `before`."""
+    def _joined(self, left_rows: Relation, right_rows: Relation, before: Relation | None = None) -> Select:
+        """Join rows of both sides; a semi join leaves out left rows that match a row of `before`."""
         a, b = self._named(0, left_rows), self._named(1, right_rows)
         if self.join != "semi":
-            return f"SELECT {self.matching.shown((0, 1))} FROM {a} _0 JOIN {b} _1 ON {self._on}"
+            return Select(f"SELECT {self.matching.shown((0, 1))} FROM {a} _0 JOIN {b} _1 ON {self._on}")
         matches = f"(SELECT _0.* FROM {a} _0 SEMI JOIN {b} _1 ON {self._on})"
         anti_join = f" ANTI JOIN {self._named(1, before)} _1 ON {self._on}" if before else ""
-        return f"SELECT {self.matching.shown((0,))} FROM {matches} _0{anti_join}"
+        return Select(f"SELECT {self.matching.shown((0,))} FROM {matches} _0{anti_join}")
 
-    def _named(self, place: int, rows: str) -> str:
+    def _named(self, place: int, rows: Relation) -> Relation:
         return self.matching.named(place, rows, AT.name)
 
     @cached_property
-    def _on(self) -> str:
+    def _on(self) -> Condition:
         near = f"_1.{AT.name} BETWEEN _0.{AT.name} - {self.before} AND _0.{AT.name} + {self.after}"
         return self.matching.on("_0", "_1", near)
 
-    def _exists(self, place: int, rows: str) -> str:
-        """Return the SQL condition that a row of the other side has a match among `rows`, a relation of the input `place`."""
-        return f"EXISTS (SELECT 1 FROM {self._named(place, rows)} _{place} WHERE {self._on})"
+    def _exists(self, place: int, rows: Relation) -> Condition:
+        """Return the condition that a row of the other side has a match among `rows` of the input `place`."""
+        return Condition(f"EXISTS (SELECT 1 FROM {self._named(place, rows)} _{place} WHERE {self._on})")
 
     # -- rows without a match
 
-    def _unmatched(self, state: Bucket, place: int, watermark: EventTime) -> str | None:
-        """Return the SELECT of an input's rows without a match, for which only this watermark has ruled out a later match."""
+    def _unmatched(self, state: Bucket, place: int, watermark: EventTime) -> Select | None:
+        """Return an input's rows without a match, for which only this watermark has ruled out a later match."""
         wait = self._wait(place)
         due = [f"{AT.name} <= {watermark - wait}"]
         if state.closed is not None:
@@ -240,11 +250,11 @@ class IntervalJoinOperator(Operator):
         rows, others = (state.relation(SIDES[p]) for p in (place, 1 - place))
         if rows is None:
             return None
-        own = self._named(place, f"(SELECT * FROM {rows} WHERE {' AND '.join(due)})")
+        own = self._named(place, rows_where(rows, all_of(due)))
         candidates = self._named(1 - place, others) if others else ""
         alone = f" ANTI JOIN {candidates} _{1 - place} ON {self._on}" if candidates else ""
         shown = (0,) if self.join == "anti" else (0, 1)
-        return f"SELECT {self.matching.shown(shown, (1 - place,))} FROM {own} _{place}{alone}"
+        return Select(f"SELECT {self.matching.shown(shown, (1 - place,))} FROM {own} _{place}{alone}")
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
         """Return the next time at which a row may turn out to have no match, or at which all rows expire; None without rows."""
@@ -260,8 +270,8 @@ class IntervalJoinOperator(Operator):
 
     # -- the view
 
-    def view(self, place: int, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of an input's rows in state, with `_event_time`, `_leaves_at` and `_matched` (see `view_columns`).
+    def view(self, place: int, relations: Relations, watermark: str) -> Select:
+        """Return an input's rows in state, with `_event_time`, `_leaves_at` and `_matched` (see `view_columns`).
 
         `relations` and `watermark` are the arguments of `current`. A row can stay in state, for the sake of others, when it can
         get no match any more. Its own matches may have expired by then, so `_matched` is NULL unless one is still in state.
@@ -272,26 +282,31 @@ class IntervalJoinOperator(Operator):
         matched = f"CASE WHEN {exists} THEN true WHEN {waits} THEN false END"
         times = [f"make_timestamp({c.name}) AS {name}" for c, name in ((AT, "_event_time"), (UNTIL, "_leaves_at"))]
         own = self.matching.shown((place,))
-        return f"SELECT {', '.join([own, *times])}, {matched} AS _matched FROM {rows} _{place}"
+        return Select(f"SELECT {', '.join([own, *times])}, {matched} AS _matched FROM {rows} _{place}")
 
     def view_columns(self, place: int) -> tuple[Column, ...]:
         """Return the columns of `view`: the input's columns, two TIMESTAMPs, and `_matched`, a BOOLEAN."""
         times = (Column("_event_time", "TIMESTAMP"), Column("_leaves_at", "TIMESTAMP"))
         return (*self.matching.columns[place], *times, Column("_matched", "BOOLEAN"))
 
-    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
+    def side_views(self, relations: Relations, watermark: str) -> tuple[Rows, ...]:
         places = range(len(self.matching.columns))
         return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
 
-    def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of both sides' rows in state; `_side` is `left` or `right`, the other side's columns are NULL."""
+    def current(self, relations: Relations, watermark: str) -> Select:
+        """Return both sides' rows in state; `_side` is `left` or `right`, the other side's columns are NULL."""
         both = [
             f"SELECT '{side}' AS _side, * FROM ({self.view(p, relations, watermark)})" for p, side in enumerate(SIDES)
         ]
-        return " UNION ALL BY NAME ".join(both)
+        return Select(" UNION ALL BY NAME ".join(both))
 
     @cached_property
     def viewed(self) -> tuple[Column, ...]:
         """The columns of `current`: `_side`, the columns of both inputs, `_event_time`, `_leaves_at`, `_matched`."""
         own, times = (c for columns in self.matching.columns for c in columns), self.view_columns(0)[-3:]
         return (Column("_side", "VARCHAR"), *own, *times)
+
+
+def _new(place: int) -> Relation:
+    """Return the view of an input's rows of the batch."""
+    return Relation(f"_new_{place}")

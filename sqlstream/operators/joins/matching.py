@@ -8,6 +8,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.sql import Condition, Items, Relation, Select, all_of
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.late_rows import LateOutput
 from sqlstream.operators.operator import Holds
@@ -19,13 +20,13 @@ class Matching:
     """The join condition: rows of the inputs match if their keys are equal, none is NULL, and `condition` is true.
 
     An input is identified by its place, from 0. Each of the `keys` is a type, and for every input the SQL that computes the key
-    from its rows. `columns` are the columns of every input; no two columns of the join have the same name. `condition` is SQL
-    over these names (None: there are only keys).
+    from its rows. `columns` are the columns of every input; no two columns of the join have the same name. `condition` is over
+    these names (None: there are only keys).
     """
 
     keys: tuple[tuple[str, tuple[str, ...]], ...]
     columns: tuple[tuple[Column, ...], ...]
-    condition: str | None = None
+    condition: Condition | None = None
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
@@ -61,36 +62,36 @@ class Matching:
         columns = tuple((c, own.name) for c, (own, _) in zip(self.columns[place], self._own(place), strict=True))
         return LateOutput(place, columns, time, kept_back)
 
-    def select(self, place: int, *more: str) -> str:
-        """Return the SELECT over an input's `_rows` of its state columns, then of `more` select items."""
+    def select(self, place: int, *more: str) -> Select:
+        """Return the state columns of an input's `_rows`, then `more` select items."""
         keys = [f"{sqls[place]} AS {c.name}" for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)]
         rows = [f"{sql} AS {c.name}" for c, sql in self._own(place) if c not in self.key_columns]
-        return f"SELECT {', '.join([*keys, *rows, *more])} FROM _rows"
+        return Select(f"SELECT {', '.join([*keys, *rows, *more])} FROM _rows")
 
-    def named(self, place: int, rows: str, *more: str) -> str:
-        """Return a subquery (SQL for FROM) over stored rows of an input: the keys, its columns by their own names, `more`."""
+    def named(self, place: int, rows: Relation, *more: str) -> Relation:
+        """Return stored rows of an input: the keys, its columns by their own names, `more` select items."""
         own = [f"{c.name} AS {sql}" for c, sql in self._own(place)]
-        return f"(SELECT {', '.join([*self.key_names, *own, *more])} FROM {rows})"
+        return Relation(f"(SELECT {', '.join([*self.key_names, *own, *more])} FROM {rows})")
 
-    def has_keys(self, alias: str = "") -> str:
-        """Return the SQL condition that no key of a row is NULL; `alias`, with its dot, goes before the names."""
-        return " AND ".join(f"{alias}{name} IS NOT NULL" for name in self.key_names) or "true"
+    def has_keys(self, alias: str = "") -> Condition:
+        """Return the condition that no key of a row is NULL; `alias`, with its dot, goes before the names."""
+        return all_of(f"{alias}{name} IS NOT NULL" for name in self.key_names)
 
-    def on(self, a: str, b: str, *more: str, condition: bool = True) -> str:
-        """Return the SQL condition that rows of the relations `a` and `b` match, which have the columns of `named`.
+    def on(self, a: str, b: str, *more: str, condition: bool = True) -> Condition:
+        """Return the condition that rows of the relations `a` and `b` match, which have the columns of `named`.
 
         `more` conditions are added; with `condition=False` only the keys are compared.
         """
         conditions = [f"{a}.{name} = {b}.{name}" for name in self.key_names] + list(more)
         if condition and self.condition is not None:
             conditions.append(f"({self.condition})")
-        return " AND ".join(conditions) or "true"
+        return all_of(conditions)
 
-    def shown(self, places: Sequence[int], padded: Sequence[int] = ()) -> str:
-        """Return the select items of the columns of the inputs at `places`; columns of `padded` inputs are NULL."""
+    def shown(self, places: Sequence[int], padded: Sequence[int] = ()) -> Items:
+        """Return the columns of the inputs at `places`; columns of `padded` inputs are NULL."""
         items = [
             f"CAST(NULL AS {c.type}) AS {sql}" if place in padded else sql
             for place in places
             for c, (_, sql) in zip(self.columns[place], stored_columns(self.columns[place]), strict=True)
         ]
-        return ", ".join(items)
+        return Items(", ".join(items))

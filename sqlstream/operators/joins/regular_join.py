@@ -6,7 +6,7 @@ batch, and with the inputs behind i as they were before it. So the state holds n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import EXPIRES_AT, INTERNAL, UPDATED_AT
-from sqlstream.duck.sql import Rows, names, no_rows, typed
+from sqlstream.duck.sql import Relation, Relations, Rows, Select, names, no_rows, subquery, typed, union_all
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import AT, KeyedState
 from sqlstream.operators.operator import Clock, Holds, Inputs, Operator
-from sqlstream.operators.scratch import keep, leaving
+from sqlstream.operators.scratch import keep, keep_view, leaving
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated, summed, zset
@@ -85,7 +85,9 @@ class RegularJoin(Operator):
             if ttl:
                 tables[f"keys_{place}"] = (*self.matching.key_columns, AT)
             states.append(
-                KeyedState(self.matching.key_names, tables, f"keys_{place}", ttl, touched_by=f"_touched_{place}")
+                KeyedState(
+                    self.matching.key_names, tables, f"keys_{place}", ttl, touched_by=Relation(f"_touched_{place}")
+                )
             )
         return tuple(states)
 
@@ -112,8 +114,8 @@ class RegularJoin(Operator):
         return self.matching.holds(rows)
 
     @cached_property
-    def parts(self) -> dict[str, str]:
-        """For each `rows_<place>`: the SELECT of the input's state columns and the weight, which is 1 without changes.
+    def parts(self) -> dict[str, Select]:
+        """For each `rows_<place>`: the input's state columns and the weight, which is 1 without changes.
 
         Rows with a NULL key are left out, unless rows of the input without a match count.
         """
@@ -123,8 +125,8 @@ class RegularJoin(Operator):
             select = self.matching.select(place, WEIGHT if self.changing[place] else f"CAST(1 AS BIGINT) AS {WEIGHT}")
             # A row that cannot match is of use only if rows without a match are computed.
             where = "" if place in self._preserved else f" WHERE {self.matching.has_keys()}"
-            rows = f"(SELECT * FROM ({select}){where})"
-            rows = f"({summed(stored, rows)})" if self.changing[place] else rows
+            rows = Relation(f"(SELECT * FROM ({select}){where})")
+            rows = subquery(summed(stored, rows)) if self.changing[place] else rows
             selects[f"rows_{place}"] = encoded((*stored, WEIGHT_COLUMN), rows)
         return selects
 
@@ -162,11 +164,11 @@ class RegularJoin(Operator):
                 self._load(con, state, place, came, clock)
             for place in self._preserved:
                 keep(con, f"_alone_{place}", self._alone(place))
-            changed = " UNION ALL ".join(self._changes(came)) or no_rows(self.outputs)
+            changed = union_all([*self._changes(came)] or [no_rows(self.outputs)])
             if any(self.changing) or self.join == "semi":
-                changed = summed(self.columns_out, f"({changed})")
+                changed = summed(self.columns_out, subquery(changed))
             if self.join == "semi" and not self.weighted:
-                changed = repeated(self.columns_out, f"({changed})")
+                changed = repeated(self.columns_out, subquery(changed))
             yield from leaving(con, self.outputs, changed)
             for place in self._places:
                 self._store(con, state, place, clock, came=came[place])
@@ -179,10 +181,10 @@ class RegularJoin(Operator):
         select = no_rows(columns)
         if rows:
             con.register(f"_arrived_{place}", pa.concat_tables(rows, promote_options="permissive"))
-            select = f"SELECT {typed(columns)} FROM _arrived_{place}"
+            select = Select(f"SELECT {typed(columns)} FROM _arrived_{place}")
             if self.changing[place]:
-                select = summed(self.matching.stored(place), f"({select})")
-        con.execute(f"CREATE OR REPLACE TEMP VIEW _delta_{place} AS {select}")
+                select = summed(self.matching.stored(place), subquery(select))
+        keep_view(con, f"_delta_{place}", select)
 
     def _load(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, came: list[bool], clock: Clock) -> None:
         """Make relations of an input's rows of the keys of the batch: `_old_rows_<place>` before it, `_new_<place>` after it."""
@@ -192,107 +194,112 @@ class RegularJoin(Operator):
         # A NULL key matches nothing, but with a time to live its rows must be loaded, to retract or expire them.
         where = "" if keyed.ttl else f" WHERE {self.matching.has_keys()}"
         keys = " UNION ".join(f"SELECT {by} FROM _delta_{p}{where}" for p in touching)
-        keep(con, keyed.touched_by, keys or f"SELECT {by} FROM _delta_{place} WHERE false")
+        keep(con, keyed.touched_by, Select(keys or f"SELECT {by} FROM _delta_{place} WHERE false"))
         if touching:
             keyed.load(con, state, clock)
         else:
             for table, stored in keyed.tables.items():
-                empty = no_rows((*stored, WEIGHT_COLUMN))
-                con.execute(f"CREATE OR REPLACE TEMP VIEW _old_{table} AS {empty}")
-        listed = f"{names(columns)}, {WEIGHT}"
-        before = f"SELECT {listed} FROM _old_rows_{place}"
+                keep_view(con, f"_old_{table}", no_rows((*stored, WEIGHT_COLUMN)))
+        listed, old = f"{names(columns)}, {WEIGHT}", Relation(f"_old_rows_{place}")
+        before = Select(f"SELECT {listed} FROM {old}")
         if self.join == "inner" and not self.weighted:
             # Without weights in the result, equal rows are emitted once for each copy.
-            before = f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({repeated(columns, f'_old_rows_{place}')})"
-        con.execute(f"CREATE OR REPLACE TEMP VIEW _before_{place} AS {before}")
-        both = f"SELECT {listed} FROM _before_{place} UNION ALL SELECT {listed} FROM _delta_{place}"
+            before = Select(f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({repeated(columns, old)})")
+        keep_view(con, f"_before_{place}", before)
+        both = Select(f"SELECT {listed} FROM _before_{place} UNION ALL SELECT {listed} FROM _delta_{place}")
         if self.changing[place]:
-            both = summed(columns, f"({both})")
+            both = summed(columns, subquery(both))
         if self.changing[place] and keyed.ttl:
             # Retractions of rows of an expired key find nothing.
-            both = f"SELECT * FROM ({both}) WHERE {WEIGHT} > 0"
-            keep(con, f"_new_{place}", both)
-            keep(con, f"_effective_{place}", difference(columns, f"_new_{place}", f"_old_rows_{place}"))
-            con.execute(f"CREATE OR REPLACE TEMP VIEW _delta_{place} AS FROM _effective_{place}")
+            new = keep(con, f"_new_{place}", Select(f"SELECT * FROM ({both}) WHERE {WEIGHT} > 0"))
+            effective = keep(con, f"_effective_{place}", difference(columns, new, old))
+            keep_view(con, f"_delta_{place}", Select(f"FROM {effective}"))
         else:
-            con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS {both}")
+            keep_view(con, f"_new_{place}", both)
 
     def _looks_at_own(self, place: int) -> bool:
         """Tell whether an input's own changes need its older rows of the same keys."""
         return self.ttls[place] > 0 or any(p != place for p in self._preserved)
 
-    def _changes(self, came: list[bool]) -> Iterator[str]:
-        """Yield SELECTs whose union is the change of the result."""
+    def _changes(self, came: list[bool]) -> Iterator[Select]:
+        """Yield the changes of the result, part by part."""
         weight = f", {WEIGHT}" if self.weighted else ""
         match self.join:
             case "semi":
                 # The change of the left rows, less the change of the left rows without a match.
-                shown = self.matching.shown((0,))
-                rows = f"SELECT * FROM _delta_0 UNION ALL SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM _alone_0"
-                yield f"SELECT {shown}, {WEIGHT} FROM {self.matching.named(0, f'({rows})', WEIGHT)}"
+                negated = f"SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM _alone_0"
+                rows = Relation(f"(SELECT * FROM _delta_0 UNION ALL {negated})")
+                yield Select(
+                    f"SELECT {self.matching.shown((0,))}, {WEIGHT} FROM {self.matching.named(0, rows, WEIGHT)}"
+                )
             case "anti":
-                yield f"SELECT {self.matching.shown((0,))}{weight} FROM {self.matching.named(0, '_alone_0', WEIGHT)}"
+                rows = self.matching.named(0, Relation("_alone_0"), WEIGHT)
+                yield Select(f"SELECT {self.matching.shown((0,))}{weight} FROM {rows}")
             case _:
                 yield from (self._pairs(place) for place in self._places if came[place])
                 for place in self._preserved:
                     shown = self.matching.shown((0, 1), (1 - place,))
-                    yield f"SELECT {shown}{weight} FROM {self.matching.named(place, f'_alone_{place}', WEIGHT)}"
+                    rows = self.matching.named(place, Relation(f"_alone_{place}"), WEIGHT)
+                    yield Select(f"SELECT {shown}{weight} FROM {rows}")
 
-    def _pairs(self, changed: int) -> str:
-        """Return the SELECT of an input's changes, joined with new rows of inputs before it, and old rows of inputs behind it."""
+    def _pairs(self, changed: int) -> Select:
+        """Join an input's changes with new rows of inputs before it, and old rows of inputs behind it."""
         sources = [
             f"_new_{p}" if p < changed else f"_delta_{p}" if p == changed else f"_before_{p}" for p in self._places
         ]
-        return self._joined([self.matching.named(p, rows, WEIGHT) for p, rows in enumerate(sources)])
+        return self._joined([self.matching.named(p, Relation(rows), WEIGHT) for p, rows in enumerate(sources)])
 
-    def _joined(self, relations: list[str]) -> str:
-        """Return the SELECT of the matching rows of all inputs; its weight is the product of their weights."""
+    def _joined(self, relations: list[Relation]) -> Select:
+        """Return the matching rows of all inputs; their weight is the product of the weights."""
         weight = " * ".join(f"_{p}.{WEIGHT}" for p in range(len(relations)))
         added = f", {weight} AS {WEIGHT}" if self.weighted else ""
-        return f"SELECT {self.matching.shown(range(len(relations)))}{added} FROM {self._tables(relations, 'inner')}"
+        shown = self.matching.shown(range(len(relations)))
+        return Select(f"SELECT {shown}{added} FROM {self._tables(relations, 'inner')}")
 
-    def _tables(self, relations: list[str], join: str) -> str:
-        """Return the SQL for FROM that joins a relation of each input; the condition is checked in the last join."""
+    def _tables(self, relations: list[Relation], join: str) -> Relation:
+        """Join a relation of each input; the condition is checked in the last join."""
         tables, last = f"{relations[0]} _0", len(relations) - 1
         for place, rows in enumerate(relations[1:], 1):
             on = self.matching.on("_0", f"_{place}", condition=place == last)
             tables += f" {join.upper()} JOIN {rows} _{place} ON {on}"
-        return tables
+        return Relation(tables)
 
-    def _alone(self, place: int) -> str:
-        """Return the SELECT of the changes, with weights, of the set of an input's rows that have no match."""
+    def _alone(self, place: int) -> Select:
+        """Return the changes, with weights, of the set of an input's rows that have no match."""
         other = 1 - place
         stored = (*self.matching.stored(place), WEIGHT_COLUMN)
+        old, delta, new = (Relation(f"{name}_{other}") for name in ("_old_rows", "_delta", "_new"))
         # An older row can gain or lose its last match only if it matches a change of the other input.
-        touched = self._select(place, f"_old_rows_{place}", "SEMI", f"_delta_{other}")
+        touched = self._select(place, Relation(f"_old_rows_{place}"), "SEMI", delta)
         if self._keeps_alone(place):
-            before = self._select(place, f"_old_alone_{place}", "SEMI", f"_delta_{other}")
+            before = self._select(place, Relation(f"_old_alone_{place}"), "SEMI", delta)
         else:
-            before = self._select(place, touched, "ANTI", f"_old_rows_{other}")
-        after = self._select(place, touched, "ANTI", f"_new_{other}")
-        added = self._select(place, f"_delta_{place}", "ANTI", f"_new_{other}")
+            before = self._select(place, touched, "ANTI", old)
+        after = self._select(place, touched, "ANTI", new)
+        added = self._select(place, Relation(f"_delta_{place}"), "ANTI", new)
         negated = f"{names(self.matching.stored(place))}, -{WEIGHT}"
         rows = f"FROM {after} UNION ALL SELECT {negated} FROM {before} UNION ALL FROM {added}"
-        return summed(stored[:-1], f"({rows})")
+        return summed(stored[:-1], subquery(Select(rows)))
 
-    def _select(self, place: int, rows: str, how: str, others: str) -> str:
-        """Return the relation of an input's stored `rows` that match one of `others` (`how` is SEMI), or none (ANTI)."""
+    def _select(self, place: int, rows: Relation, how: str, others: Relation) -> Relation:
+        """Return those of an input's stored `rows` that match one of `others` (`how` is SEMI), or none (ANTI)."""
         other = 1 - place
         if how == "ANTI" and self.changing[other]:
             # A row that was retracted before it was inserted does not count as a match.
-            others = f"(FROM {others} WHERE {WEIGHT} > 0)"
+            others = Relation(f"(FROM {others} WHERE {WEIGHT} > 0)")
         named = [f"{c.name} AS {INTERNAL}own_{c.name}" for c in self.matching.stored(place)]
         own = self.matching.named(place, rows, *named, WEIGHT)
         items = ", ".join(f"{INTERNAL}own_{c.name} AS {c.name}" for c in self.matching.stored(place))
         on = self.matching.on(f"_{place}", f"_{other}")
         join = f"{own} _{place} {how} JOIN {self.matching.named(other, others)} _{other} ON {on}"
-        return f"(SELECT {items}, {WEIGHT} FROM {join})"
+        return Relation(f"(SELECT {items}, {WEIGHT} FROM {join})")
 
     def _store(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, clock: Clock, *, came: bool) -> None:
         """Store the changes of an input, and delete the loaded rows of expired keys."""
         keyed, rows = self._states[place], f"rows_{place}"
         if keyed.ttl:
-            keyed.store(con, state, rows, f"({summed(keyed.tables[rows], f'_new_{place}')})", clock)
+            new = summed(keyed.tables[rows], Relation(f"_new_{place}"))
+            keyed.store(con, state, rows, subquery(new), clock)
             by = "".join(f"{name}, " for name in self.matching.key_names)
             at = f"SELECT {by}max({AT.name}) AS {AT.name}, CAST(1 AS BIGINT) AS {WEIGHT}"
             times = (
@@ -301,19 +308,19 @@ class RegularJoin(Operator):
             )
             # Without keys the table has one row as soon as the input has rows.
             grouped = f" GROUP BY {by[:-2]}" if by else " HAVING count(*) > 0"
-            keyed.store(con, state, f"keys_{place}", f"({at} FROM ({times}){grouped})", clock)
+            keyed.store(con, state, f"keys_{place}", Relation(f"({at} FROM ({times}){grouped})"), clock)
         elif came:
-            self._append(con, state, rows, f"_delta_{place}", clock)
+            self._append(con, state, rows, Relation(f"_delta_{place}"), clock)
         if self._keeps_alone(place):
             table = f"alone_{place}"
             if keyed.ttl:
                 columns = keyed.tables[table]
-                both = f"(SELECT * FROM _old_{table} UNION ALL SELECT * FROM _alone_{place})"
-                keyed.store(con, state, table, f"({summed(columns, both)})", clock)
+                both = Relation(f"(SELECT * FROM _old_{table} UNION ALL SELECT * FROM _alone_{place})")
+                keyed.store(con, state, table, subquery(summed(columns, both)), clock)
             else:
-                self._append(con, state, table, f"_alone_{place}", clock)
+                self._append(con, state, table, Relation(f"_alone_{place}"), clock)
 
-    def _append(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, rows: str, clock: Clock) -> None:
+    def _append(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, rows: Relation, clock: Clock) -> None:
         columns = next(t.columns for t in self.tables if t.name == table)
         changes = con.sql(encoded(columns, rows)).to_arrow_table()
         state.append(table, changes, clock.batch)
@@ -321,32 +328,32 @@ class RegularJoin(Operator):
 
     # -- the views
 
-    def _rows(self, place: int, relations: Mapping[str, str]) -> str:
-        """Return the relation of an input's rows whose keys have not expired, each as often as its weight says."""
+    def _rows(self, place: int, relations: Relations) -> Relation:
+        """Return an input's rows whose keys have not expired, each as often as its weight says."""
         keyed = self._states[place]
         current = keyed.current({name: relations[name] for name in keyed.tables})
-        return f"({repeated(self.matching.stored(place), current[f'rows_{place}'])})"
+        return subquery(repeated(self.matching.stored(place), current[f"rows_{place}"]))
 
-    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
+    def side_views(self, relations: Relations, watermark: str) -> tuple[Rows, ...]:
         places = range(len(self.matching.columns))
         return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
 
-    def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the current result: the join of all rows in state."""
+    def current(self, relations: Relations, watermark: str) -> Select:
+        """Return the current result: the join of all rows in state."""
         rows = [self.matching.named(p, self._rows(p, relations)) for p in self._places]
         shown = (0,) if self.join in ("semi", "anti") else tuple(self._places)
-        return f"SELECT {self.matching.shown(shown)} FROM {self._tables(rows, self.join)}"
+        return Select(f"SELECT {self.matching.shown(shown)} FROM {self._tables(rows, self.join)}")
 
     @cached_property
     def viewed(self) -> tuple[Column, ...]:
         """The columns of `current`: the result's, without a weight."""
         return self.columns_out
 
-    def view(self, place: int, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of an input's rows in state, with `_matched` and, with a time to live, the times of their keys.
+    def view(self, place: int, relations: Relations, watermark: str) -> Select:
+        """Return an input's rows in state, with `_matched` and, with a time to live, the times of their keys.
 
         `_matched` is whether a row has a match now; with more than two inputs, whether each of the others has a row of the same
-        keys. `relations` are the relations that read the state tables; the watermark is not used.
+        keys. `relations` read the state tables; the watermark is not used.
         """
         keyed = self._states[place]
         own = self.matching.named(place, self._rows(place, relations))
@@ -358,11 +365,11 @@ class RegularJoin(Operator):
                 matched.append(f"EXISTS (SELECT 1 FROM {others} _{other} WHERE {on})")
         items = f"{self.matching.shown((place,))}, {' AND '.join(matched)} AS _matched"
         if not keyed.ttl:
-            return f"SELECT {items} FROM {own} _{place}"
+            return Select(f"SELECT {items} FROM {own} _{place}")
         times = keyed.current({name: relations[name] for name in keyed.tables})[f"keys_{place}"]
         instants = f"{keyed.updated_at} AS {UPDATED_AT}, {keyed.expires_at} AS {EXPIRES_AT}"
         same = keyed.same(f"_{place}", "_times")
-        return f"SELECT {items}, {instants} FROM {own} _{place} JOIN {times} _times ON {same}"
+        return Select(f"SELECT {items}, {instants} FROM {own} _{place} JOIN {times} _times ON {same}")
 
     def view_columns(self, place: int) -> tuple[Column, ...]:
         """Return the columns of `view`: the input's columns, `_matched`; with a time to live `_updated_at` and `_expires_at`."""

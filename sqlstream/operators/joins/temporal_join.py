@@ -7,7 +7,7 @@ batch reads and changes only the keys that it has rows of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,18 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PLACE, internal
-from sqlstream.duck.sql import Rows, names, no_rows, typed
+from sqlstream.duck.sql import (
+    Relation,
+    Relations,
+    Rows,
+    Select,
+    names,
+    no_rows,
+    rows_where,
+    subquery,
+    typed,
+    union_all,
+)
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.windows import UNTIL_PASSED
 from sqlstream.operators.groups import stored_columns
@@ -26,7 +37,7 @@ from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
 from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
-from sqlstream.operators.scratch import keep, leaving
+from sqlstream.operators.scratch import keep, keep_and_count, leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, summed, zset
@@ -93,8 +104,8 @@ class TemporalJoinOperator(Operator):
         return self.matching.holds(((0, ROWS), (1, VERSIONS), (1, CURRENT)))
 
     @cached_property
-    def parts(self) -> dict[str, str]:
-        """`rows` and `versions`: the SELECTs of their state columns.
+    def parts(self) -> dict[str, Select]:
+        """`rows` and `versions`: their state columns.
 
         Rows with a NULL key are left out in an inner join, versions with one always. Of a changelog, rows before an update and
         rows without a finite time are left out.
@@ -105,13 +116,11 @@ class TemporalJoinOperator(Operator):
         there = f"{ADDS} AS {THERE.name}" if self.changing else f"true AS {THERE.name}"
         # The row after an update says all that the row before it does. A change without a finite time is no version.
         news = f" WHERE {CHANGE.name} <> 'B' AND isfinite({self.times[1]})" if self.changing else ""
-        items = (
-            self.matching.select(1, times[1], there, *(c.name for c in self._version[len(self._passed_version) + 1 :]))
-            + news
-        )
+        places = (c.name for c in self._version[len(self._passed_version) + 1 :])
+        versions = Relation(f"({self.matching.select(1, times[1], there, *places)}{news})")
         return {
-            ROWS: encoded(self._row, f"(SELECT * FROM ({rows}){where})"),
-            VERSIONS: encoded(self._version, f"(SELECT * FROM ({items}) WHERE {self.matching.has_keys()})"),
+            ROWS: encoded(self._row, Relation(f"(SELECT * FROM ({rows}){where})")),
+            VERSIONS: encoded(self._version, rows_where(versions, self.matching.has_keys())),
         }
 
     @cached_property
@@ -155,7 +164,7 @@ class TemporalJoinOperator(Operator):
             if rows:
                 yield from leaving(con, self.outputs, self._joined)
             if news:
-                self._current_state.store(con, state, CURRENT, f"({self._newest})", clock)
+                self._current_state.store(con, state, CURRENT, subquery(self._newest), clock)
         times = (state.forget(con, t, NEVER if clock.watermark is None else clock.watermark) for t in (ROWS, VERSIONS))
         state.event_timer = min((t for t in times if t is not None), default=None)
 
@@ -195,22 +204,24 @@ class TemporalJoinOperator(Operator):
 
         These are rows of the state table `table` and `behind`, rows that came after the watermark had passed them, but on time.
         """
-        selects = [f"SELECT * FROM {waited}"] if (waited := state.relation(table, up_to=watermark)) else []
+        selects = [Select(f"SELECT * FROM {waited}")] if (waited := state.relation(table, up_to=watermark)) else []
         if any(rows.num_rows for rows in behind):
             con.register(f"_behind_{table}", pa.concat_tables(behind, promote_options="permissive"))
-            selects.append(f"SELECT {typed(columns)} FROM _behind_{table}")
-        return keep(con, name, " UNION ALL ".join(selects) or no_rows(columns))
+            selects.append(Select(f"SELECT {typed(columns)} FROM _behind_{table}"))
+        _, count = keep_and_count(con, name, union_all(selects or [no_rows(columns)]))
+        return count
 
     def _find_versions(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Make the temporary table `_versions` for the keys of `_due` and `_news`: one version for each key and time."""
         keys = ", ".join(self.matching.key_names)
-        keep(con, self._current_state.touched_by, f"SELECT {keys} FROM _due UNION SELECT {keys} FROM _news")
+        touched = Select(f"SELECT {keys} FROM _due UNION SELECT {keys} FROM _news")
+        keep(con, self._current_state.touched_by, touched)
         self._current_state.load(con, state, clock)
         stored = names((*self._passed_version, THERE))
         one = f"row_number() OVER (PARTITION BY {keys}, {AT.name} ORDER BY {', '.join(self._order)}) = 1"
         news = f"SELECT {stored} FROM _news QUALIFY {one}"
         old = f"SELECT {names(self._passed_version)}, true AS {THERE.name} FROM _old_{CURRENT}"
-        keep(con, "_versions", f"({news}) UNION ALL {old}")
+        keep(con, "_versions", Select(f"({news}) UNION ALL {old}"))
 
     @property
     def _order(self) -> list[str]:
@@ -220,45 +231,48 @@ class TemporalJoinOperator(Operator):
         return [c.name for c in self.matching.stored(1)]
 
     @property
-    def _joined(self) -> str:
-        """The SELECT of the rows of `_due`, each joined with its version."""
-        rows = self.matching.named(0, "_due", AT.name)
-        versions = self.matching.named(1, "_versions", AT.name, THERE.name)
+    def _joined(self) -> Select:
+        """The rows of `_due`, each joined with its version."""
+        rows = self.matching.named(0, Relation("_due"), AT.name)
+        versions = self.matching.named(1, Relation("_versions"), AT.name, THERE.name)
         on = self.matching.on("_0", "_1", f"_0.{AT.name} >= _1.{AT.name}", condition=False)
         holds = f"_1.{THERE.name}" + (f" AND ({self.matching.condition})" if self.matching.condition else "")
         if self.join == "inner":
-            return f"SELECT {self.matching.shown((0, 1))} FROM {rows} _0 ASOF JOIN {versions} _1 ON {on} WHERE {holds}"
+            joined = f"{rows} _0 ASOF JOIN {versions} _1 ON {on} WHERE {holds}"
+            return Select(f"SELECT {self.matching.shown((0, 1))} FROM {joined}")
         own = self.matching.shown((0,))
         others = [sql for _, sql in stored_columns(self.matching.columns[1])]
         matched = f"SELECT {self.matching.shown((0, 1))}, coalesce({holds}, false) AS {INTERNAL}matched"
         padded = ", ".join(f"CASE WHEN {INTERNAL}matched THEN {c} END AS {c}" for c in others)
-        return f"SELECT {own}, {padded} FROM ({matched} FROM {rows} _0 ASOF LEFT JOIN {versions} _1 ON {on})"
+        return Select(f"SELECT {own}, {padded} FROM ({matched} FROM {rows} _0 ASOF LEFT JOIN {versions} _1 ON {on})")
 
     @property
-    def _newest(self) -> str:
-        """The SELECT of the newest version of each key, with weights; a deleted key has none."""
+    def _newest(self) -> Select:
+        """The newest version of each key, with weights; a deleted key has none."""
         keys = ", ".join(self.matching.key_names)
         last = f"row_number() OVER (PARTITION BY {keys} ORDER BY {AT.name} DESC) = 1"
         newest = f"SELECT * FROM _versions QUALIFY {last}"
-        return f"SELECT {names(self._passed_version)}, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({newest}) WHERE {THERE.name}"
+        items = f"{names(self._passed_version)}, CAST(1 AS BIGINT) AS {WEIGHT}"
+        return Select(f"SELECT {items} FROM ({newest}) WHERE {THERE.name}")
 
     # -- the views
 
-    def view(self, place: int, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of waiting rows (`place` 0), or of versions: the waiting ones, and the newest of each key.
+    def view(self, place: int, relations: Relations, watermark: str) -> Select:
+        """Return the waiting rows (`place` 0), or versions: the waiting ones, and the newest of each key.
 
-        `relations` are the relations that read the state tables; the watermark is not used.
+        `relations` read the state tables; the watermark is not used.
         """
         own, at = self.matching.shown((place,)), f"make_timestamp({AT.name})"
         if place == 0:
             rows = self.matching.named(0, relations[ROWS], AT.name)
-            return f"SELECT {own}, {at} AS _event_time FROM {rows}"
+            return Select(f"SELECT {own}, {at} AS _event_time FROM {rows}")
         waiting = f"SELECT {names((*self._passed_version, THERE))}, 'waiting' AS _state FROM {relations[VERSIONS]}"
         newest = summed(self._passed_version, relations[CURRENT])
         current = f"SELECT {names(self._passed_version)}, true AS {THERE.name}, 'kept' AS _state FROM ({newest})"
-        rows = self.matching.named(1, f"({waiting} UNION ALL {current})", AT.name, THERE.name, "_state")
+        both = Relation(f"({waiting} UNION ALL {current})")
+        rows = self.matching.named(1, both, AT.name, THERE.name, "_state")
         deleted = f", NOT {THERE.name} AS _deleted" if self.changing else ""
-        return f"SELECT {own}, {at} AS _event_time, _state{deleted} FROM {rows}"
+        return Select(f"SELECT {own}, {at} AS _event_time, _state{deleted} FROM {rows}")
 
     def view_columns(self, place: int) -> tuple[Column, ...]:
         """Return the columns of `view`: the input's columns and `_event_time`.
@@ -269,15 +283,15 @@ class TemporalJoinOperator(Operator):
         more = (Column("_state", "VARCHAR"), *([deleted] if self.changing else [])) if place else ()
         return (*self.matching.columns[place], time, *more)
 
-    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
+    def side_views(self, relations: Relations, watermark: str) -> tuple[Rows, ...]:
         places = range(len(self.matching.columns))
         return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
 
-    def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of rows and versions in state; `_side` is `left` or `right`, the other side's columns are NULL."""
+    def current(self, relations: Relations, watermark: str) -> Select:
+        """Return the rows and versions in state; `_side` is `left` or `right`, the other side's columns are NULL."""
         sides = enumerate(("left", "right"))
         both = [f"SELECT '{side}' AS _side, * FROM ({self.view(p, relations, watermark)})" for p, side in sides]
-        return " UNION ALL BY NAME ".join(both)
+        return Select(" UNION ALL BY NAME ".join(both))
 
     @cached_property
     def viewed(self) -> tuple[Column, ...]:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL, internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Condition, Items, Select, quote_name
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, RANKS, OverCall, later, reach
 from sqlstream.units import Duration
 
@@ -57,12 +57,12 @@ class OverContext:
         return [f"c{i} AS {quote_name(c.name)}" for i, c in enumerate(self.columns)]
 
     @property
-    def restored(self) -> str:
-        """The select items over the context that make rows as they are in state, with the columns of `stored`."""
+    def restored(self) -> Items:
+        """The columns of `stored` over the context: rows as they are in state."""
         keys = [f"{INTERNAL}{k.name} AS {k.name}" for k in self.keys]
         own = [f"{quote_name(c.name)} AS c{i}" for i, c in enumerate(self.columns)]
         turn = [f"{INTERNAL}turn AS {TURN}"] if self.by_clock else []
-        return ", ".join([*keys, *own, f"{INTERNAL}at AS {AT}", *turn])
+        return Items(", ".join([*keys, *own, f"{INTERNAL}at AS {AT}", *turn]))
 
     @property
     def partition_columns(self) -> list[str]:
@@ -74,8 +74,8 @@ class OverContext:
         """The SQL behind PARTITION BY over the context, `true` without keys."""
         return ", ".join(self.partition_columns) or "true"
 
-    def of(self, rows: str) -> str:
-        """Return the SELECT of the context; `rows` is a SELECT of the columns of `stored` and NEW.
+    def of(self, rows: Select) -> Select:
+        """Return the context of `rows`, which have the columns of `stored` and NEW.
 
         Its columns are the keys, the rows' columns, the times, NEW, ID, PLACE, BEFORE, AFTER and, if a call needs them, COUNT,
         OLD and the columns of `reach` and `later`.
@@ -85,7 +85,7 @@ class OverContext:
         turn = [f"{TURN} AS {INTERNAL}turn"] if self.by_clock else []
         named = f"SELECT {', '.join([*keys, *self.named, f'{AT} AS {INTERNAL}at', *turn, NEW])} FROM ({rows})"
         items = self._places(", ".join([*times, *self.order]))
-        return f"SELECT *, {', '.join(self._bounds)} FROM (SELECT *, {', '.join(items)} FROM ({named}))"
+        return Select(f"SELECT *, {', '.join(self._bounds)} FROM (SELECT *, {', '.join(items)} FROM ({named}))")
 
     def _places(self, order: str) -> list[str]:
         """Return the select items of rows' places; `order` is the SQL of an order in which rows can be peers."""
@@ -131,13 +131,13 @@ class OverContext:
     def _later(self) -> Sequence[int]:
         return sorted({c.frame.following for c in self.calls if c.frame.mode == "range" and c.frame.following})
 
-    def is_due(self, *, ends: bool) -> str:
-        """Return the SQL condition that a row of the context is emitted now; with `ends` no more rows come.
+    def is_due(self, *, ends: bool) -> Condition:
+        """Return the condition that a row of the context is emitted now; with `ends` no more rows come.
 
         A new row is emitted once `following` rows come after it in its partition, or at the end. So of the older rows, the last
         `following` ones are still to be emitted.
         """
         if not self.following:
-            return NEW
+            return Condition(NEW)
         waits = f"({NEW} OR {PLACE} > {OLD} - {self.following})"
-        return waits if ends else f"{waits} AND {PLACE} <= {COUNT} - {self.following}"
+        return Condition(waits if ends else f"{waits} AND {PLACE} <= {COUNT} - {self.following}")

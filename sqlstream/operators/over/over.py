@@ -7,7 +7,7 @@ only the partitions that it has rows of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,19 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import INTERNAL
-from sqlstream.duck.sql import names, no_rows, quote_name
+from sqlstream.duck.sql import (
+    Condition,
+    Relation,
+    Relations,
+    Select,
+    all_of,
+    names,
+    no_rows,
+    quote_name,
+    rows_where,
+    subquery,
+    union_all,
+)
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.state_settings import FrameReach
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
@@ -37,6 +49,8 @@ from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 # The state tables: rows that expire by time, the last rows of each partition, and its partial results.
 ROWS, LAST, TOTALS = "rows", "last", "totals"
+# Temporary tables: the partial results of rows of a batch and of its partitions' state, and their totals, where calls are scans.
+_RUNNING, _TOTALS = Relation("_running"), Relation("_totals")
 # The event time (microseconds) up to which a row stays in the table ROWS.
 UNTIL = "_until"
 
@@ -135,14 +149,14 @@ class OverOperator(Operator):
         return {**state_columns, **{name: {TOTALS: columns} for name, columns in self._running.held.items()}}
 
     @cached_property
-    def parts(self) -> dict[str, str]:
-        """`rows`: the SELECT of the columns of the table ROWS."""
+    def parts(self) -> dict[str, Select]:
+        """`rows`: the columns of the table ROWS."""
         keys = [f"{sql} AS {name}" for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)]
         columns = [f"{quote_name(c.name)} AS c{i}" for i, c in enumerate(self.columns)]
         micros = f"epoch_us({self.time})"
         turn = [f"0 AS {TURN}"] if self.by_clock else []
         items = ", ".join([*keys, *columns, f"{micros} AS {AT}", *turn, f"{micros} + {self._stay + 1} AS {UNTIL}"])
-        return {ROWS: encoded(self.tables[0].columns, f"(SELECT {items} FROM _rows)")}
+        return {ROWS: encoded(self.tables[0].columns, Relation(f"(SELECT {items} FROM _rows)"))}
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -214,19 +228,20 @@ class OverOperator(Operator):
             state.append(ROWS, rows, clock.batch)
         return late
 
-    def _of_clock(self, con: duckdb.DuckDBPyConnection, arrived: Sequence[pa.Table], batch: int) -> str:
-        """Return the SELECT of the rows of the batch, with the columns of the table ROWS; TURN is the number of the batch."""
+    def _of_clock(self, con: duckdb.DuckDBPyConnection, arrived: Sequence[pa.Table], batch: int) -> Select:
+        """Return the rows of the batch, with the columns of the table ROWS; TURN is the number of the batch."""
         [table, *_] = self.tables
         if not arrived:
             return no_rows(table.columns)
         con.register("_arrived", pa.concat_tables(arrived, promote_options="permissive"))
         values = [(str(batch) if c.name == TURN else quote_name(c.name), c) for c in table.columns]
-        return f"SELECT {', '.join(f'CAST({v} AS {c.type}) AS {quote_name(c.name)}' for v, c in values)} FROM _arrived"
+        items = ", ".join(f"CAST({v} AS {c.type}) AS {quote_name(c.name)}" for v, c in values)
+        return Select(f"SELECT {items} FROM _arrived")
 
-    def _pass(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> str | None:
+    def _pass(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> Relation | None:
         """Make the temporary table `_new` of the rows that have become final since the last batch.
 
-        Return the relation of the other rows in the table ROWS that the watermark has passed; None if no frame needs them.
+        Return the other rows in the table ROWS that the watermark has passed; None if no frame needs them.
         """
         if (
             watermark is None
@@ -238,11 +253,11 @@ class OverOperator(Operator):
         final = [f"{UNTIL} <= {min(watermark + self._span, END_OF_INPUT)}"]
         if state.closed is not None:
             final.append(f"{UNTIL} > {min(state.closed + self._span, END_OF_INPUT)}")
-        keep(con, "_new", f"SELECT * FROM {reached} WHERE {' AND '.join(final)}")
-        return f"(SELECT * FROM {reached} WHERE NOT ({' AND '.join(final)}))" if self._stay else None
+        keep(con, "_new", Select(f"SELECT * FROM {reached} WHERE {all_of(final)}"))
+        return rows_where(reached, Condition(f"NOT ({all_of(final)})")) if self._stay else None
 
     def _gather(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, older_rows: str | None, clock: Clock, *, ends: bool
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, older_rows: Relation | None, clock: Clock, *, ends: bool
     ) -> None:
         """Make the temporary tables that calls are computed over, of the new rows and of their partitions' rows in state.
 
@@ -253,39 +268,40 @@ class OverOperator(Operator):
         if self.keys:
             by = ", ".join(self.hash_columns)
             more = f" UNION SELECT {by} FROM {last}" if ends and last is not None else ""
-            keep(con, TOUCHED, f"SELECT DISTINCT {by} FROM _new{more}")
+            keep(con, TOUCHED, Select(f"SELECT DISTINCT {by} FROM _new{more}"))
         if self._has_partition_state:
             self._partition_state.load(con, state, clock)
-        rows = [f"SELECT {stored}, true AS {NEW} FROM _new"]
+        rows = [Select(f"SELECT {stored}, true AS {NEW} FROM _new")]
         if older_rows is not None:
-            rows.append(f"SELECT {stored}, false FROM ({self._partition_state.touched(older_rows)})")
+            rows.append(Select(f"SELECT {stored}, false FROM ({self._partition_state.touched(older_rows)})"))
         if self._last_rows != 0:
             # Rows that are still in the table ROWS come from there.
             held = "true" if state.closed is None else f"{AT} >= {state.closed - self._span}"
             older = f" WHERE NOT ({held})" if self._span else ""
-            rows.append(f"SELECT {stored}, false FROM ({repeated(context.stored, f'_old_{LAST}')}){older}")
-        keep(con, "_context", context.of(" UNION ALL ".join(rows)))
+            last_rows = repeated(context.stored, Relation(f"_old_{LAST}"))
+            rows.append(Select(f"SELECT {stored}, false FROM ({last_rows}){older}"))
+        keep(con, "_context", context.of(union_all(rows)))
         if self._running.calls:
             by = ", ".join([ID, PLACE, BEFORE, AFTER, *context.partition_columns])
             partials = f"SELECT {by}, {self._running.row_items} FROM _context WHERE {NEW} GROUP BY {by}"
             keys = "".join(f"{k} AS {INTERNAL}{k}, " for k in self.hash_columns)
             none = f"0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER}"
             before = f"SELECT {keys}{names(self._running.columns)}, {none} FROM _old_{TOTALS}"
-            keep(con, "_running", f"{partials} UNION ALL BY NAME {before}")
+            keep(con, _RUNNING, Select(f"{partials} UNION ALL BY NAME {before}"))
             if self._running.scans:
                 # In a table of its own, so that users' functions run once, although it is read twice.
-                keep(con, "_totals", self._running.totals(context.partition_columns, "_running"))
+                keep(con, _TOTALS, self._running.totals(context.partition_columns, _RUNNING))
 
-    def _emitted(self, *, ends: bool) -> str:
-        """Return the SELECT of the emitted rows, with the results of the calls."""
+    def _emitted(self, *, ends: bool) -> Select:
+        """Return the emitted rows, with the results of the calls."""
         partition = self._context.partition
         items = ["*", *(f"{c.over_rows(partition)} AS {quote_name(c.name)}" for c in self._framed)]
-        rows = f"(SELECT {', '.join(items)} FROM _context)"
+        rows = Relation(f"(SELECT {', '.join(items)} FROM _context)")
         if self._running.calls:
-            joined = [f" JOIN ({sql}) USING ({ID})" for sql in self._running.results(partition, "_running", "_totals")]
-            rows = f"(SELECT * FROM {rows}{''.join(joined)})"
+            joined = [f" JOIN ({sql}) USING ({ID})" for sql in self._running.results(partition, _RUNNING, _TOTALS)]
+            rows = Relation(f"(SELECT * FROM {rows}{''.join(joined)})")
         order = f" ORDER BY {PLACE}" if self.sorts else ""
-        return f"{encoded(self.outputs, rows)} WHERE {self._context.is_due(ends=ends)}{order}"
+        return Select(f"{encoded(self.outputs, rows)} WHERE {self._context.is_due(ends=ends)}{order}")
 
     # -- what stays
 
@@ -293,28 +309,29 @@ class OverOperator(Operator):
         """Store the rows and partial results of the context that calls over later rows need."""
         context = self._context
         if self.by_clock and self._span:
-            state.append(ROWS, con.sql(encoded(self.tables[0].columns, "_new")).to_arrow_table(), clock.batch)
+            state.append(ROWS, con.sql(encoded(self.tables[0].columns, Relation("_new"))).to_arrow_table(), clock.batch)
         if not self._has_partition_state:
             return
         if self._last_rows is None:
             listed = names(context.stored)
             added = f"SELECT {listed}, 1 AS {WEIGHT} FROM _new"
-            both = f"(SELECT {listed}, {WEIGHT} FROM _old_{LAST} UNION ALL {added})"
+            both = Relation(f"(SELECT {listed}, {WEIGHT} FROM _old_{LAST} UNION ALL {added})")
             self._partition_state.store(con, state, LAST, both, clock)
         elif self._last_rows:
             newest = f"_context WHERE {PLACE} > {COUNT} - {self._last_rows}"
-            self._partition_state.store(
-                con, state, LAST, f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})", clock
-            )
+            newest_rows = Relation(f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})")
+            self._partition_state.store(con, state, LAST, newest_rows, clock)
         if self._running.calls:
             keys = "".join(f"{INTERNAL}{k} AS {k}, " for k in self.hash_columns)
-            select = self._running.totals(context.partition_columns, "_running")
-            totals = "_totals" if self._running.scans else f"({select})"
-            new = f"(SELECT {keys}{self._running.stored}, 1 AS {WEIGHT} FROM {totals})"
+            totals = _TOTALS
+            if not self._running.scans:
+                totals = subquery(self._running.totals(context.partition_columns, _RUNNING))
+            new = Relation(f"(SELECT {keys}{self._running.stored}, 1 AS {WEIGHT} FROM {totals})")
             self._partition_state.store(con, state, TOTALS, new, clock)
         by = ", ".join([*self.hash_columns, ""])
         touched = f"SELECT DISTINCT {by}{to_millis(clock.time)} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
-        self._partition_state.store(con, state, KEYS, f"({touched}{TOUCHED if self.keys else '_context'})", clock)
+        keys_now = Relation(f"({touched}{TOUCHED if self.keys else '_context'})")
+        self._partition_state.store(con, state, KEYS, keys_now, clock)
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
         """Return the watermark at which the place of the next row becomes final; None if no row waits."""
@@ -356,8 +373,8 @@ class OverOperator(Operator):
         pairs = zip(self.keys, self.hash_columns, strict=True)
         return [(c, name) for (c, _), name in pairs if c.name.lower() not in output_names]
 
-    def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the rows in state, and of the running results of each partition.
+    def current(self, relations: Relations, watermark: str) -> Select:
+        """Return the rows in state, and the running results of each partition.
 
         The column `state` tells the rows apart: `waiting` (for its place to be final), `kept` (for frames of later rows) or
         `total`, with the running results.
@@ -385,7 +402,7 @@ class OverOperator(Operator):
                 [*(quote_name(c.name) for c in self.columns), *(f"{INTERNAL}{item}" for item in [*computed, *of])]
             )
             row_state = f"CASE WHEN {waits} THEN 'waiting' ELSE 'kept' END"
-            selects.append(f"SELECT {columns}, {row_state} AS {state} FROM ({context.of(last + older)})")
+            selects.append(f"SELECT {columns}, {row_state} AS {state} FROM ({context.of(Select(last + older))})")
         if self._running.calls:
             stored = {sql: name for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)}
             keys = [f"{stored[n]} AS {n}" for c in self.columns if (n := quote_name(c.name)) in stored]
@@ -393,7 +410,7 @@ class OverOperator(Operator):
             totals = [f"{sql} AS {quote_name(c.name)}" for c, sql in self._running.shown(output_names)]
             items = ", ".join([*keys, *computed, *of, *totals, f"'total' AS {state}"])
             selects.append(f"SELECT {items} FROM (SELECT *, 0 AS {BEFORE} FROM {live_rows[TOTALS]})")
-        rows = " UNION ALL BY NAME ".join(selects)
+        rows = Select(" UNION ALL BY NAME ".join(selects))
         if not self._has_partition_state:
-            return f"SELECT {names(self._shown)} FROM ({rows})"
+            return Select(f"SELECT {names(self._shown)} FROM ({rows})")
         return self._partition_state.timed(rows, keys_of, self._shown, live_rows, all=True)

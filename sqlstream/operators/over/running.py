@@ -14,7 +14,7 @@ from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.aggregates.calls import partials
 from sqlstream.duck.aggregates.partial_columns import FRAME
 from sqlstream.duck.internal_columns import INTERNAL, internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Items, Relation, Select, quote_name
 from sqlstream.operators.over.calls import AFTER, BEFORE, FIRST, ID, LAST, PLACE, RANKS, OverCall
 from sqlstream.operators.over.scans import Scans
 
@@ -87,31 +87,28 @@ class Running:
         """All state columns, without keys."""
         return (*(Column(name, column.type) for name, column in self._columns.items()), *self._scans.columns)
 
-    def totals(self, partition: Sequence[str], rows: str) -> str:
-        """Return the SELECT of one row per partition: its columns, the merged partial results, and what scans need.
+    def totals(self, partition: Sequence[str], rows: Relation) -> Select:
+        """Return one row per partition: its columns, the merged partial results, and what scans need.
 
-        `partition` are the columns of the partition. `rows` is a relation of the batch's rows with their `row_items`, and of the
-        partial results in state, both with ID (NULL for state), PLACE, BEFORE and AFTER.
+        `partition` are the columns of the partition. `rows` are the batch's rows with their `row_items`, and the partial results
+        in state, both with ID (NULL for state), PLACE, BEFORE and AFTER.
         """
         merged = [f"{column.merge} AS {name}" for name, column in self._columns.items()]
         if self.scans:
             return self._scans.scanned(partition, merged, rows)
         by = f" GROUP BY {', '.join(partition)}" if partition else ""
-        return f"SELECT {', '.join([*partition, *merged])} FROM {rows}{by}"
+        return Select(f"SELECT {', '.join([*partition, *merged])} FROM {rows}{by}")
 
     @property
-    def stored(self) -> str:
-        """The select items of the state columns over the rows of `totals`."""
-        return ", ".join([*self._columns, *self._scans.totals])
+    def stored(self) -> Items:
+        """The state columns over the rows of `totals`."""
+        return Items(", ".join([*self._columns, *self._scans.totals]))
 
     @property
-    def row_items(self) -> str:
-        """The select items that compute, from one row of the context, partial results and the arguments of scans.
-
-        They are aggregates, for a SELECT that groups by ID.
-        """
+    def row_items(self) -> Items:
+        """Partial results of one row of the context, and arguments of scans: aggregates, for a SELECT that groups by ID."""
         own = [f"{column.partial} AS {name}" for name, column in self._columns.items()]
-        return ", ".join([*own, *self._scans.row_items])
+        return Items(", ".join([*own, *self._scans.row_items]))
 
     def shown(self, used_names: Collection[str]) -> Iterator[tuple[Column, str]]:
         """Yield the columns of a view with their SQL over the state columns: the results so far, then users' accumulators.
@@ -122,11 +119,11 @@ class Running:
             yield Column(c.name, c.call.result_type), self._partials[c.name][1]
         yield from self._scans.shown(used_names)
 
-    def results(self, partition: str, rows: str, totals: str) -> Sequence[str]:
-        """Return SELECTs to join by ID: each has ID and the result columns of some of the calls, together of all of them.
+    def results(self, partition: str, rows: Relation, totals: Relation) -> Sequence[Select]:
+        """Return queries to join by ID: each has ID and the result columns of some of the calls, together of all of them.
 
-        `partition` is the SQL behind PARTITION BY, `rows` the relation that `totals` reads, `totals` a relation of its rows,
-        which only scans read.
+        `partition` is the SQL behind PARTITION BY, `rows` what the method `totals` reads, `totals` its rows, which only scans
+        read.
         """
         selects = [self._scans.results(totals)] if self.scans else []
         for mode, last in (("rows", "CURRENT ROW"), ("range", f"{AFTER} FOLLOWING")):
@@ -140,7 +137,7 @@ class Running:
             )
             inner = f"SELECT {ID}, {BEFORE}, {running} FROM {rows} WINDOW {window}"
             finals = ", ".join(f"{self._partials[c.name][1]} AS {quote_name(c.name)}" for c in calls)
-            selects.append(f"SELECT {ID}, {finals} FROM ({inner}) WHERE {ID} IS NOT NULL")
+            selects.append(Select(f"SELECT {ID}, {finals} FROM ({inner}) WHERE {ID} IS NOT NULL"))
         return selects
 
 

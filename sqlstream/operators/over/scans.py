@@ -13,7 +13,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import row_of
 from sqlstream.duck.internal_columns import INTERNAL, internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, Select, quote_name
 from sqlstream.operators.over.calls import AFTER, ID, PLACE, OverCall
 
 # Two lists over a partition's new rows, in their order: their IDs, and for each how many of them stand up to its last peer.
@@ -60,10 +60,10 @@ class Scans:
             items.append(f"any_value({row}) AS {_row(number)}")
         return items
 
-    def scanned(self, partition: Sequence[str], merged: Sequence[str], rows: str) -> str:
-        """Return the SELECT of one row per partition: its columns, the items `merged`, the IDs of its new rows, and their scans.
+    def scanned(self, partition: Sequence[str], merged: Sequence[str], rows: Relation) -> Select:
+        """Return one row per partition: its columns, the items `merged`, the IDs of its new rows, and their scans.
 
-        `rows` is the relation that `Running.totals` reads: a row with an ID is new, one without has the accumulators in state.
+        `rows` is what `Running.totals` reads: a row with an ID is new, one without has the accumulators in state.
         """
         by = f" GROUP BY {', '.join(partition)}" if partition else ""
         count = f"count({ID}) OVER (PARTITION BY {', '.join(partition) or 'true'} ORDER BY {PLACE} ROWS UNBOUNDED PRECEDING)"
@@ -76,21 +76,21 @@ class Scans:
             row_list = f"coalesce(list({_row(number)} ORDER BY {PLACE}) {own}, [])"
             items.append(f"{c.call.step('scan', f'any_value({_accumulator(number)}), {row_list}')} AS {_scan(number)}")
         listed = ", ".join([*partition, *merged, *items])
-        return f"SELECT {listed} FROM (SELECT *, {count} AS _known FROM {rows}){by}"
+        return Select(f"SELECT {listed} FROM (SELECT *, {count} AS _known FROM {rows}){by}")
 
     @property
     def totals(self) -> list[str]:
         """The select items of the state columns over rows of `scanned`."""
         return [f"struct_extract({_scan(n)}, 'accumulator') AS {_accumulator(n)}" for n in self._distinct]
 
-    def results(self, scanned: str) -> str:
-        """Return the SELECT of ID and the results of all calls, a row for each new row; `scanned` is a relation of its rows."""
+    def results(self, scanned: Relation) -> Select:
+        """Return ID and the results of all calls, a row for each new row; `scanned` are the rows of that method."""
         items = []
         for c in self.calls:
             values = f"struct_extract({_scan(self._numbers[c.name])}, 'results')"
             values = f"list_select({values}, {_ENDS})" if c.frame.mode == "range" else values
             items.append(f"CAST(unnest({values}) AS {c.call.result_type}) AS {quote_name(c.name)}")
-        return f"SELECT unnest({_IDS}) AS {ID}, {', '.join(items)} FROM {scanned}"
+        return Select(f"SELECT unnest({_IDS}) AS {ID}, {', '.join(items)} FROM {scanned}")
 
     def shown(self, used_names: Collection[str]) -> Iterator[tuple[Column, str]]:
         """Yield the columns of a view with their SQL over the state columns: the results so far, then the accumulators.

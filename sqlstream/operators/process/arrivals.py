@@ -11,20 +11,20 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
-from sqlstream.duck.sql import no_rows, typed
+from sqlstream.duck.sql import Condition, Relation, Select, no_rows, subquery, typed, union_all
 from sqlstream.operators.operator import Inputs
 from sqlstream.operators.process.inputs import UNTIL, InputPlan
 from sqlstream.operators.process.sorting import sorted_by
 from sqlstream.operators.process.tables import listed, same_keys
-from sqlstream.operators.process.waiting import due_name
-from sqlstream.operators.scratch import keep
+from sqlstream.operators.process.waiting import due_rows
+from sqlstream.operators.scratch import keep_and_count, keep_view
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, summed
 from sqlstream.units import EventTime
 
 # The temporary table of the keys of a batch, with the column of their numbers, from 0.
-TOUCHED, NUMBER = "_touched", "n"
+TOUCHED, NUMBER = Relation("_touched"), "n"
 # Whether a row is late. An input has this column if some of its rows come from an operator that emits them when the watermark
 # passes their times: these are on time, although their times are behind the watermark.
 LATE = Column("_is_late", "BOOLEAN")
@@ -78,15 +78,15 @@ class Arrivals:
         for number, one in enumerate(self.inputs):
             tables = self._with_lateness(one, arrived[one.name], watermark)
             columns = self.columns(one)
-            rows = f"FROM {due_name(one)}" if one.waits else no_rows(columns)
+            rows = Select(f"FROM {due_rows(one)}") if one.waits else no_rows(columns)
             if tables:
                 if path := self._repeated(one.name):
                     tables = [_as_dictionary(rows, *path) for rows in tables]
                 stored = pa.concat_tables(tables, promote_options="permissive")
                 self._stored[number] = _with_numbers(stored) if self._has_files(one) else stored
                 self.con.register(f"_stored_{number}", self._stored[number])
-                rows = f"SELECT {typed(columns)} FROM _stored_{number}"
-            self.con.execute(f"CREATE OR REPLACE TEMP VIEW _arrived_{number} AS {rows}")
+                rows = Select(f"SELECT {typed(columns)} FROM _stored_{number}")
+            keep_view(self.con, f"_arrived_{number}", rows)
 
     def _with_lateness(
         self, one: InputPlan, arrived: Sequence[tuple[pa.Table, bool]], watermark: EventTime | None
@@ -109,18 +109,19 @@ class Arrivals:
         [(first,)] = self.con.sql(sql).fetchall()
         return None if first is None else EventTime(first)
 
-    def touch(self, due: Sequence[str]) -> int:
+    def touch(self, due: Sequence[Select]) -> int:
         """Create the temporary table TOUCHED of the keys that have rows, or are selected by `due`; return the number of keys.
 
-        `due` are SELECTs of the key columns. A call without keys has one key, if there are rows, with the number 0.
+        `due` select the key columns. A call without keys has one key, if there are rows, with the number 0.
         """
         if not self.keys:
-            has_rows = " OR ".join(f"EXISTS (FROM _arrived_{i})" for i, _ in self.keyed)
-            return keep(self.con, TOUCHED, f"SELECT 0 AS {NUMBER} WHERE {has_rows}")
+            has_rows = Condition(" OR ".join(f"EXISTS (FROM _arrived_{i})" for i, _ in self.keyed))
+            return keep_and_count(self.con, TOUCHED, Select(f"SELECT 0 AS {NUMBER} WHERE {has_rows}"))[1]
         keys = listed(self.keys)
-        parts = [f"SELECT {keys} FROM _arrived_{i}" for i, _ in self.keyed]
-        distinct = f"SELECT DISTINCT {keys} FROM ({' UNION ALL '.join([*parts, *due])})"
-        return keep(self.con, TOUCHED, f"SELECT row_number() OVER () - 1 AS {NUMBER}, * FROM ({distinct})")
+        parts = [Select(f"SELECT {keys} FROM _arrived_{i}") for i, _ in self.keyed]
+        distinct = f"SELECT DISTINCT {keys} FROM ({union_all([*parts, *due])})"
+        numbered = Select(f"SELECT row_number() OVER () - 1 AS {NUMBER}, * FROM ({distinct})")
+        return keep_and_count(self.con, TOUCHED, numbered)[1]
 
     def by_key(self, number: int) -> tuple[pa.Table, pa.Table] | None:
         """Return two tables: an input's rows, encoded as stored, by key and order of arrival, and the distinct keys, sorted.
@@ -168,12 +169,12 @@ class Arrivals:
             order += [f"r.s{i} {turn}" for i, (_, _, turn) in enumerate(one.sort or ())]
         if one.order != PLACE:
             order += [f"r.{c.name}" for c in arriving if not c.name.startswith("o")]
-        arrived = f"_arrived_{number}"
+        arrived = Relation(f"_arrived_{number}")
         if one.changing:
             # Net changes, retractions first, each row as often as its weight says.
             order = [f"r.{WEIGHT} > 0", *order]
             net = summed(tuple(c for c in arriving if c.name != WEIGHT), arrived)
-            arrived = f"(SELECT *, unnest(range(abs({WEIGHT}))) FROM ({net}))"
+            arrived = subquery(Select(f"SELECT *, unnest(range(abs({WEIGHT}))) FROM ({net})"))
         items = [f"r.{c.name}" for c in own]
         items += [f"r.{UNTIL.name} - 1 AS _time" if one.waits else "r._time"] if one.time else []
         items += [f"r.{LATE.name}"] if one.name in self.marked else []

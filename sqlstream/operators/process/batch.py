@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.sql import Select, subquery
 from sqlstream.duck.types import encoded
 from sqlstream.functions.process.context import Context, event_datetime, instant
 from sqlstream.operators.operator import Clock
@@ -39,9 +40,9 @@ class BucketBatch:
         """The watermark, NEVER as long as there is none."""
         return NEVER if self.clock.watermark is None else self.clock.watermark
 
-    def selected(self, columns: Iterable[Column], sql: str) -> pa.Table:
+    def selected(self, columns: Iterable[Column], sql: Select) -> pa.Table:
         """Run a SELECT, and return these columns of it, encoded as they are stored."""
-        return self.con.sql(encoded(columns, f"({sql})")).to_arrow_table()
+        return self.con.sql(encoded(columns, subquery(sql))).to_arrow_table()
 
     def append(self, table: str, rows: pa.Table) -> None:
         """Append rows, encoded as they are stored, to a state table."""

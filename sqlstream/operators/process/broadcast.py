@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import no_rows
+from sqlstream.duck.sql import Relation, Select, no_rows
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import NO_EVENT_TIME, BroadcastContext, event_datetime
 from sqlstream.functions.process.instances import Instance
@@ -40,7 +40,7 @@ from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import EventTime
 
 # A temporary table like TOUCHED, with the number 0 of the only, empty key that broadcast states have.
-EVERYONE = "_everyone"
+EVERYONE = Relation("_everyone")
 # The event time of a row (NEVER: it comes before all others), the method that gets it, the row, whether it is a retraction, and
 # whether it is late (None: its time tells).
 _Row = tuple[EventTime, Callable[..., Any], Any, bool, bool | None]
@@ -76,7 +76,7 @@ class BroadcastRun:
 
         Raises JobError for what the methods raise, and for values that do not fit declared types.
         """
-        keep(self.batch.con, EVERYONE, f"SELECT 0 AS {NUMBER}")
+        keep(self.batch.con, EVERYONE, Select(f"SELECT 0 AS {NUMBER}"))
         for name, handle in self.instance.shared.items():
             collection = self.states.collections[name]
             handle.begin(name, partial(collection.stored, 0), partial(collection.entry, 0))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import PLACE
-from sqlstream.duck.sql import quote_name, typed
+from sqlstream.duck.sql import Relation, Select, quote_name, typed
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import Context
 from sqlstream.functions.process.instances import Instance
@@ -33,7 +33,7 @@ from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN
 from sqlstream.units import EventTime
 
 # Temporary tables: the stored state of the keys of the batch, and the state that the function has returned.
-STORED, RETURNED = "_stored", "_returned"
+STORED, RETURNED = Relation("_stored"), Relation("_returned")
 
 
 class BucketRun:
@@ -81,28 +81,29 @@ class BucketRun:
             f"CAST({c.name} AS {type}) AS {quote_name(name)}" for (c, type), name in zip(stored, names, strict=True)
         ]
         if not self.instance.function.ordered:
-            return self._selected(items, f"_arrived_{self.number}")
+            return self._selected(items, Relation(f"_arrived_{self.number}"))
         if (by_key := self.arrivals.by_key(self.number)) is not None:
             rows, self.touched = by_key
             self.con.register("_sorted", rows)
-            return self._selected(items, "_sorted")
+            return self._selected(items, Relation("_sorted"))
         order = [*(c.name for c in self.tables.keys), *self.arrivals.order(one)]
         order += [c.name for c in own] if one.order != PLACE else []
-        return self._selected(items, f"_arrived_{self.number} ORDER BY {', '.join(order)}")
+        return self._selected(items, Relation(f"_arrived_{self.number}"), f" ORDER BY {', '.join(order)}")
 
-    def _selected(self, items: list[str], rows: str) -> pa.Table:
-        return self.con.sql(f"SELECT {', '.join(items)} FROM {rows}").to_arrow_table().combine_chunks()
+    def _selected(self, items: list[str], rows: Relation, order: str = "") -> pa.Table:
+        return self.con.sql(f"SELECT {', '.join(items)} FROM {rows}{order}").to_arrow_table().combine_chunks()
 
     def _state(self) -> pa.Table:
         """Return the table of states: the keys of the batch, and their values, NULL if expired; make the table STORED."""
         if self.touched is None:
-            keep(self.con, TOUCHED, f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_{self.number}")
+            distinct = f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_{self.number}"
         else:
             self.con.register("_distinct", self.touched)
-            keep(self.con, TOUCHED, f"SELECT {typed(self.tables.keys)} FROM _distinct")
+            distinct = f"SELECT {typed(self.tables.keys)} FROM _distinct"
+        keep(self.con, TOUCHED, Select(distinct))
         own = self.batch.state.amounts(self.con, KEYS, self.tables.key_names, TOUCHED)
         none = ", ".join(f"NULL AS {c.name}" for c in (*self.tables.row, WEIGHT_COLUMN))
-        keep(self.con, STORED, f"SELECT {none} WHERE false" if own is None else f"SELECT * FROM {own}")
+        keep(self.con, STORED, Select(f"SELECT {none} WHERE false" if own is None else f"SELECT * FROM {own}"))
         items = [
             f"CAST(t.{c.name} AS {key.type}) AS {quote_name(key.name)}"
             for c, key in zip(self.tables.keys, self.keys, strict=True)
@@ -112,9 +113,9 @@ class BucketRun:
             live = is_live(one, f"s.w{one.number}", str(self.batch.clock.time))
             seen = f"CASE WHEN {live} THEN CAST(s.{one.column.name} AS {value.type}) END"
             items.append(f"{seen} AS {quote_name(value.name)}")
-        joined = f"{TOUCHED} t LEFT JOIN {STORED} s ON {self.tables.same('t', 's')}"
+        joined = Relation(f"{TOUCHED} t LEFT JOIN {STORED} s ON {self.tables.same('t', 's')}")
         by = f" ORDER BY {listed(self.tables.keys, 't')}" if self.instance.function.ordered else ""
-        states = self._selected(items, f"{joined}{by}")
+        states = self._selected(items, joined, by)
         self.state_keys = states.select(range(len(self.keys)))
         return states
 
@@ -168,7 +169,7 @@ class BucketRun:
             return
         columns = [c for c in self.tables.row if c.name != AT.name and not c.name.startswith("w")]
         self.con.register("_given", state.rename_columns([c.name for c in columns]))
-        keep(self.con, RETURNED, f"SELECT {typed(columns)} FROM _given")
+        keep(self.con, RETURNED, Select(f"SELECT {typed(columns)} FROM _given"))
         if not state.select(range(len(self.keys))).equals(self.state_keys):
             self._check_keys()
         retractions = f"{listed(self.tables.row)}, -{WEIGHT} AS {WEIGHT}"
@@ -181,8 +182,8 @@ class BucketRun:
         ]
         items = ", ".join([listed(columns), *times, f"{now} AS {AT.name}", f"1::BIGINT AS {WEIGHT}"])
         new = f"SELECT {items} FROM {RETURNED} WHERE {self.tables.has_values}"
-        changes = self.batch.selected((*self.tables.row, WEIGHT_COLUMN), f"{old} UNION ALL BY NAME {new}")
-        self.batch.change(KEYS, changes)
+        both = Select(f"{old} UNION ALL BY NAME {new}")
+        self.batch.change(KEYS, self.batch.selected((*self.tables.row, WEIGHT_COLUMN), both))
 
     def _check_keys(self) -> None:
         """Raise JobError if the returned state has a key twice, or one without rows in this batch."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sqlstream.duck.sql import no_rows, typed
+from sqlstream.duck.sql import Relation, Select, no_rows, subquery, typed
 from sqlstream.functions.process.instances import Instance
 from sqlstream.operators.operator import SideRows
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
@@ -17,9 +17,6 @@ from sqlstream.operators.process.emitted import EmittedRows, Outputs
 from sqlstream.operators.process.tables import RESULT, StateTables
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
-
-# The temporary table of the keys whose upserted rows change.
-_CHANGED = "_changed_results"
 
 
 class EmittedChanges(Outputs):
@@ -80,20 +77,22 @@ class EmittedChanges(Outputs):
         """Return the changes of the result when keys with these numbers have these rows, or none; store them in RESULT."""
         columns, con = (*self.tables.keys, *self.tables.result), self.batch.con
         con.register("_numbers", pa.table({NUMBER: pa.array(numbers, pa.int64())}))
-        keep(con, _CHANGED, f"SELECT * FROM {TOUCHED} SEMI JOIN _numbers USING ({NUMBER})")
+        of_numbers = Select(f"SELECT * FROM {TOUCHED} SEMI JOIN _numbers USING ({NUMBER})")
+        changed = keep(con, "_changed_results", of_numbers)
         con.register("_rows_now", rows.rename_columns([c.name for c in columns]))
-        new = f"(SELECT {typed(columns)}, 1::BIGINT AS {WEIGHT} FROM _rows_now)"
-        old = f"({no_rows((*columns, WEIGHT_COLUMN))})"
+        new = Relation(f"(SELECT {typed(columns)}, 1::BIGINT AS {WEIGHT} FROM _rows_now)")
+        old = no_rows((*columns, WEIGHT_COLUMN))
         if self._results is not None:
             same = self.tables.same("_result", "c")
-            old = f"({summed(columns, f'(SELECT * FROM {self._results} _result SEMI JOIN {_CHANGED} c ON {same})')})"
-        changes = self.batch.selected((*columns, WEIGHT_COLUMN), difference(columns, new, old))
+            old_rows = Select(f"SELECT * FROM {self._results} _result SEMI JOIN {changed} c ON {same}")
+            old = summed(columns, subquery(old_rows))
+        changes = self.batch.selected((*columns, WEIGHT_COLUMN), difference(columns, new, subquery(old)))
         self.batch.change(RESULT, changes)
         return changes.rename_columns([*rows.column_names, WEIGHT])
 
     @cached_property
-    def _results(self) -> str | None:
-        """The relation of the rows that keys had before the batch; it stays valid, since a key changes once in a batch."""
+    def _results(self) -> Relation | None:
+        """The rows that keys had before the batch; they stay valid, since a key changes once in a batch."""
         return self.batch.state.rows_of(self.batch.con, RESULT, self.tables.key_names, TOUCHED)
 
 

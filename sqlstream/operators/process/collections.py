@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sqlstream.duck.sql import quote_name, typed
+from sqlstream.duck.sql import Condition, Items, Relation, Select, quote_name, rows_where, subquery, typed, union_all
 from sqlstream.functions.codecs import decoded
 from sqlstream.functions.process.shapes import written
 from sqlstream.functions.process.states import REMOVED, ListState, MapState, not_found
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
 from sqlstream.operators.process.batch import BucketBatch
-from sqlstream.operators.process.items import Items
+from sqlstream.operators.process.items import StoredItems
 from sqlstream.operators.process.large_keys import LargeKeys
 from sqlstream.operators.process.tables import AT, ITEM, StateTable, StateTables, listed
-from sqlstream.operators.scratch import keep
+from sqlstream.operators.scratch import keep, keep_and_count
 from sqlstream.storage.bucket import EXPIRED, WEIGHTS
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
@@ -28,16 +28,21 @@ from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 STRETCH = 50_000
 
 
-class Collection(Items):
+class Collection(StoredItems):
     """The items of a list or map state: loaded when a key of the batch reads them, and stored together if they change."""
 
     def __init__(
-        self, batch: BucketBatch, tables: StateTables, one: StateTable, hints: tuple[Any, ...], touched: str = TOUCHED
+        self,
+        batch: BucketBatch,
+        tables: StateTables,
+        one: StateTable,
+        hints: tuple[Any, ...],
+        touched: Relation = TOUCHED,
     ):
         super().__init__(batch, tables, one, hints, touched)
         self.large = LargeKeys(self)
         # The temporary table of the stored items of all keys that are not large; None: there are none.
-        self._loaded: str | None = None
+        self._loaded: Relation | None = None
         self._is_loaded = False
         # The items of the keys from number `_from` up to `_until`; the items of one key lie between two bounds.
         self._stored_places: list[Any] = []
@@ -75,15 +80,13 @@ class Collection(Items):
         rows = touched and self.rows_of(touched)
         if not rows:
             return
-        self._loaded = f"_items_{self.one.number}"
         own = ", ".join([f"t.{NUMBER}", listed(self.item_columns, "s")])
         total = f"CAST(sum(s.{WEIGHT}) AS BIGINT)"
-        size = keep(
-            self.con,
-            self._loaded,
+        items = (
             f"SELECT {own}, {total} AS {WEIGHT} FROM {rows} s JOIN {touched} t ON {self.tables.same('s', 't')} "
-            f"GROUP BY {own} HAVING sum(s.{WEIGHT}) <> 0 ORDER BY t.{NUMBER}",
+            f"GROUP BY {own} HAVING sum(s.{WEIGHT}) <> 0 ORDER BY t.{NUMBER}"
         )
+        self._loaded, size = keep_and_count(self.con, f"_items_{self.one.number}", Select(items))
         [(keys,)] = self.con.execute(f"SELECT max({NUMBER}) + 1 FROM {touched}").fetchall()
         self._keys = max(1, STRETCH * keys // max(size, STRETCH))
 
@@ -134,23 +137,22 @@ class Collection(Items):
         own = typed(self.item_columns[:2])
         keys = "".join(f"{quote_name(k.name)}, " for k in self.tables.keys)
         items = f"{keys}{own}{at}, 1::BIGINT AS {WEIGHT}"
-        self._append(f"SELECT {items} FROM _items JOIN {self.touched} USING ({NUMBER})")
+        self._append(Select(f"SELECT {items} FROM _items JOIN {self.touched} USING ({NUMBER})"))
 
     def _take_away(self) -> None:
         """Delete the stored items of cleared keys, and those that other items replace."""
         if not self.state.segments(self.table):
             return
         if parts := [*self._cleared(), *self._replaced()]:
-            both = summed(self.columns, f"({' UNION ALL '.join(parts)})")
-            self._append(f"SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM ({both})")
+            self._append(_negated(summed(self.columns, subquery(union_all(parts)))))
 
-    def _stored_columns(self, keys: str) -> str:
-        """Return the select items of a stored row: the columns of the relation `s`, but the key columns of `keys`."""
+    def _stored_columns(self, keys: str) -> Items:
+        """Return the columns of a stored row: of the relation `s`, but the key columns of the relation `keys`."""
         items = [f"{keys}.{quote_name(k.name)}" for k in self.tables.keys]
-        return ", ".join([*items, listed(self.item_columns, "s"), f"s.{WEIGHT}"])
+        return Items(", ".join([*items, listed(self.item_columns, "s"), f"s.{WEIGHT}"]))
 
-    def _cleared(self) -> Iterator[str]:
-        """Yield SELECTs of the stored items of cleared keys."""
+    def _cleared(self) -> Iterator[Select]:
+        """Yield the stored items of cleared keys."""
         if not self.cleared:
             return
         is_far = self._are_far(self.cleared)
@@ -158,15 +160,16 @@ class Collection(Items):
         columns = self._stored_columns("t")
         if self._loaded and not is_far.all():
             own = f"{self._loaded} s JOIN {self.touched} t USING ({NUMBER})"
-            yield f"SELECT {columns} FROM {own} SEMI JOIN _cleared c ON c.{NUMBER} = t.{NUMBER}"
+            yield Select(f"SELECT {columns} FROM {own} SEMI JOIN _cleared c ON c.{NUMBER} = t.{NUMBER}")
         if is_far.any():
             far = f"(SELECT {NUMBER} FROM _cleared WHERE is_far)"
-            keep(self.con, "_cleared_keys", f"SELECT * FROM {self.touched} SEMI JOIN {far} USING ({NUMBER})")
-            if rows := self.rows_of("_cleared_keys"):
-                yield f"SELECT {columns} FROM {rows} s JOIN _cleared_keys t ON {self.tables.same('s', 't')}"
+            far_keys = Select(f"SELECT * FROM {self.touched} SEMI JOIN {far} USING ({NUMBER})")
+            keys = keep(self.con, "_cleared_keys", far_keys)
+            if rows := self.rows_of(keys):
+                yield Select(f"SELECT {columns} FROM {rows} s JOIN {keys} t ON {self.tables.same('s', 't')}")
 
-    def _replaced(self) -> Iterator[str]:
-        """Yield SELECTs of the stored items that other items replace."""
+    def _replaced(self) -> Iterator[Select]:
+        """Yield the stored items that other items replace."""
         gone = set(self.cleared)
         is_put = [number not in gone for number in self.numbers]
         if self.one.state.kind == "list" or not any(is_put):
@@ -181,13 +184,14 @@ class Collection(Items):
         same = f"c.{place.name} IS NOT DISTINCT FROM s.{place.name}"
         if self._loaded and not is_far.all():
             columns, own = self._stored_columns("t"), f"{self._loaded} s JOIN {self.touched} t USING ({NUMBER})"
-            yield f"SELECT {columns} FROM {own} SEMI JOIN ({put} NOT is_far) c ON c.{NUMBER} = t.{NUMBER} AND {same}"
+            on = f"c.{NUMBER} = t.{NUMBER} AND {same}"
+            yield Select(f"SELECT {columns} FROM {own} SEMI JOIN ({put} NOT is_far) c ON {on}")
         if is_far.any():
-            far = f"SELECT * FROM {self.touched} JOIN ({put} is_far) USING ({NUMBER})"
-            count = keep(self.con, "_given_places", far)
-            if rows := self.large.rows_at("_given_places", count):
-                own = f"{rows} s SEMI JOIN _given_places c ON {self.tables.same('s', 'c')}"
-                yield f"SELECT {self._stored_columns('s')} FROM {own} AND {same}"
+            far = Select(f"SELECT * FROM {self.touched} JOIN ({put} is_far) USING ({NUMBER})")
+            far_places, count = keep_and_count(self.con, "_given_places", far)
+            if rows := self.large.rows_at(far_places, count):
+                on = f"{self.tables.same('s', 'c')} AND {same}"
+                yield Select(f"SELECT {self._stored_columns('s')} FROM {rows} s SEMI JOIN {far_places} c ON {on}")
 
     def _are_far(self, numbers: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Return for each key whether its items are missing in the temporary table of loaded items."""
@@ -196,7 +200,7 @@ class Collection(Items):
         large = list(self.large.rows)
         return np.isin(numbers, large) if large else np.zeros(len(numbers), dtype=bool)
 
-    def _append(self, sql: str) -> None:
+    def _append(self, sql: Select) -> None:
         self.batch.change(self.table, self.batch.selected((*self.columns, WEIGHT_COLUMN), sql))
 
     def sweep(self) -> None:
@@ -204,10 +208,15 @@ class Collection(Items):
         rows = self.state.relation(self.table) if self.one.ttl else None
         if rows is None:
             return
-        past = f"(SELECT * FROM {rows} WHERE {AT.name} <= {self.clock.time - self.one.ttl})"
+        past = rows_where(rows, Condition(f"{AT.name} <= {self.clock.time - self.one.ttl}"))
         before = self.state.counters.get(WEIGHTS, 0)
-        self._append(f"SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM ({summed(self.columns, past)})")
+        self._append(_negated(summed(self.columns, past)))
         self.state.count(EXPIRED, before - self.state.counters.get(WEIGHTS, 0))
+
+
+def _negated(rows: Select) -> Select:
+    """Return rows with their weights negated."""
+    return Select(f"SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM ({rows})")
 
 
 class KeyCollection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Relation, Select, quote_name, subquery
 from sqlstream.duck.types import encoded
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
@@ -56,8 +56,8 @@ class InputPlan:
         weight = (WEIGHT_COLUMN,) if self.changing else ()
         return (*(() if self.broadcast else keys), *own, *((time,) if self.time else ()), *sorted_by, *order, *weight)
 
-    def select(self, keys: tuple[Column, ...]) -> str:
-        """Return the SELECT over `_rows` that computes the columns of `arriving`.
+    def select(self, keys: tuple[Column, ...]) -> Select:
+        """Return the columns of `arriving`, computed over `_rows`.
 
         Equal rows of a changelog become one row, with the sum of their weights.
         """
@@ -68,5 +68,5 @@ class InputPlan:
         columns = self.arriving(keys)
         items = ", ".join(f"{sql} AS {quote_name(c.name)}" for sql, c in zip(sqls, columns, strict=True))
         where = f" WHERE {self.time} IS NOT NULL" if self.waits else ""
-        rows = f"(SELECT {items} FROM _rows{where})"
-        return encoded(columns, f"({summed(columns[:-1], rows)})" if self.changing else rows)
+        rows = Relation(f"(SELECT {items} FROM _rows{where})")
+        return encoded(columns, subquery(summed(columns[:-1], rows)) if self.changing else rows)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Condition, Relation
 from sqlstream.functions import types
 from sqlstream.operators.process.arrivals import TOUCHED
 from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.tables import AT, StateTable, StateTables, is_live
 
 
-class Items:
+class StoredItems:
     """The items of a list or map state, or of a broadcast value, for the keys of a batch in the temporary table `touched`.
 
     An item has a place in its key's collection: its position in a list, its key in a map. `hints` are Python types: the one of
@@ -19,7 +20,12 @@ class Items:
     """
 
     def __init__(
-        self, batch: BucketBatch, tables: StateTables, one: StateTable, hints: tuple[Any, ...], touched: str = TOUCHED
+        self,
+        batch: BucketBatch,
+        tables: StateTables,
+        one: StateTable,
+        hints: tuple[Any, ...],
+        touched: Relation = TOUCHED,
     ):
         assert one.table is not None
         self.con, self.state, self.clock = batch.con, batch.state, batch.clock
@@ -30,10 +36,10 @@ class Items:
         self.columns: tuple[Column, ...] = tables.items(one)
         self.item_columns = one.item_columns
 
-    def rows_of(self, touched: str) -> str | None:
-        """Return the relation of stored rows of the keys in a temporary table; it can have rows of other keys, too."""
+    def rows_of(self, touched: Relation) -> Relation | None:
+        """Return stored rows of the keys in a temporary table; there can be rows of other keys, too."""
         return self.state.candidates(self.con, self.table, self.tables.key_names, touched)
 
-    def is_live(self, relation: str = "") -> str:
-        """Return the SQL condition that a stored item, in a row of a `relation` of the SELECT, has not expired."""
-        return is_live(self.one, f"{relation}.{AT.name}" if relation else AT.name, str(self.clock.time))
+    def is_live(self, alias: str = "") -> Condition:
+        """Return the condition that a stored item, in a row of the relation with that alias, has not expired."""
+        return is_live(self.one, f"{alias}.{AT.name}" if alias else AT.name, str(self.clock.time))

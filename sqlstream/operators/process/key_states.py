@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from sqlstream.duck.sql import Relation
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit
 from sqlstream.functions.process.states import MapState, ValueState
@@ -21,7 +22,7 @@ class KeyStates:
     The keys of the batch are in the temporary table `touched`, with their numbers.
     """
 
-    def __init__(self, batch: BucketBatch, tables: StateTables, instance: Instance, touched: str = TOUCHED):
+    def __init__(self, batch: BucketBatch, tables: StateTables, instance: Instance, touched: Relation = TOUCHED):
         self.batch, self.tables, self.instance = batch, tables, instance
         hints = instance.implementation.hints
         self.rows = KeyRows(batch, tables, hints, instance.aggregates)

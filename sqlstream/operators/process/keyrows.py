@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name, typed
+from sqlstream.duck.sql import Items, Select, quote_name, typed
 from sqlstream.duck.types import encoded_items
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, decoded
@@ -80,13 +80,14 @@ class KeyRows:
         self.stored = rows.select(places[: len(columns)])
         return self._tuples(rows.select(places[len(columns) :]))
 
-    def _seen(self, one: StateTable) -> str:
-        """Return the select items of a state's value, NULL if it has expired, and of the time at which it was written."""
+    def _seen(self, one: StateTable) -> Items:
+        """Return a state's value, NULL if it has expired, and the time at which it was written."""
         assert one.column is not None
         if not one.written:
-            return f"{one.column.name} AS v{one.number}"
+            return Items(f"{one.column.name} AS v{one.number}")
         live = is_live(one, one.written.name, str(self.batch.clock.time))
-        return f"CASE WHEN {live} THEN {one.column.name} END AS v{one.number}, {one.written.name} AS t{one.number}"
+        value = f"CASE WHEN {live} THEN {one.column.name} END AS v{one.number}"
+        return Items(f"{value}, {one.written.name} AS t{one.number}")
 
     def _tuples(self, seen: pa.Table) -> Iterator[tuple[Any, ...]]:
         for block in blocks(seen):
@@ -123,7 +124,7 @@ class KeyRows:
         new += (
             f", 1::BIGINT AS {WEIGHT} FROM _changed_keys JOIN {TOUCHED} USING ({NUMBER}) WHERE {self.tables.has_values}"
         )
-        self.batch.change(KEYS, self.batch.selected((*self.tables.row, WEIGHT_COLUMN), new))
+        self.batch.change(KEYS, self.batch.selected((*self.tables.row, WEIGHT_COLUMN), Select(new)))
 
     def number_of(self, place: int) -> int:
         """Return the number of a key by its place among the changed keys: the `number` of a Misfit."""
@@ -148,7 +149,7 @@ class KeyRows:
             f"WITH _past AS MATERIALIZED ({expired_rows}) SELECT {names}, -{WEIGHT} AS {WEIGHT} FROM _past UNION ALL "
             f"SELECT {names}, {WEIGHT} FROM (SELECT * REPLACE ({', '.join(remaining)}) FROM _past) WHERE {self.tables.has_values}"
         )
-        changes = self.batch.selected((*self.tables.row, WEIGHT_COLUMN), sql)
+        changes = self.batch.selected((*self.tables.row, WEIGHT_COLUMN), Select(sql))
         gone = pc.sum(pc.less(changes.column(WEIGHT), 0)).as_py() or 0
         self.batch.change(KEYS, changes)
         self.batch.state.count(EXPIRED, gone)

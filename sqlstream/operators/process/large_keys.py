@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sqlstream.duck.sql import Relation, Select
 from sqlstream.duck.types import is_changed
 from sqlstream.functions.codecs import decoded
 from sqlstream.functions.process.shapes import Misfit, written
 from sqlstream.operators.process.arrivals import NUMBER
-from sqlstream.operators.process.items import Items
+from sqlstream.operators.process.items import StoredItems
 from sqlstream.operators.process.tables import AT, ITEM, listed
-from sqlstream.operators.scratch import keep
+from sqlstream.operators.scratch import keep, keep_and_count
 from sqlstream.storage.key_index import KEY_ROWS, has_large
 from sqlstream.storage.point_reads import PointReads
 from sqlstream.storage.row_hashes import RowHashes, can_hash, hashed_rows
@@ -36,7 +37,7 @@ MOST_ROWS = 50
 class LargeKeys:
     """The keys of a batch with many items in a collection. The items of all other keys are loaded together."""
 
-    def __init__(self, items: Items):
+    def __init__(self, items: StoredItems):
         self._of = items
         self._name = f"_large_{items.one.number}"
         # The columns that identify an item among the items of all keys.
@@ -58,18 +59,19 @@ class LargeKeys:
             return {}
         total = f"CAST(sum(l.{KEY_ROWS.name}) AS BIGINT) AS {KEY_ROWS.name}"
         joined = f"{of.touched} t JOIN {counted} l ON {of.tables.same('t', 'l')}"
-        if not keep(of.con, self._name, f"SELECT t.*, {total} FROM {joined} GROUP BY ALL"):
+        _, count = keep_and_count(of.con, self._name, Select(f"SELECT t.*, {total} FROM {joined} GROUP BY ALL"))
+        if not count:
             return {}
         self._keys = of.con.sql(f"SELECT * FROM {self._name}").to_arrow_table()
         return dict(zip(*(self._keys.column(c).to_pylist() for c in (NUMBER, KEY_ROWS.name)), strict=True))
 
-    def others(self) -> str | None:
-        """Return the name of a temporary table of the keys of the batch that are not large, None if all are."""
+    def others(self) -> Relation | None:
+        """Return a temporary table of the keys of the batch that are not large, None if all are."""
         if not self.rows:
             return self._of.touched
-        name = f"_not{self._name}"
-        sql = f"SELECT * FROM {self._of.touched} ANTI JOIN {self._name} USING ({NUMBER})"
-        return name if keep(self._of.con, name, sql) else None
+        sql = Select(f"SELECT * FROM {self._of.touched} ANTI JOIN {self._name} USING ({NUMBER})")
+        keys, count = keep_and_count(self._of.con, f"_not{self._name}", sql)
+        return keys if count else None
 
     def items(self, number: int) -> tuple[list[Any], list[Any]]:
         """Return the places and items of one large key. Call it in the order of the keys' numbers."""
@@ -93,13 +95,14 @@ class LargeKeys:
         return sorted(self.rows)
 
     def _load(self, numbers: list[int]) -> None:
-        of, name, place = self._of, f"_some{self._name}", self._of.one.place.name
+        of, place = self._of, self._of.one.place.name
         self._read += sum(self.rows[number] for number in numbers)
-        keep(of.con, name, f"SELECT * FROM {self._name} WHERE {NUMBER} IN ({', '.join(map(str, numbers))})")
-        rows = of.rows_of(name)
+        some = f"SELECT * FROM {self._name} WHERE {NUMBER} IN ({', '.join(map(str, numbers))})"
+        keys = keep(of.con, f"_some{self._name}", Select(some))
+        rows = of.rows_of(keys)
         live, own = of.is_live("s"), listed(of.item_columns, "s")
         table = of.con.sql(
-            f"SELECT t.{NUMBER}, s.{place}, s.{ITEM} FROM {rows} s JOIN {name} t ON {of.tables.same('s', 't')} WHERE {live} "
+            f"SELECT t.{NUMBER}, s.{place}, s.{ITEM} FROM {rows} s JOIN {keys} t ON {of.tables.same('s', 't')} WHERE {live} "
             f"GROUP BY t.{NUMBER}, {own} HAVING sum(s.{WEIGHT}) <> 0 ORDER BY t.{NUMBER}, s.{place}"
         ).to_arrow_table()
         places, items = decoded(of.place_codec, table.column(1)), decoded(of.item_codec, table.column(2))
@@ -210,8 +213,8 @@ class LargeKeys:
             zip(decoded(of.place_codec, entries.column(0)), decoded(of.item_codec, entries.column(1)), strict=True)
         )
 
-    def rows_at(self, places: str, count: int) -> str | None:
-        """Return a relation of stored rows, among them those of the keys and places in the temporary table `places`.
+    def rows_at(self, places: Relation, count: int) -> Relation | None:
+        """Return stored rows, among them those of the keys and places in the temporary table `places`.
 
         The table has `count` rows. None: nothing is stored for it.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column, ProcessFunction
 from sqlstream.duck.key_hash import hashed_type
-from sqlstream.duck.sql import Rows
+from sqlstream.duck.sql import Relation, Relations, Rows, Select
 from sqlstream.duck.types import stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
@@ -101,7 +101,7 @@ class ProcessOperator(Operator):
         return WaitingTables(waiting, self.stored_keys, self.late_rows is not None, emitted)
 
     @cached_property
-    def parts(self) -> dict[str, str]:
+    def parts(self) -> dict[str, Select]:
         return {one.name: one.select(self.stored_keys) for one in self.inputs}
 
     @cached_property
@@ -200,19 +200,19 @@ class ProcessOperator(Operator):
 
     # -- views
 
-    def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the view of keys (see `key_view`); the watermark is not used."""
+    def current(self, relations: Relations, watermark: str) -> Select:
+        """Return the view of keys (see `key_view`); the watermark is not used."""
         return key_view(self.state_tables, self.keys, relations).sql
 
     @cached_property
     def viewed(self) -> tuple[Column, ...]:
-        relations = {table.name: table.name for table in self.tables}
+        relations = {table.name: Relation(table.name) for table in self.tables}
         return tuple(Column(n, t) for n, t in key_view(self.state_tables, self.keys, relations).columns)
 
-    def more_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
+    def more_views(self, relations: Relations) -> Iterator[tuple[str, Rows]]:
         """Yield the views of lists, maps, broadcast states, upserted rows, timers and waiting rows, with their names.
 
-        `relations` are the relations that read the state tables, by name.
+        `relations` read the state tables.
         """
         yield from more_views(self.state_tables, self.keys, self.function.outputs, relations)
         yield from more_views(self.broadcast_tables, (), (), relations)

@@ -12,7 +12,20 @@ from msgspec.structs import replace
 from sqlstream.catalog import Column, StateDeclaration
 from sqlstream.duck.clock import NOW
 from sqlstream.duck.internal_columns import EXPIRES_AT, UPDATED_AT
-from sqlstream.duck.sql import Rows, quote_name, quote_text
+from sqlstream.duck.sql import (
+    TRUE,
+    Condition,
+    Items,
+    Relation,
+    Relations,
+    Rows,
+    Select,
+    quote_name,
+    quote_text,
+    same_columns,
+    subquery,
+    union_all,
+)
 from sqlstream.storage.zsets import WEIGHT_COLUMN, summed, zset
 from sqlstream.units import MICROSECOND, NO_TIME, Duration
 from sqlstream.warehouse.declarations import MERGED, Remembered, TableDeclaration
@@ -126,9 +139,9 @@ class StateTables:
         return (*self.keys, *parts, AT)
 
     @cached_property
-    def has_values(self) -> str:
-        """The SQL condition that the row of a key holds a value, or the length of a list."""
-        return " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.in_row if one.column)
+    def has_values(self) -> Condition:
+        """The condition that the row of a key holds a value, or the length of a list."""
+        return Condition(" OR ".join(f"{one.column.name} IS NOT NULL" for one in self.in_row if one.column))
 
     @cached_property
     def timer_columns(self) -> tuple[Column, ...]:
@@ -172,23 +185,23 @@ class StateTables:
         """Return the columns of a state's own table, without the weight: the key, then `item_columns`."""
         return (*self.keys, *state.item_columns)
 
-    def same(self, a: str, b: str) -> str:
-        """Return the SQL condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
+    def same(self, a: str, b: str) -> Condition:
+        """Return the condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
         return same_keys(self.keys, a, b)
 
 
-def same_keys(keys: Iterable[Column], a: str, b: str) -> str:
-    """Return the SQL condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
-    return " AND ".join(f"{a}.{k.name} IS NOT DISTINCT FROM {b}.{k.name}" for k in keys) or "true"
+def same_keys(keys: Iterable[Column], a: str, b: str) -> Condition:
+    """Return the condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
+    return same_columns(a, b, (k.name for k in keys))
 
 
-def is_live(state: StateTable, written: str, now: str) -> str:
-    """Return the SQL condition that a value written at `written` is not expired for the user at `now`.
+def is_live(state: StateTable, written: str, now: str) -> Condition:
+    """Return the condition that a value written at `written` is not expired for the user at `now`.
 
     Both are SQL of microseconds of processing time. The condition is always true without a time to live, or if the state is
     declared to show expired values until they are deleted.
     """
-    return f"{written} > {now} - {state.ttl}" if state.ttl and not state.state.visible else "true"
+    return Condition(f"{written} > {now} - {state.ttl}") if state.ttl and not state.state.visible else TRUE
 
 
 # -- views
@@ -201,16 +214,16 @@ def instant(column: str, plus: Duration = NO_TIME) -> str:
     return f"make_timestamptz({column} + {plus})"
 
 
-def key_view(tables: StateTables, names: tuple[Column, ...], relations: Mapping[str, str]) -> Rows:
+def key_view(tables: StateTables, keys: tuple[Column, ...], relations: Relations) -> Rows:
     """Return the view of keys: their values, `_updated_at` and, if all values can expire, `_expires_at` of the last one.
 
-    `names` are the key columns of the result, `relations` the relations that read the state tables, by name. If no state has
-    columns in the rows of keys, the view shows the keys that have items or timers; for a call without keys it is then empty.
+    `keys` are the key columns of the result; `relations` read the state tables. If no state has columns in the rows of keys, the
+    view shows the keys that have items or timers; for a call without keys it is then empty.
     """
     if not tables.in_row:
-        return _known_keys(tables, names, relations)
-    used_names = [n.name for n in names]
-    items = [(n.name, n.type, k.name) for n, k in zip(names, tables.keys, strict=True)]
+        return _known_keys(tables, keys, relations)
+    used_names = [key.name for key in keys]
+    items = [(key.name, key.type, k.name) for key, k in zip(keys, tables.keys, strict=True)]
     expiries, present = [], []
     for one in tables.in_row:
         assert one.column is not None
@@ -225,66 +238,66 @@ def key_view(tables: StateTables, names: tuple[Column, ...], relations: Mapping[
     if len(expiries) == len(tables.in_row):
         last = expiries[0] if len(expiries) == 1 else f"greatest({', '.join(expiries)})"
         items.append((_free(EXPIRES_AT, used_names), "TIMESTAMP WITH TIME ZONE", instant(f"({last})")))
-    rows = f"({summed(tables.row, relations[KEYS])}) WHERE {' OR '.join(present)}"
-    return Rows.selected(rows, items)
+    rows = subquery(summed(tables.row, relations[KEYS]))
+    return Rows.selected(rows, items, Condition(" OR ".join(present)))
 
 
-def _known_keys(tables: StateTables, names: tuple[Column, ...], relations: Mapping[str, str]) -> Rows:
+def _known_keys(tables: StateTables, keys: tuple[Column, ...], relations: Relations) -> Rows:
     """Return the view of the keys with items or timers, of a function whose states have no columns in the rows of keys."""
     listed = ", ".join(k.name for k in tables.keys)
-    parts = [
-        f"SELECT {listed} FROM ({summed(tables.items(s), relations[s.table])})" for s in tables.collections if s.table
-    ]
+    stored = [summed(tables.items(s), relations[s.table]) for s in tables.collections if s.table]
     if tables.has_timers:
-        parts += [f"SELECT {listed} FROM ({summed(tables.timer_columns, relations[t])})" for t in CLOCKS]
-    items = [(n.name, n.type, k.name) for n, k in zip(names, tables.keys, strict=True)]
-    if not parts or not items:
-        return Rows("SELECT 0 AS rows WHERE false", (("rows", "INTEGER"),))
-    return Rows.selected(f"(SELECT DISTINCT * FROM ({' UNION ALL '.join(parts)}))", items)
+        stored += [summed(tables.timer_columns, relations[t]) for t in CLOCKS]
+    items = [(key.name, key.type, k.name) for key, k in zip(keys, tables.keys, strict=True)]
+    if not stored or not items:
+        return Rows(Select("SELECT 0 AS rows WHERE false"), (("rows", "INTEGER"),))
+    parts = union_all(Select(f"SELECT {listed} FROM ({rows})") for rows in stored)
+    return Rows.selected(Relation(f"(SELECT DISTINCT * FROM ({parts}))"), items)
 
 
 def more_views(
-    tables: StateTables, names: tuple[Column, ...], emitted: tuple[Column, ...], relations: Mapping[str, str]
+    tables: StateTables, keys: tuple[Column, ...], emitted: tuple[Column, ...], relations: Relations
 ) -> Iterator[tuple[str, Rows]]:
     """Yield the views of lists, maps, broadcast states, the result of upserts and timers, with their names.
 
-    `names` are the key columns of the result, `emitted` its other columns, `relations` the relations that read the state tables.
-    A view of a list or map has a row per item. Expired items are left out, unless the state is declared to show them.
+    `keys` are the key columns of the result, `emitted` its other columns; `relations` read the state tables. A view of a list or
+    map has a row per item. Expired items are left out, unless the state is declared to show them.
     """
-    keys = [(n.name, n.type, k.name) for n, k in zip(names, tables.keys, strict=True)]
+    key_items = [(key.name, key.type, k.name) for key, k in zip(keys, tables.keys, strict=True)]
     for one in tables.collections:
-        used_names = [n.name for n in names]
+        used_names = [key.name for key in keys]
         assert one.table is not None
-        items = [*keys]
+        items = [*key_items]
         if one.state.kind != "value":
             items.append((_free(one.place.name, used_names), one.place.type, one.place.name))
         items.append((_free("value", used_names), one.state.type, ITEM))
-        where = "true"
+        where = TRUE
         if one.ttl:
             where = is_live(one, AT.name, _NOW)
             items.append((_free(UPDATED_AT, used_names), "TIMESTAMP WITH TIME ZONE", instant(AT.name)))
             items.append((_free(EXPIRES_AT, used_names), "TIMESTAMP WITH TIME ZONE", instant(AT.name, one.ttl)))
-        yield one.state.name, Rows.selected(f"({summed(tables.items(one), relations[one.table])}) WHERE {where}", items)
+        rows = subquery(summed(tables.items(one), relations[one.table]))
+        yield one.state.name, Rows.selected(rows, items, where)
     if tables.result:
-        used_names = [n.name for n in names]
+        used_names = [key.name for key in keys]
         own = zip(emitted, tables.result, strict=True)
-        items = [*keys, *((_free(e.name, used_names), e.type, c.name) for e, c in own)]
-        rows = summed((*tables.keys, *tables.result), relations[RESULT])
-        yield RESULT, Rows.selected(f"({rows})", items)
+        items = [*key_items, *((_free(e.name, used_names), e.type, c.name) for e, c in own)]
+        rows = subquery(summed((*tables.keys, *tables.result), relations[RESULT]))
+        yield RESULT, Rows.selected(rows, items)
     if tables.has_timers:
-        used_names = [n.name for n in names]
+        used_names = [key.name for key in keys]
         parts = [
             f"SELECT * REPLACE ({DUE.name} - {tables.shift if table == EVENT_TIMERS else 0} AS {DUE.name}), "
             f"{quote_text(clock)} AS _clock FROM ({summed(tables.timer_columns, relations[table])})"
             for table, clock in CLOCKS.items()
         ]
         items = [
-            *keys,
+            *key_items,
             (_free("kind", used_names), "VARCHAR", "_clock"),
             (_free("name", used_names), "VARCHAR", f"nullif({TIMER_NAME.name}, '')"),
             (_free("time", used_names), "TIMESTAMP", f"make_timestamp({DUE.name})"),
         ]
-        yield "timers", Rows.selected(f"({' UNION ALL '.join(parts)})", items)
+        yield "timers", Rows.selected(subquery(union_all(map(Select, parts))), items)
 
 
 def _free(name: str, used_names: list[str]) -> str:
@@ -295,7 +308,7 @@ def _free(name: str, used_names: list[str]) -> str:
     return name
 
 
-def listed(columns: Iterable[Column], relation: str = "") -> str:
-    """Return columns as select items, quoted, of a `relation` of the SELECT if it is not empty."""
-    before = f"{relation}." if relation else ""
-    return ", ".join(f"{before}{quote_name(c.name)}" for c in columns)
+def listed(columns: Iterable[Column], alias: str = "") -> Items:
+    """Return the names of columns, quoted, of the relation with that alias if it is not empty."""
+    before = f"{alias}." if alias else ""
+    return Items(", ".join(f"{before}{quote_name(c.name)}" for c in columns))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.sql import Condition, Select, rows_where
 from sqlstream.functions.process.advice import no_delay, no_identity, no_name, no_processing_time, no_time
 from sqlstream.functions.process.context import Timer, Timers, event_datetime, event_micros, instant, instant_micros
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
@@ -33,18 +34,18 @@ class TimerTables:
         self.batch, self.con, self.state, self.tables = batch, batch.con, batch.state, tables
         self.watermark, self.now = batch.until, batch.clock.time
 
-    def due(self) -> list[str]:
-        """Return SELECTs of the key columns of keys with due timers."""
+    def due(self) -> list[Select]:
+        """Return queries of the key columns of keys with due timers."""
         keys = listed(self.tables.keys)
         selects = []
         event = self.state.relation(EVENT_TIMERS, up_to=self.watermark)
         if event is not None:
-            selects.append(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, event)})")
+            selects.append(Select(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, event)})"))
         processing = self.state.relation(PROCESSING_TIMERS)
         if processing is not None:
             fired = self.state.counters.get(FIRED_AT, NEVER)
-            due = f"(SELECT * FROM {processing} WHERE {DUE.name} > {fired} AND {DUE.name} <= {self.now})"
-            selects.append(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, due)})")
+            due = rows_where(processing, Condition(f"{DUE.name} > {fired} AND {DUE.name} <= {self.now}"))
+            selects.append(Select(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, due)})"))
         return selects
 
     def load(self) -> dict[int, dict[Identity, int]]:
@@ -70,7 +71,7 @@ class TimerTables:
             if own.numbers:
                 self.con.register("_timers", own.table(self.tables.shift if is_event else 0))
                 columns = (*self.tables.timer_columns, WEIGHT_COLUMN)
-                rows = self.batch.selected(columns, f"SELECT * FROM _timers JOIN {TOUCHED} USING ({NUMBER})")
+                rows = self.batch.selected(columns, Select(f"SELECT * FROM _timers JOIN {TOUCHED} USING ({NUMBER})"))
                 # Timers of event time expire with the watermark: their weights are not counted.
                 if is_event:
                     self.batch.append(table, rows)

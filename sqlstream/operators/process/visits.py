@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.sql import Select
 from sqlstream.functions.process.context import event_micros
 from sqlstream.functions.process.states import REMOVED, Handle, ListState, MapState, ValueState
 from sqlstream.operators.process.tables import RESULT, StateTables, listed
@@ -46,12 +47,12 @@ class Visit:
         return until if self.watermark == watermark else EventTime(event_micros(self.time))
 
 
-def keys_with_state(state: Bucket, tables: StateTables) -> Iterator[str]:
-    """Yield SELECTs of the key columns of all keys with state or timers; keys whose state was deleted since can be among them."""
+def keys_with_state(state: Bucket, tables: StateTables) -> Iterator[Select]:
+    """Yield the key columns of all keys with state or timers; keys whose state was deleted since can be among them."""
     keys = listed(tables.keys)
     for declaration in tables.declarations:
         if declaration.name != RESULT and (rows := state.relation(declaration.name)) is not None:
-            yield f"SELECT {keys} FROM {rows}"
+            yield Select(f"SELECT {keys} FROM {rows}")
 
 
 def has_state(handles: Iterable[Handle]) -> bool:

@@ -6,14 +6,14 @@ a batch reads only segments with due rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import Rows, no_rows, quote_name, quote_text, typed
+from sqlstream.duck.sql import Relation, Relations, Rows, Select, no_rows, quote_text, quoted, typed
 from sqlstream.duck.types import time_literal
 from sqlstream.operators.late_rows import MARK, TIME, LateOutput
 from sqlstream.operators.operator import Inputs, SideRows
@@ -62,10 +62,10 @@ class WaitingTables:
             columns = tuple((Column(name, type), sql) for name, type, sql in self._columns(one))
             yield LateOutput(place, columns, _TIME)
 
-    def waiting_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
+    def waiting_views(self, relations: Relations) -> Iterator[tuple[str, Rows]]:
         """Yield the views of waiting rows, with their names: `waiting` or, of several inputs, `waiting_<argument>`.
 
-        `relations` are the relations that read the state tables, by name.
+        `relations` read the state tables.
         """
         for name, one in zip(self._named("waiting"), self.inputs, strict=True):
             yield name, Rows.selected(relations[one.name], self._shown(one))
@@ -77,7 +77,7 @@ class WaitingTables:
         """
         for number, (own, one) in enumerate(zip(self._named(name), self.inputs, strict=True)):
             more = [(MARK.name, MARK.type, MARK.name), (OPERATOR.name, OPERATOR.type, quote_text(operator))]
-            yield own, Rows.selected(quote_name(self.late(number).name), [*self._shown(one), *more])
+            yield own, Rows.selected(quoted(self.late(number).name), [*self._shown(one), *more])
 
     def _named(self, name: str) -> list[str]:
         return [name if len(self.inputs) == 1 else f"{name}_{one.argument}" for one in self.inputs]
@@ -96,9 +96,9 @@ class WaitingTables:
         return [*items, *(item for item in own if item[0].lower() not in key_names)]
 
 
-def due_name(one: InputPlan) -> str:
-    """Return the name of the temporary table with an input's due rows: those that the watermark has passed."""
-    return f"_due_{one.name}"
+def due_rows(one: InputPlan) -> Relation:
+    """Return the temporary table with an input's due rows: those that the watermark has passed."""
+    return Relation(f"_due_{one.name}")
 
 
 class WaitingRows:
@@ -111,7 +111,7 @@ class WaitingRows:
     def take(self, inputs: Inputs) -> Inputs:
         """Yield the rows of inputs that do not wait. Store the rows of the other inputs, if they are not late.
 
-        At its end the iterator makes the temporary tables of due rows (see `due_name`).
+        At its end the iterator makes the temporary tables of due rows (see `due_rows`).
         """
         waiting = {one.name for one in self.tables.inputs}
         for port, rows in inputs:
@@ -124,8 +124,8 @@ class WaitingRows:
             due = None
             if self.clock.watermark is not None:
                 due = self.state.relation(one.name, up_to=self.clock.watermark)
-            rows_due = no_rows(columns) if due is None else f"SELECT {typed(columns)} FROM {due}"
-            keep(self.con, due_name(one), rows_due)
+            rows_due = no_rows(columns) if due is None else Select(f"SELECT {typed(columns)} FROM {due}")
+            keep(self.con, due_rows(one), rows_due)
 
     def _arrive(self, part: str, rows: pa.Table | Segment, *, on_time: bool) -> None:
         passed = None if on_time else self.clock.watermark
@@ -154,7 +154,7 @@ class WaitingRows:
         number = [one.name for one in self.tables.inputs].index(part)
         table = self.tables.late(number)
         self.con.register("_late", rows)
-        marked = f"SELECT *, {time_literal(watermark, MARK.type)} AS {MARK.name} FROM _late"
+        marked = Select(f"SELECT *, {time_literal(watermark, MARK.type)} AS {MARK.name} FROM _late")
         self.batch.append(table.name, self.batch.selected(table.columns, marked))
 
     def late_rows(self) -> Iterator[SideRows]:

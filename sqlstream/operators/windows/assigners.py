@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Condition, Relation, Relations, Select, all_of, rows_where, same_columns
 from sqlstream.duck.types import time_literal
-from sqlstream.operators.groups import ComputedColumns, Grouping
+from sqlstream.operators.groups import ROWS_OF_BATCH, ComputedColumns, Grouping
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import NO_TIME, Duration, EventTime
@@ -25,8 +26,6 @@ START = "_window_start"
 END = "_window_end"
 # How many input rows a partial row aggregates: late rows are counted in input rows.
 ROWS = "_rows"
-# FROM items by table: SQL that can follow FROM, the name of a table or a subquery in parentheses.
-Relations = Mapping[str, str]
 
 
 # Reads columns of a segment that is not part of the state yet.
@@ -52,7 +51,7 @@ class WindowSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """FROM items by table: rows of windows that close, with their window's bounds, and rows to store `again`."""
+    """By table: rows of windows that close, with their window's bounds, and rows to store `again`."""
 
     closed: Relations
     again: Relations = field(default_factory=dict)
@@ -60,10 +59,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """FROM items: by table the rows to store after windows have closed, and the partials that came too late."""
+    """By table the rows to store after windows have closed, and the partials that came too late."""
 
     rows: Relations
-    late: str | None = None
+    late: Relation | None = None
 
 
 @dataclass(slots=True)
@@ -83,7 +82,7 @@ class Arrival:
 class WindowAssigner(Grouping, Protocol):
     """Assigns rows to windows: how they are stored until their windows close, and which windows a watermark closes.
 
-    Throughout, `keys` are the stored key columns, and relations are FROM items of stored rows by table.
+    Throughout, `keys` are the stored key columns, and `relations` are stored rows by table.
     """
 
     @property
@@ -101,8 +100,8 @@ class WindowAssigner(Grouping, Protocol):
         """Whether `admit` decides which rows are late: a batch in which it gets no rows then has no late rows."""
         ...
 
-    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
-        """Return a FROM item: the rows whose windows have all closed. Sessions need `admit` of the same batch before."""
+    def late(self, rows: Relation, keys: Sequence[str], watermark: EventTime) -> Relation:
+        """Return the rows whose windows have all closed. Sessions need `admit` of the same batch before."""
         ...
 
     def reach(self, watermark: EventTime) -> EventTime | None:
@@ -120,7 +119,7 @@ class WindowAssigner(Grouping, Protocol):
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
     ) -> Due | None:
-        """Return the rows of the windows in `span`, None if none closes. The FROM items may use temporary tables."""
+        """Return the rows of the windows in `span`, None if none closes. The relations may use temporary tables."""
         ...
 
     def admit(
@@ -138,8 +137,8 @@ class WindowAssigner(Grouping, Protocol):
         """Return stored rows as rows of open windows, with the columns `bounds`; `watermark` is SQL, in microseconds."""
         ...
 
-    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
-        """Return the SELECT of the number of open windows; `rows` is a FROM item of partials, `watermark` SQL."""
+    def count(self, rows: Relation, keys: Sequence[str], watermark: str) -> Select:
+        """Return the number of open windows; `rows` are partials, `watermark` is SQL."""
         ...
 
     def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
@@ -155,12 +154,12 @@ class FixedWindows(WindowAssigner, Protocol):
         """The greatest distance between the ends of two windows of one row."""
         ...
 
-    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
-        """Return a FROM item: rows as rows of their windows that end after `after`, at most at `to`; None sets no bound."""
+    def ending(self, rows: Relation, after: EventTime | None, to: EventTime | None) -> Relation:
+        """Return rows as rows of their windows that end after `after`, at most at `to`; None sets no bound."""
         ...
 
-    def among(self, rows: str, windows: str, keys: Sequence[str]) -> str:
-        """Return a FROM item: rows as rows of their windows in the table `windows`, which has the keys and `bounds`."""
+    def among(self, rows: Relation, windows: Relation, keys: Sequence[str]) -> Relation:
+        """Return rows as rows of their windows in the table `windows`, which has the keys and `bounds`."""
         ...
 
 
@@ -212,14 +211,14 @@ class AssignedWindows:
     def admits_late(self) -> bool:
         return False
 
-    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
-        return f"(SELECT * FROM {rows} WHERE {ended(watermark)})"
+    def late(self, rows: Relation, keys: Sequence[str], watermark: EventTime) -> Relation:
+        return rows_where(rows, ended(watermark))
 
     def reach(self, watermark: EventTime) -> EventTime:
         return watermark
 
-    def source(self, keys: Sequence[str]) -> str:
-        return "_rows"
+    def source(self, keys: Sequence[str]) -> Relation:
+        return ROWS_OF_BATCH
 
     def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
         return segment.low is not None and segment.low > watermark
@@ -246,8 +245,8 @@ class AssignedWindows:
     def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
         return relations
 
-    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
-        return f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(self.bounds)} FROM {rows})"
+    def count(self, rows: Relation, keys: Sequence[str], watermark: str) -> Select:
+        return Select(f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(self.bounds)} FROM {rows})")
 
     def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         return earliest
@@ -256,29 +255,24 @@ class AssignedWindows:
     def spread_over(self) -> Duration:
         return NO_TIME
 
-    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
-        return f"(SELECT * FROM {rows} WHERE {between(after, to)})"
+    def ending(self, rows: Relation, after: EventTime | None, to: EventTime | None) -> Relation:
+        return rows_where(rows, between(after, to))
 
-    def among(self, rows: str, windows: str, keys: Sequence[str]) -> str:
+    def among(self, rows: Relation, windows: Relation, keys: Sequence[str]) -> Relation:
         same = same_columns("_row_", "_in_", (*keys, *self.bounds))
-        return f"(SELECT * FROM {rows} _row_ SEMI JOIN {windows} _in_ ON {same})"
+        return Relation(f"(SELECT * FROM {rows} _row_ SEMI JOIN {windows} _in_ ON {same})")
 
 
-def ended(watermark: EventTime) -> str:
-    """Return the SQL condition that a row's stored time is at most the watermark."""
-    return f"{END} <= {time_literal(watermark, 'TIMESTAMP')}"
+def ended(watermark: EventTime) -> Condition:
+    """Return the condition that a row's stored time is at most the watermark."""
+    return Condition(f"{END} <= {time_literal(watermark, 'TIMESTAMP')}")
 
 
-def between(after: EventTime | None, to: EventTime | None, column: str = END) -> str:
-    """Return the SQL condition that a TIMESTAMP column is after `after`, and at most `to`; None sets no bound."""
+def between(after: EventTime | None, to: EventTime | None, column: str = END) -> Condition:
+    """Return the condition that a TIMESTAMP column is after `after`, and at most `to`; None sets no bound."""
     bounds = [] if after is None else [f"{column} > {time_literal(after, 'TIMESTAMP')}"]
     bounds += [] if to is None else [f"{column} <= {time_literal(to, 'TIMESTAMP')}"]
-    return " AND ".join(bounds) or "true"
-
-
-def same_columns(left: str, right: str, names: Iterable[str]) -> str:
-    """Return the SQL condition that rows of two relations agree in the named columns, at least one; NULL equals NULL."""
-    return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in names)
+    return all_of(bounds)
 
 
 def weights(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

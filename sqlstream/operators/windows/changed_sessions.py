@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlstream.duck.sql import names
+from sqlstream.duck.sql import FALSE, TRUE, Condition, Relation, Relations, Select, names, rows_where
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.assigners import PARTIALS, Relations, between
+from sqlstream.operators.windows.assigners import PARTIALS, between
 from sqlstream.operators.windows.corrections import ARRIVED
 from sqlstream.operators.windows.early_results import DUE, PENDING, EarlyResults
 from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
@@ -17,8 +17,8 @@ from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import EventTime
 
 # The sessions whose results may change, and all current sessions of their keys.
-_CHANGED = "_changed_results"
-_NOW = "_now"
+_CHANGED = Relation("_changed_results")
+_NOW = Relation("_now")
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class ChangedSessions:
         # The emitted and the pending results of a session are stored as long as its rows.
         return (EMITTED,) if self.early is None else (EMITTED, PENDING)
 
-    def closing(self, batch: WindowBatch, relations: Relations, condition: str) -> str:
-        new = {name: f"(SELECT * FROM {relations[name]} WHERE {condition})" for name in batch.row_tables}
-        return self.emitted.changes(new, f"(SELECT * FROM {relations[EMITTED]} WHERE {condition})")
+    def closing(self, batch: WindowBatch, relations: Relations, condition: Condition) -> Select:
+        new = {name: rows_where(relations[name], condition) for name in batch.row_tables}
+        return self.emitted.changes(new, rows_where(relations[EMITTED], condition))
 
-    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[str]:
+    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[Select]:
         watermark = batch.clock.watermark
         if watermark is None and self.early is None:
             return
@@ -47,39 +47,39 @@ class ChangedSessions:
         if not some:
             return
         # Without early results an open session has none: what was emitted before it grew is retracted.
-        shown = between(None, watermark) if self.early is None else "true"
+        shown = between(None, watermark) if self.early is None else TRUE
         keys = self.emitted.groups.key_names
         new = {name: within(rows, _CHANGED, keys, shown) for name, rows in relations.items()}
-        yield self.emitted.changes(new, within(batch.relation(EMITTED), _CHANGED, keys, "true"))
+        yield self.emitted.changes(new, within(batch.relation(EMITTED), _CHANGED, keys, TRUE))
 
-    def _find(self, batch: WindowBatch, pieces: str, after: EventTime | None) -> None:
+    def _find(self, batch: WindowBatch, pieces: Relation, after: EventTime | None) -> None:
         """Create the table of the sessions whose results may change."""
         con, clock, keys = batch.con, batch.clock, self.emitted.groups.key_names
-        ends = between(after, clock.watermark) if clock.watermark is not None else "false"
+        ends = between(after, clock.watermark) if clock.watermark is not None else FALSE
         listed = ", ".join(keys) or "1"
         selects = [f"SELECT {listed} FROM {ARRIVED}", f"SELECT {listed} FROM {pieces} WHERE {ends}"]
         if self.early is not None:
             selects.append(f"SELECT {listed} FROM ({self.early.due(batch.relation(PENDING), clock)})")
-        keep(con, "_of_keys", " UNION ".join(selects))
-        keep(con, _NOW, sessions_of(of_keys(pieces, "_of_keys", keys), keys))
+        touched = keep(con, "_of_keys", Select(" UNION ".join(selects)))
+        keep(con, _NOW, sessions_of(of_keys(pieces, touched, keys), keys))
         place = names(self.emitted.groups.place)
         selects = [f"SELECT {place} FROM {_NOW} WHERE {ends}"]
         if self.early is None:
-            selects.append(f"SELECT {place} FROM {within(ARRIVED, _NOW, keys, 'true')}")
+            selects.append(f"SELECT {place} FROM {within(ARRIVED, _NOW, keys, TRUE)}")
         else:
             is_open = between(clock.watermark, None)
             batch.store(self.early.added(within(ARRIVED, _NOW, keys, is_open), clock))
             selects.append(self.early.due(self._pending(batch, is_open), clock))
-            ended = "false" if clock.watermark is None else between(None, clock.watermark)
+            ended = FALSE if clock.watermark is None else between(None, clock.watermark)
             selects.append(f"SELECT {place} FROM {within(ARRIVED, _NOW, keys, ended)}")
-        keep(con, _CHANGED, " UNION ".join(selects))
+        keep(con, _CHANGED, Select(" UNION ".join(selects)))
         if self.early is not None:
-            batch.store(self.early.emitted(self._pending(batch, "true"), _CHANGED))
+            batch.store(self.early.emitted(self._pending(batch, TRUE), _CHANGED))
 
-    def _pending(self, batch: WindowBatch, condition: str) -> str:
+    def _pending(self, batch: WindowBatch, condition: Condition) -> Relation:
         return within(batch.relation(PENDING), _NOW, self.emitted.groups.key_names, condition)
 
-    def waiting(self, batch: WindowBatch) -> str:
+    def waiting(self, batch: WindowBatch) -> Select:
         # Where a session lay when it was added and when it was taken may differ.
         by = ", ".join([*self.emitted.groups.key_names, DUE])
-        return f"SELECT {DUE} FROM {batch.relation(PENDING)} GROUP BY {by} HAVING sum({WEIGHT}) > 0"
+        return Select(f"SELECT {DUE} FROM {batch.relation(PENDING)} GROUP BY {by} HAVING sum({WEIGHT}) > 0")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import names
+from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, rows_where, same_columns
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.assigners import END, FixedWindows, Relations, WindowSpan, between, same_columns
+from sqlstream.operators.windows.assigners import END, FixedWindows, WindowSpan, between
 from sqlstream.operators.windows.corrections import ARRIVED
 from sqlstream.operators.windows.early_results import PENDING, EarlyResults
 from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
@@ -17,7 +17,7 @@ from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.units import EventTime
 
 # The windows, other than those that end now, whose results may change.
-_CHANGED = "_changed_results"
+_CHANGED = Relation("_changed_results")
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class ChangedWindows:
     def moving(self) -> tuple[str, ...]:
         return ()
 
-    def closing(self, batch: WindowBatch, relations: Relations, condition: str) -> str:
-        new = {name: f"(SELECT * FROM {relations[name]} WHERE {condition})" for name in batch.row_tables}
+    def closing(self, batch: WindowBatch, relations: Relations, condition: Condition) -> Select:
+        new = {name: rows_where(relations[name], condition) for name in batch.row_tables}
         # Without early results nothing was emitted of a window that is open.
-        old = None if self.early is None else f"(SELECT * FROM {relations[EMITTED]} WHERE {condition})"
+        old = None if self.early is None else rows_where(relations[EMITTED], condition)
         return self.emitted.changes(new, old)
 
-    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[str]:
+    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[Select]:
         watermark = batch.clock.watermark
         if watermark is not None and (after is None or after < watermark):
             yield from self._ended(batch, WindowSpan(after, watermark))
@@ -48,8 +48,8 @@ class ChangedWindows:
         if low is not None:
             yield self._corrected(batch, low, high)
 
-    def _ended(self, batch: WindowBatch, span: WindowSpan) -> Iterator[str]:
-        """Yield SELECTs of the changes of windows that end now, for all keys."""
+    def _ended(self, batch: WindowBatch, span: WindowSpan) -> Iterator[Select]:
+        """Yield the changes of windows that end now, for all keys."""
         windows = self.windows
         stored = batch.rows(batch.retention.stored_until(windows.reach(span.watermark)))
         rows = {name: self._in_range(batch, rows, span.closed, None) for name, rows in stored.items()}
@@ -58,21 +58,22 @@ class ChangedWindows:
             emitted = self._in_range(batch, batch.relation(EMITTED), span.closed, None)
             yield self.closing(batch, {**due.closed, EMITTED: emitted}, between(span.closed, span.watermark))
 
-    def _corrected(self, batch: WindowBatch, low: EventTime, high: EventTime) -> str:
-        """Return the SELECT of the changes of the windows in _CHANGED, which end after `low` and at most at `high`."""
+    def _corrected(self, batch: WindowBatch, low: EventTime, high: EventTime) -> Select:
+        """Return the changes of the windows in _CHANGED, which end after `low` and at most at `high`."""
         windows, keys = self.windows, self.emitted.groups.key_names
         last = EventTime(high + windows.spread_over)
         stored = {name: self._in_range(batch, rows, low, last) for name, rows in batch.rows().items()}
         rows = {name: windows.among(rows, _CHANGED, keys) for name, rows in stored.items()}
         same = same_columns("_row_", "_in_", [c.name for c in self.emitted.groups.place])
         emitted = self._in_range(batch, batch.relation(EMITTED), low, high)
-        return self.emitted.changes(rows, f"(SELECT * FROM {emitted} _row_ SEMI JOIN {_CHANGED} _in_ ON {same})")
+        old = Relation(f"(SELECT * FROM {emitted} _row_ SEMI JOIN {_CHANGED} _in_ ON {same})")
+        return self.emitted.changes(rows, old)
 
     @staticmethod
-    def _in_range(batch: WindowBatch, rows: str, after: EventTime | None, to: EventTime | None) -> str:
-        """Return a FROM item: rows whose last window ends in a range, by the stored time, for which files have statistics."""
+    def _in_range(batch: WindowBatch, rows: Relation, after: EventTime | None, to: EventTime | None) -> Relation:
+        """Return rows whose last window ends in a range, by the stored time, for which files have statistics."""
         first, last = batch.retention.stored_until(after), batch.retention.stored_until(to)
-        return f"(SELECT * FROM {rows} WHERE {between(first, last, KEPT.name)})"
+        return rows_where(rows, between(first, last, KEPT.name))
 
     def _find(self, batch: WindowBatch) -> None:
         """Create the table of the windows, other than those that end now, whose results may change."""
@@ -84,14 +85,14 @@ class ChangedWindows:
         if self.early is not None:
             batch.store(self.early.added(windows.ending(ARRIVED, clock.watermark, None), clock))
             selects.append(self.early.due(self._pending(batch), clock))
-        keep(batch.con, _CHANGED, " UNION ".join(selects))
+        keep(batch.con, _CHANGED, Select(" UNION ".join(selects)))
         if self.early is not None:
             batch.store(self.early.emitted(self._pending(batch), _CHANGED))
 
     @staticmethod
-    def _pending(batch: WindowBatch) -> str:
-        return f"(SELECT * FROM {batch.relation(PENDING)} WHERE {between(batch.clock.watermark, None)})"
+    def _pending(batch: WindowBatch) -> Relation:
+        return rows_where(batch.relation(PENDING), between(batch.clock.watermark, None))
 
-    def waiting(self, batch: WindowBatch) -> str:
+    def waiting(self, batch: WindowBatch) -> Select:
         assert self.early is not None
         return self.early.waiting(self._pending(batch))

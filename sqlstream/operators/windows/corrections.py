@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import names, no_rows, typed
+from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, no_rows, subquery, typed, union_all
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.assigners import PARTIALS, ROWS, Relations, WindowAssigner, between
+from sqlstream.operators.windows.assigners import PARTIALS, ROWS, WindowAssigner, between
 from sqlstream.operators.windows.early_results import DUE, EarlyResults, EveryRows
 from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
 from sqlstream.operators.windows.results import WindowResult
@@ -29,7 +29,7 @@ from sqlstream.units import EventTime, from_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The temporary table of the groups of a batch's rows, with the number of rows in each.
-ARRIVED = "_arrived"
+ARRIVED = Relation("_arrived")
 
 
 class ChangedResults(Protocol):
@@ -40,22 +40,22 @@ class ChangedResults(Protocol):
         """The tables, besides the row tables, that store bounds of sessions, which can change."""
         ...
 
-    def closing(self, batch: WindowBatch, relations: Relations, condition: str) -> str:
-        """Return the SELECT of the last changes of windows that are forgotten before they were emitted at their end.
+    def closing(self, batch: WindowBatch, relations: Relations, condition: Condition) -> Select:
+        """Return the last changes of windows that are forgotten before they were emitted at their end.
 
-        `relations` are FROM items of rows and of EMITTED; `condition` on END selects the windows.
+        `relations` are rows and EMITTED; `condition` on END selects the windows.
         """
         ...
 
-    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[str]:
-        """Yield SELECTs of the changes of windows that end after `after`, that got rows, or that are due early.
+    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[Select]:
+        """Yield the changes of windows that end after `after`, that got rows, or that are due early.
 
         The temporary table ARRIVED has the groups of the batch's rows.
         """
         ...
 
-    def waiting(self, batch: WindowBatch) -> str:
-        """Return a SELECT with the column DUE: when open windows are to be emitted early."""
+    def waiting(self, batch: WindowBatch) -> Select:
+        """Return the column DUE: when open windows are to be emitted early."""
         ...
 
 
@@ -83,8 +83,8 @@ class Corrections:
     def corrects(self) -> bool:
         return True
 
-    def closing(self, batch: WindowBatch, result: WindowResult, rows: Relations) -> str | None:
-        """Return the SELECT of the last changes of windows that are forgotten before they were emitted at their end.
+    def closing(self, batch: WindowBatch, result: WindowResult, rows: Relations) -> Select | None:
+        """Return the last changes of windows that are forgotten before they were emitted at their end.
 
         None unless the watermark is the first, or has advanced by more than the lateness in this batch.
         """
@@ -92,20 +92,20 @@ class Corrections:
         if before is not None and closed is not None and before >= closed:
             return None
         relations = {EMITTED: batch.relation(EMITTED), **rows}
-        keep(batch.con, "_changed", self.changed.closing(batch, relations, between(before, closed)))
-        return self.emitted.leaving("_changed")
+        changed = keep(batch.con, "_changed", self.changed.closing(batch, relations, between(before, closed)))
+        return self.emitted.leaving(changed)
 
-    def changes(self, batch: WindowBatch, added: Sequence[pa.Table | Segment]) -> str | None:
-        """Return the SELECT of the changes of windows that end, that late rows correct, or that are due early; store them."""
+    def changes(self, batch: WindowBatch, added: Sequence[pa.Table | Segment]) -> Select | None:
+        """Return the changes of windows that end, that late rows correct, or that are due early; store them."""
         self._keep_arrived(batch, added)
         before, closed = batch.state.closed, batch.closed
         after = closed if before is None or closed is None else max(before, closed)
         changes = list(self.changed.changes(batch, after))
         if not changes:
             return None
-        keep(batch.con, "_changed", " UNION ALL ".join(changes))
-        batch.store({EMITTED: "_changed"})
-        return self.emitted.leaving("_changed")
+        changed = keep(batch.con, "_changed", union_all(changes))
+        batch.store({EMITTED: changed})
+        return self.emitted.leaving(changed)
 
     def _keep_arrived(self, batch: WindowBatch, added: Sequence[pa.Table | Segment]) -> None:
         group = self.emitted.groups.columns
@@ -117,25 +117,26 @@ class Corrections:
             for rows in added
             if isinstance(rows, Segment) or rows.num_rows
         ]
-        rows = f"({no_rows(columns)})"
+        rows = no_rows(columns)
         if arrived:
             batch.con.register("_added", pa.concat_tables(arrived, promote_options="permissive"))
-            rows = f"(SELECT {typed(columns)} FROM _added)"
-        keep(batch.con, ARRIVED, f"SELECT {names(group)}, sum({ROWS}) AS {ROWS} FROM {rows} GROUP BY ALL")
+            rows = Select(f"SELECT {typed(columns)} FROM _added")
+        counts = f"SELECT {names(group)}, sum({ROWS}) AS {ROWS} FROM ({rows}) GROUP BY ALL"
+        keep(batch.con, ARRIVED, Select(counts))
 
     def set_timers(self, batch: WindowBatch, windows: WindowAssigner) -> None:
         """Forget rows, and set the timers to when the next window ends, is forgotten, or is due early."""
         state, watermark = batch.state, batch.clock.watermark
         held = batch.forget(NEVER if watermark is None else watermark)
         # Rows of windows that have not ended stay longer than the lateness from now on.
-        rows = f"{batch.relation(PARTIALS)} WHERE {between(batch.retention.stored_until(watermark), None, KEPT.name)}"
-        earliest = batch.least(f"epoch_us({KEPT.name})", rows)
+        stays = between(batch.retention.stored_until(watermark), None, KEPT.name)
+        earliest = batch.least(f"epoch_us({KEPT.name})", batch.relation(PARTIALS), stays)
         first = None if earliest is None else batch.retention.closed(EventTime(earliest))
         state.event_timer = held if first is None else windows.next_time(first, watermark)
         state.processing_timer = None
         if self.early is None or isinstance(self.early.interval, EveryRows):
             return
-        due = batch.least(DUE, f"({self.changed.waiting(batch)})")
+        due = batch.least(DUE, subquery(self.changed.waiting(batch)))
         if self.early.interval.by == "time":
             state.processing_timer = None if due is None else from_millis(due)
         elif due is not None:

@@ -6,7 +6,7 @@ split into batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import INTERNAL
-from sqlstream.duck.sql import names, quote_name, typed
+from sqlstream.duck.sql import Items, Relation, Relations, Select, names, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.windows import UNTIL_PASSED
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
 from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
-from sqlstream.operators.scratch import keep, leaving
+from sqlstream.operators.scratch import keep, keep_and_count, leaving
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.window_batch import empty_relation
 from sqlstream.storage.bucket import Bucket
@@ -95,10 +95,10 @@ class CountWindowOperator(Operator):
         return KeyedState(self.hash_columns, tables, COUNTED, self.ttl)
 
     @cached_property
-    def parts(self) -> dict[str, str]:
+    def parts(self) -> dict[str, Select]:
         sqls = [*(sql for _, sql in self.keys), *(quote_name(c.name) for c in self.columns), self.time]
         items = ", ".join(f"{sql} AS {c.name}" for sql, c in zip(sqls, self._row, strict=True))
-        return {WAITING: encoded(self._row, f"(SELECT {items} FROM _rows)")}
+        return {WAITING: encoded(self._row, Relation(f"(SELECT {items} FROM _rows)"))}
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -114,14 +114,13 @@ class CountWindowOperator(Operator):
         return late_outputs([self._late] if self.emits_late else [])
 
     @cached_property
-    def _named(self) -> str:
-        """The select items that give stored columns of a row their own names."""
-        return ", ".join(
-            f"{c.name} AS {quote_name(own.name)}" for c, own in zip(self._stored, self.columns, strict=True)
-        )
+    def _named(self) -> Items:
+        """The stored columns of a row under their own names."""
+        pairs = zip(self._stored, self.columns, strict=True)
+        return Items(", ".join(f"{c.name} AS {quote_name(own.name)}" for c, own in pairs))
 
-    def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of waiting and numbered rows, then `key_times`. `window_id` is the next window, NULL if waiting.
+    def current(self, relations: Relations, watermark: str) -> Select:
+        """Return the waiting and numbered rows, then `key_times`. `window_id` is the next window, NULL if waiting.
 
         The bounds are NULL: the window is not complete.
         """
@@ -134,7 +133,7 @@ class CountWindowOperator(Operator):
         of = {name: f"{INTERNAL}of_{name}" for name in self.hash_columns}
         keys = [f"{name} AS {hidden}" for name, hidden in of.items()]
         items = ", ".join([self._named, *bounds, "CAST(window_id AS BIGINT) AS window_id", *keys])
-        rows = f"SELECT {items} FROM ({both})"
+        rows = Select(f"SELECT {items} FROM ({both})")
         return self._key_state.timed(rows, list(of.values()), self.outputs, tables, all=True)
 
     @property
@@ -187,12 +186,12 @@ class CountWindowOperator(Operator):
         if on_time:
             con.register("_on_time", pa.concat_tables(on_time, promote_options="permissive"))
             rows += f" UNION ALL SELECT {typed(self._row)} FROM _on_time"
-        return keep(con, "_final", rows)
+        return keep_and_count(con, "_final", Select(rows))[1]
 
     def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Create `_new`, rows with their new numbers, and `_after`, the number of rows of each key before and after."""
         if self.keys:
-            keep(con, TOUCHED, f"SELECT DISTINCT {names(self.key_columns)} FROM _final")
+            keep(con, TOUCHED, Select(f"SELECT DISTINCT {names(self.key_columns)} FROM _final"))
         self._key_state.load(con, state, clock)
         joined = self._key_state.same("_final", "_before")
         order = f"{self._by} ORDER BY {', '.join(c.name for c in (TIME, *self._stored))}"
@@ -201,20 +200,20 @@ class CountWindowOperator(Operator):
             f"SELECT _final.*, coalesce(_before.{NUMBER.name}, 0) AS _count "
             f"FROM _final LEFT JOIN _old_{COUNTED} _before ON {joined}"
         )
-        keep(con, "_new", f"SELECT {names(self._row)}, {place} AS {NUMBER.name}, _count FROM ({counts})")
+        keep(con, "_new", Select(f"SELECT {names(self._row)}, {place} AS {NUMBER.name}, _count FROM ({counts})"))
         by = f"GROUP BY {names(self.key_columns)}" if self.keys else "HAVING count(*) > 0"
         listed = "".join(f"{c.name}, " for c in self.key_columns)
         number = f"max({NUMBER.name}) AS {NUMBER.name}, min(_count) AS _count"
-        keep(con, "_after", f"SELECT {listed}{number}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _new {by}")
+        keep(con, "_after", Select(f"SELECT {listed}{number}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _new {by}"))
 
     @cached_property
-    def _placed(self) -> str:
-        """A FROM item: the numbered rows of keys that have changed, with the key's number of rows before and after."""
+    def _placed(self) -> Relation:
+        """The numbered rows of keys that have changed, with the key's number of rows before and after."""
         numbered = names((*self._row, NUMBER))
         both = f"SELECT {numbered} FROM _old_{NUMBERED} UNION ALL SELECT {numbered} FROM _new"
         same = self._key_state.same("_row_", "_after")
         counts = f"_after._count AS _before, _after.{NUMBER.name} AS _until"
-        return f"(SELECT _row_.*, {counts} FROM ({both}) _row_ JOIN _after ON {same})"
+        return Relation(f"(SELECT _row_.*, {counts} FROM ({both}) _row_ JOIN _after ON {same})")
 
     def _complete(self, con: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
         """Yield the rows of every window whose last row got its number in this batch."""
@@ -228,7 +227,7 @@ class CountWindowOperator(Operator):
         shown = ("_first", "_last", window_time("_last"), f"CAST(_end // {slide} AS BIGINT)")
         items = ", ".join(f"{sql} AS {name}" for sql, name in zip(shown, BOUNDS, strict=True))
         rows = f"SELECT {self._named}, {items} FROM (SELECT *, {bounds} FROM ({ends}))"
-        yield from leaving(con, self.outputs, rows)
+        yield from leaving(con, self.outputs, Select(rows))
 
     def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Store the rows that later windows need, and the number of rows of each key."""
@@ -238,5 +237,5 @@ class CountWindowOperator(Operator):
         counted = ", ".join(
             [*self.hash_columns, NUMBER.name, f"CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name}", WEIGHT]
         )
-        self._key_state.store(con, state, NUMBERED, needed_rows, clock)
-        self._key_state.store(con, state, COUNTED, f"(SELECT {counted} FROM _after)", clock)
+        self._key_state.store(con, state, NUMBERED, Relation(needed_rows), clock)
+        self._key_state.store(con, state, COUNTED, Relation(f"(SELECT {counted} FROM _after)"), clock)

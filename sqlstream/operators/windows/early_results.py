@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import names
+from sqlstream.duck.sql import FALSE, Condition, Items, Relation, Relations, Select, names, rows_where, same_columns
 from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.operator import Clock
-from sqlstream.operators.windows.assigners import ROWS, same_columns
+from sqlstream.operators.windows.assigners import ROWS
 from sqlstream.operators.windows.emitted import weighted
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import MILLISECOND, Duration, to_millis
@@ -42,10 +41,10 @@ class EveryInterval:
         # The clock goes by milliseconds: the first one from which on it is due.
         return -(-due // MILLISECOND) if self.by == "time" else due
 
-    def condition(self, clock: Clock) -> str:
+    def condition(self, clock: Clock) -> Condition:
         """Return the condition on the pending rows of a window that its result is due in this batch."""
         now = to_millis(clock.time) if self.by == "time" else clock.watermark
-        return "false" if now is None else f"min({DUE}) <= {now}"
+        return FALSE if now is None else Condition(f"min({DUE}) <= {now}")
 
     @property
     def shown(self) -> str:
@@ -63,9 +62,9 @@ class EveryRows:
         """Return what is stored as DUE, which has no meaning here."""
         return self.rows
 
-    def condition(self, clock: Clock) -> str:
+    def condition(self, clock: Clock) -> Condition:
         """Return the condition on the pending rows of a window that its result is due."""
-        return f"sum({ROWS}) >= {self.rows}"
+        return Condition(f"sum({ROWS}) >= {self.rows}")
 
     @property
     def shown(self) -> str:
@@ -89,28 +88,29 @@ class EarlyResults:
         return weighted(PENDING, (*self.groups.place, Column(DUE, "BIGINT")), self.groups.windows)
 
     @cached_property
-    def _place(self) -> str:
+    def _place(self) -> Items:
         return names(self.groups.place)
 
-    def due(self, pending: str, clock: Clock) -> str:
-        """Return the SELECT of the windows to emit now, as `place`; `pending` is a FROM item."""
+    def due(self, pending: Relation, clock: Clock) -> Select:
+        """Return the windows to emit now, as `place`."""
         due = self.interval.condition(clock)
-        return f"SELECT {self._place} FROM ({self.waiting(pending)}) GROUP BY {self._place} HAVING {due}"
+        return Select(f"SELECT {self._place} FROM ({self.waiting(pending)}) GROUP BY {self._place} HAVING {due}")
 
-    def waiting(self, pending: str) -> str:
-        """Return the SELECT of windows with rows that no result shows: `place`, DUE, and the number of those rows as ROWS."""
+    def waiting(self, pending: Relation) -> Select:
+        """Return the windows with rows that no result shows: `place`, DUE, and the number of those rows as ROWS."""
         place, total = f"{self._place}, {DUE}", f"sum({WEIGHT})"
-        return f"SELECT {place}, {total} AS {ROWS} FROM {pending} GROUP BY {place} HAVING {total} > 0"
+        return Select(f"SELECT {place}, {total} AS {ROWS} FROM {pending} GROUP BY {place} HAVING {total} > 0")
 
-    def added(self, arrived: str, clock: Clock) -> Mapping[str, str]:
-        """Return what to store, as FROM items by table: open windows of the rows that `arrived`, DUE, and their number."""
+    def added(self, arrived: Relation, clock: Clock) -> Relations:
+        """Return what to store, by table: open windows of the rows that `arrived`, DUE, and their number."""
         due = f"CAST({self.interval.due(clock)} AS BIGINT) AS {DUE}"
         number = f"CAST(sum({ROWS}) AS BIGINT) AS {WEIGHT}"
-        return {PENDING: f"(SELECT {self._place}, {due}, {number} FROM {arrived} GROUP BY {self._place})"}
+        return {PENDING: Relation(f"(SELECT {self._place}, {due}, {number} FROM {arrived} GROUP BY {self._place})")}
 
-    def emitted(self, pending: str, windows: str) -> Mapping[str, str]:
-        """Return what to store, as FROM items by table, when `windows` are emitted: the rows in them are no longer pending."""
+    def emitted(self, pending: Relation, windows: Relation) -> Relations:
+        """Return what to store, by table, when `windows` are emitted: the rows in them are no longer pending."""
         same = same_columns("_waiting_", "_in_", [c.name for c in self.groups.place])
         rows = f"({self.waiting(pending)}) _waiting_ SEMI JOIN {windows} _in_ ON {same}"
-        deductions = f"(SELECT {self._place}, {DUE}, CAST(-({self.interval.shown}) AS BIGINT) AS {WEIGHT} FROM {rows})"
-        return {PENDING: f"(SELECT * FROM {deductions} WHERE {WEIGHT} <> 0)"}
+        number = f"CAST(-({self.interval.shown}) AS BIGINT) AS {WEIGHT}"
+        deductions = Relation(f"(SELECT {self._place}, {DUE}, {number} FROM {rows})")
+        return {PENDING: rows_where(deductions, Condition(f"{WEIGHT} <> 0"))}

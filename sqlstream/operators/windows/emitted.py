@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import names, quote_name
+from sqlstream.duck.sql import Relation, Relations, Select, names, quote_name, subquery
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Grouping, Groups
-from sqlstream.operators.windows.assigners import START, Relations, window_time
+from sqlstream.operators.windows.assigners import START, window_time
 from sqlstream.operators.windows.retention import KEPT, Retention
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
@@ -60,18 +60,18 @@ class EmittedResults:
         calls = tuple((f"r{i}", call) for i, (_, call) in enumerate(self.result.calls))
         return Grouped(Groups(keys, groups.windows), (_START, _END, None), calls)
 
-    def changes(self, new: Relations, old: str | None) -> str:
-        """Return the SELECT of changes, with weights, that turn emitted rows into the current result.
+    def changes(self, new: Relations, old: Relation | None) -> Select:
+        """Return the changes, with weights, that turn emitted rows into the current result.
 
-        `new` are FROM items of rows in windows; `old` is a FROM item of emitted rows, None if nothing was emitted.
+        `new` are rows in windows; `old` are emitted rows, None if nothing was emitted.
         """
         bounds = ", ".join(f"{_START if name == START else _END} AS {name}" for name in self.groups.windows.bounds)
         items = ", ".join([*self.groups.key_names, bounds, names(self._shown)])
-        rows = f"SELECT {items}, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self._renamed.result(new)})"
-        return rows if old is None else difference((*self.groups.place, *self._shown), f"({rows})", old)
+        rows = Select(f"SELECT {items}, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self._renamed.result(new)})")
+        return rows if old is None else difference((*self.groups.place, *self._shown), subquery(rows), old)
 
-    def leaving(self, changes: str) -> str:
-        """Return the SELECT of changes as the operator emits them: output columns and weight; `changes` is a table."""
+    def leaving(self, changes: Relation) -> Select:
+        """Return changes as the operator emits them: output columns and weight."""
         result = self.result
         output_names = [c.name for c, _ in self.groups.keys] + [n for n in result.bounds if n is not None]
         output_names += [n for n, _ in result.calls]
@@ -79,6 +79,6 @@ class EmittedResults:
         bounds = [sql for sql, name in zip(shown, result.bounds, strict=True) if name is not None]
         sqls = [*self.groups.key_names, *bounds, *(f"r{i}" for i in range(len(result.calls)))]
         items = ", ".join(f"{sql} AS {quote_name(name)}" for sql, name in zip(sqls, output_names, strict=True))
-        rows = f"SELECT {items}, {WEIGHT} FROM {changes}"
+        rows = Select(f"SELECT {items}, {WEIGHT} FROM {changes}")
         # Sessions that differ in bounds which are not asked for are one.
-        return rows if self.groups.windows.mergeable else summed(result.outputs, f"({rows})")
+        return rows if self.groups.windows.mergeable else summed(result.outputs, subquery(rows))

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from sqlstream.duck.sql import Condition
 from sqlstream.units import MILLISECOND, NO_TIME, Duration, EventTime
 
 Time = TypeVar("Time", EventTime, "np.ndarray[tuple[int], np.dtype[np.int64]]")
@@ -47,10 +48,10 @@ class Grid:
         """The distance from a start to the first bound after it: an end, where `slide` does not divide `size`."""
         return self.size % self.slide or self.slide
 
-    def holds(self, time: str) -> str | None:
-        """Return the SQL condition that a window contains a time, None if windows leave no gaps."""
+    def holds(self, time: str) -> Condition | None:
+        """Return the condition that a window contains a time, None if windows leave no gaps."""
         gaps = not self.cumulative and self.slide > self.size
-        return f"{remainder(f'{time} - {self.offset}', self.slide)} < {self.size}" if gaps else None
+        return Condition(f"{remainder(f'{time} - {self.offset}', self.slide)} < {self.size}") if gaps else None
 
     def slice_end(self, time: str) -> str:
         """Return the SQL of the end of the slice that contains a time."""

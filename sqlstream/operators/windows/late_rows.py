@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck import clock
-from sqlstream.duck.sql import Rows, quote_name, quote_text, typed
+from sqlstream.duck.sql import TRUE, Condition, Rows, Select, quote_text, quoted, rows_where, subquery, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.groups import ComputedColumns, Groups, stored_columns
 from sqlstream.operators.late_rows import MARK, TIME
@@ -38,7 +38,7 @@ class LateRowsPart:
     columns: tuple[Column, ...]
     time: str
     lateness: Duration = NO_TIME
-    where: str = "true"
+    where: Condition = TRUE
     in_table: bool = True
     emitted: bool = False
 
@@ -52,13 +52,13 @@ class LateRowsPart:
         """The table of late rows: `stored`, and MARK, the watermark that the rows came behind."""
         return TableDeclaration(LATE, (*(c for c, _ in self.stored), MARK))
 
-    def part(self, groups: Groups[WindowAssigner]) -> str:
-        """Return the SELECT that the upstream fragment runs: rows that may be late, as `arriving`, encoded for storage."""
+    def part(self, groups: Groups[WindowAssigner]) -> Select:
+        """Return what the upstream fragment computes: rows that may be late, as `arriving`, encoded for storage."""
         items = [*groups.key_items, *(f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns)]
         items += [f"{sql} AS {c.name}" for c, sql in self.stored]
-        rows = f"SELECT {', '.join(items)} FROM {groups.source} WHERE {self.where}"
-        late = f"{groups.windows.may_be_late} <= {clock.WATERMARK} - to_microseconds({self.lateness})"
-        return encoded(self.arriving(groups), f"(SELECT * FROM ({rows}) WHERE {late})")
+        rows = Select(f"SELECT {', '.join(items)} FROM {groups.source} WHERE {self.where}")
+        late = Condition(f"{groups.windows.may_be_late} <= {clock.WATERMARK} - to_microseconds({self.lateness})")
+        return encoded(self.arriving(groups), rows_where(subquery(rows), late))
 
     def arriving(self, groups: Groups[WindowAssigner]) -> tuple[Column, ...]:
         """Return the columns of rows that may be late: the group, then `stored`."""
@@ -68,13 +68,13 @@ class LateRowsPart:
         """Return the late rows among arrived `rows`, as the table stores them. Admit the rows that are not late before."""
         assert batch.closed is not None
         batch.con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
-        candidates = f"(SELECT {typed(self.arriving(groups))} FROM _may_be_late)"
+        candidates = subquery(Select(f"SELECT {typed(self.arriving(groups))} FROM _may_be_late"))
         mark = f"{time_literal(batch.clock.watermark or EventTime(0), 'TIMESTAMP')} AS {MARK.name}"
-        late = f"(SELECT *, {mark} FROM {groups.windows.late(candidates, groups.key_names, batch.closed)})"
-        return batch.con.sql(encoded(self.table.columns, late)).to_arrow_table()
+        late = Select(f"SELECT *, {mark} FROM {groups.windows.late(candidates, groups.key_names, batch.closed)}")
+        return batch.con.sql(encoded(self.table.columns, subquery(late))).to_arrow_table()
 
     def view(self, operator: str) -> Rows:
         """Return the view of the stored late rows: their columns, event time, watermark, and the operator's name."""
         own = [(c.name, c.type, f"c{i}") for i, c in enumerate(self.columns)]
         added = ((TIME, TIME.name), (MARK, MARK.name), (OPERATOR, quote_text(operator)))
-        return Rows.selected(quote_name(LATE), [*own, *((c.name, c.type, sql) for c, sql in added)])
+        return Rows.selected(quoted(LATE), [*own, *((c.name, c.type, sql) for c, sql in added)])

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Relation, Relations, Select
 from sqlstream.operators.operator import Holds
-from sqlstream.operators.windows.assigners import Relations
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
@@ -20,8 +20,8 @@ class WindowResult(Protocol):
         ...
 
     @property
-    def computed(self) -> Mapping[str, str]:
-        """By table, the SELECT over `_rows` that the upstream fragment runs, with the declared types."""
+    def computed(self) -> Mapping[str, Select]:
+        """By table, what the upstream fragment computes over `_rows`, with the declared types."""
         ...
 
     @property
@@ -34,12 +34,12 @@ class WindowResult(Protocol):
         """The state columns that store each column or call, by its name and then by table."""
         ...
 
-    def result(self, relations: Relations) -> str:
-        """Return the SELECT of `outputs` over rows that are assigned to windows."""
+    def result(self, relations: Relations) -> Select:
+        """Return `outputs` over rows that are assigned to windows."""
         ...
 
-    def present(self, partials: str) -> str:
-        """Return a FROM item: the partials that form windows. Rows of a changelog may cancel out."""
+    def present(self, partials: Relation) -> Relation:
+        """Return the partials that form windows. Rows of a changelog may cancel out."""
         ...
 
 
@@ -51,6 +51,6 @@ class RowsResult(Protocol):
         """The columns of the result."""
         ...
 
-    def of_rows(self, rows: str) -> str:
-        """Return the SELECT of the result; `rows` is a FROM item of keys, window bounds and columns, as they are stored."""
+    def of_rows(self, rows: Relation) -> Select:
+        """Return the result; `rows` are keys, window bounds and columns, as they are stored."""
         ...

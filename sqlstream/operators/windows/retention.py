@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import names
+from sqlstream.duck.sql import Relation, Select, names
 from sqlstream.operators.windows.assigners import END
 from sqlstream.storage.segments import Segment
 from sqlstream.units import Duration, EventTime
@@ -42,19 +42,19 @@ class Retention:
         """Return a table with KEPT added as its time column; unchanged without a lateness."""
         if self.lateness is None:
             return table
-        merge = f"SELECT *, {self._until} AS {KEPT.name} FROM ({table.merge})" if table.merge else None
+        merge = self.with_time(table.merge) if table.merge else None
         return replace(table, columns=(*table.columns, KEPT), time_column=KEPT.name, merge=merge)
 
-    def with_time(self, rows: str) -> str:
-        """Return a SELECT with KEPT added; `rows` is the SELECT of the other columns."""
-        return rows if self.lateness is None else f"SELECT *, {self._until} AS {KEPT.name} FROM ({rows})"
+    def with_time(self, rows: Select) -> Select:
+        """Return rows with KEPT added."""
+        return rows if self.lateness is None else Select(f"SELECT *, {self._until} AS {KEPT.name} FROM ({rows})")
 
-    def stored(self, table: TableDeclaration, rows: str) -> str:
-        """Return a FROM item: rows to store in `table`, with KEPT computed from END, which may have changed."""
+    def stored(self, table: TableDeclaration, rows: Relation) -> Relation:
+        """Return rows to store in `table`, with KEPT computed from END, which may have changed."""
         if self.lateness is None:
             return rows
         own = names(c for c in table.columns if c != KEPT)
-        return f"(SELECT {own}, {self._until} AS {KEPT.name} FROM {rows})"
+        return Relation(f"(SELECT {own}, {self._until} AS {KEPT.name} FROM {rows})")
 
     def segment(self, segment: Segment) -> Segment:
         """Return a segment with `low` as the least window end: its statistics include the lateness."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Relation, Select, subquery
 from sqlstream.operators.groups import ComputedColumns
 from sqlstream.operators.windows.assigners import END, START, Arrival, weights
 from sqlstream.operators.windows.grid import remainder
@@ -38,12 +39,12 @@ class SessionPieces(Protocol):
         """The SQL expressions over `source` that follow the keys in GROUP BY."""
         ...
 
-    def source(self, keys: Sequence[str]) -> str:
-        """Return a FROM item: the rows of a batch with the bounds of their piece; `keys` is the SQL of the keys."""
+    def source(self, keys: Sequence[str]) -> Relation:
+        """Return the rows of a batch with the bounds of their piece; `keys` is the SQL of the keys."""
         ...
 
-    def present(self, pieces: str) -> str:
-        """Return a FROM item: the stored pieces that form sessions. Rows of a changelog may cancel out."""
+    def present(self, pieces: Relation) -> Relation:
+        """Return the stored pieces that form sessions. Rows of a changelog may cancel out."""
         ...
 
     def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
@@ -75,27 +76,27 @@ class Pieces:
     def group_by(self) -> tuple[str, ...]:
         return (_PIECE,)
 
-    def source(self, keys: Sequence[str]) -> str:
+    def source(self, keys: Sequence[str]) -> Relation:
         pieces = f"PARTITION BY {', '.join([*keys, _PIECE])}"
         if self.gap is None:
             bounds = ", ".join(f"{sql} OVER ({pieces}) AS {c.name}" for c, sql in self.columns)
-            return f"(SELECT *, {bounds} FROM ({self._islands(keys)}))"
+            return subquery(Select(f"SELECT *, {bounds} FROM ({self._islands(keys)})"))
         time = f"epoch_us({self.time})"
         numbered = f"({time} - {remainder(time, self.gap)}) AS {_PIECE}"
         last = f"max({self.time}) OVER ({pieces}) + to_microseconds({self.gap})"
         bounds = f"min({self.time}) OVER ({pieces}) AS {START}, {last} AS {END}"
-        return f"(SELECT *, {bounds} FROM (SELECT *, {numbered} FROM _rows))"
+        return subquery(Select(f"SELECT *, {bounds} FROM (SELECT *, {numbered} FROM _rows)"))
 
-    def _islands(self, keys: Sequence[str]) -> str:
-        """Return the SELECT of a batch's rows, numbered by the sessions that they form without other rows."""
+    def _islands(self, keys: Sequence[str]) -> Select:
+        """Return a batch's rows, numbered by the sessions that they form without other rows."""
         by = f"PARTITION BY {', '.join(keys)} " if keys else ""
         order = f"{by}ORDER BY {_FROM}, {_TO}"
         before = f"max({_TO}) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         rows = f"SELECT *, {self.time} AS {_FROM}, {self.end} AS {_TO} FROM _rows"
         begun = f"SELECT *, CASE WHEN {_FROM} <= {before} THEN 0 ELSE 1 END AS _begins FROM ({rows})"
-        return f"SELECT *, sum(_begins) OVER ({order}) AS {_PIECE} FROM ({begun})"
+        return Select(f"SELECT *, sum(_begins) OVER ({order}) AS {_PIECE} FROM ({begun})")
 
-    def present(self, pieces: str) -> str:
+    def present(self, pieces: Relation) -> Relation:
         return pieces
 
     def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
@@ -125,12 +126,13 @@ class ChangingPieces:
     def group_by(self) -> tuple[str, ...]:
         return tuple(sql for _, sql in self.columns)
 
-    def source(self, keys: Sequence[str]) -> str:
-        return f"(SELECT *, {self.time} AS {START}, {self.end} AS {END} FROM _rows)"
+    def source(self, keys: Sequence[str]) -> Relation:
+        return subquery(Select(f"SELECT *, {self.time} AS {START}, {self.end} AS {END} FROM _rows"))
 
-    def present(self, pieces: str) -> str:
+    def present(self, pieces: Relation) -> Relation:
         total = f"CAST(sum({WEIGHT}) AS BIGINT) AS {WEIGHT}"
-        return f"(SELECT * EXCLUDE ({WEIGHT}), {total} FROM {pieces} GROUP BY ALL HAVING sum({WEIGHT}) > 0)"
+        net = f"SELECT * EXCLUDE ({WEIGHT}), {total} FROM {pieces} GROUP BY ALL HAVING sum({WEIGHT}) > 0"
+        return subquery(Select(net))
 
     def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         passed = pc.less_equal(rows.column(START).cast(pa.int64()), watermark)

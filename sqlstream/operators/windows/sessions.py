@@ -12,8 +12,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlstream.duck.sql import TRUE, Condition, Items, Relation, Relations, Select, rows_where, same_columns, subquery
 from sqlstream.duck.types import time_literal
 from sqlstream.operators.groups import ComputedColumns
+from sqlstream.operators.scratch import keep, keep_and_count
 from sqlstream.operators.windows.assigners import (
     END,
     PARTIALS,
@@ -22,7 +24,6 @@ from sqlstream.operators.windows.assigners import (
     Arrival,
     Due,
     Read,
-    Relations,
     WindowSpan,
     ended,
 )
@@ -31,7 +32,7 @@ from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime
 
 # The temporary table of sessions, while windows close or rows are admitted.
-_SESSIONS = "_sessions"
+_SESSIONS = Relation("_sessions")
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,13 @@ class Sessions:
         # Only when `admit` has put rows into sessions is it known which sessions have closed.
         return True
 
-    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
+    def late(self, rows: Relation, keys: Sequence[str], watermark: EventTime) -> Relation:
         return within(rows, _SESSIONS, keys, ended(watermark))
 
     def reach(self, watermark: EventTime) -> EventTime | None:
         return None
 
-    def source(self, keys: Sequence[str]) -> str:
+    def source(self, keys: Sequence[str]) -> Relation:
         return self.pieces.source(keys)
 
     def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
@@ -106,21 +107,20 @@ class Sessions:
     ) -> Due | None:
         """Return the rows of sessions that close, and the passed rows of sessions that continue, to be stored again."""
         past, pieces = ended(span.watermark), relations[PARTIALS]
-        passed = {name: f"(SELECT * FROM {rows} WHERE {past})" for name, rows in relations.items()}
+        passed = {name: rows_where(rows, past) for name, rows in relations.items()}
         present = self.pieces.present(passed[PARTIALS])
-        [(some,)] = con.execute(f"CREATE OR REPLACE TEMP TABLE _passed AS FROM {present}").fetchall()
+        passed[PARTIALS], some = keep_and_count(con, "_passed", Select(f"FROM {present}"))
         if not some:
             return None
-        passed[PARTIALS] = "_passed"
         # All pieces of a session that closes have passed. The bounds of other pieces show which sessions continue.
         begun = f"{START} <= {time_literal(span.watermark, 'TIMESTAMP')}"
-        other_pieces = self.pieces.present(
-            of_keys(f"(SELECT * FROM {pieces} WHERE NOT ({past}) AND {begun})", "_passed", keys)
-        )
-        all_pieces = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL SELECT {_bounds(keys)} FROM {other_pieces})"
-        con.execute(f"CREATE OR REPLACE TEMP TABLE {_SESSIONS} AS {sessions_of(all_pieces, keys)}")
+        others = rows_where(pieces, Condition(f"NOT ({past}) AND {begun}"))
+        other_pieces = self.pieces.present(of_keys(others, passed[PARTIALS], keys))
+        all_pieces = f"SELECT {_bounds(keys)} FROM _passed UNION ALL SELECT {_bounds(keys)} FROM {other_pieces}"
+        keep(con, _SESSIONS, sessions_of(subquery(Select(all_pieces)), keys))
         closed = {name: within(rows, _SESSIONS, keys, past) for name, rows in passed.items()}
-        again = {name: within(rows, _SESSIONS, keys, f"NOT ({past})") for name, rows in passed.items()}
+        stays = Condition(f"NOT ({past})")
+        again = {name: within(rows, _SESSIONS, keys, stays) for name, rows in passed.items()}
         return Due(closed, again)
 
     def admit(
@@ -132,41 +132,43 @@ class Sessions:
         watermark: EventTime,
     ) -> Admitted:
         """Store rows whose session is open or opens with them; rows whose session has closed are late."""
-        both = f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})"
+        both = Relation(f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})")
         pieces = of_keys(both, after[PARTIALS], keys)
-        con.execute(f"CREATE OR REPLACE TEMP TABLE {_SESSIONS} AS {sessions_of(pieces, keys)}")
+        keep(con, _SESSIONS, sessions_of(pieces, keys))
         past = ended(watermark)
-        rows = {name: within(rows, _SESSIONS, keys, f"NOT ({past})") for name, rows in after.items()}
+        stays = Condition(f"NOT ({past})")
+        rows = {name: within(rows, _SESSIONS, keys, stays) for name, rows in after.items()}
         return Admitted(rows, within(after[PARTIALS], _SESSIONS, keys, past))
 
     def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
-        sessions = f"({sessions_of(self.pieces.present(relations[PARTIALS]), keys)})"
-        return {name: within(rows, sessions, keys, "true") for name, rows in relations.items()}
+        sessions = subquery(sessions_of(self.pieces.present(relations[PARTIALS]), keys))
+        return {name: within(rows, sessions, keys, TRUE) for name, rows in relations.items()}
 
-    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
-        return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({begun(rows, keys)})"
+    def count(self, rows: Relation, keys: Sequence[str], watermark: str) -> Select:
+        return Select(f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({begun(rows, keys)})")
 
     def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         return earliest
 
 
-def _bounds(keys: Sequence[str]) -> str:
-    return ", ".join([*keys, START, END])
+def _bounds(keys: Sequence[str]) -> Items:
+    return Items(", ".join([*keys, START, END]))
 
 
-def sessions_of(pieces: str, keys: Sequence[str]) -> str:
-    """Return the SELECT of the sessions that pieces form: keys, START, END. `pieces` is a FROM item."""
+def sessions_of(pieces: Relation, keys: Sequence[str]) -> Select:
+    """Return the sessions that pieces form: keys, START, END."""
     # Equal pieces may be in another order here than above, so they are added up together: by RANGE, not ROWS.
     numbered = f"sum(_begins) OVER ({_in_order(keys)}) AS _number"
     rows = f"SELECT {_bounds(keys)}, {numbered} FROM ({begun(pieces, keys)})"
     bounds = f"min({START}) AS {START}, max({END}) AS {END}"
-    return f"SELECT {', '.join([*keys, bounds])} FROM ({rows}) GROUP BY {', '.join([*keys, '_number'])}"
+    return Select(f"SELECT {', '.join([*keys, bounds])} FROM ({rows}) GROUP BY {', '.join([*keys, '_number'])}")
 
 
-def begun(pieces: str, keys: Sequence[str]) -> str:
-    """Return the SELECT of the keys and bounds of pieces, with `_begins`: 1 where a session begins, else 0."""
+def begun(pieces: Relation, keys: Sequence[str]) -> Select:
+    """Return the keys and bounds of pieces, with `_begins`: 1 where a session begins, else 0."""
     before = f"max({END}) OVER ({_in_order(keys)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    return f"SELECT {_bounds(keys)}, CASE WHEN {START} <= {before} THEN 0 ELSE 1 END AS _begins FROM {pieces}"
+    begins = f"CASE WHEN {START} <= {before} THEN 0 ELSE 1 END AS _begins"
+    return Select(f"SELECT {_bounds(keys)}, {begins} FROM {pieces}")
 
 
 def _in_order(keys: Sequence[str]) -> str:
@@ -174,10 +176,10 @@ def _in_order(keys: Sequence[str]) -> str:
     return f"{by}ORDER BY {START}, {END}"
 
 
-def within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:
-    """Return a FROM item: rows whose START lies in a session, with the bounds of that session.
+def within(rows: Relation, sessions: Relation, keys: Sequence[str], condition: Condition) -> Relation:
+    """Return rows whose START lies in a session, with the bounds of that session.
 
-    `sessions` is a relation of keys and bounds; `condition` on the bounds selects among its rows.
+    `sessions` are keys and bounds; `condition` on the bounds selects among them.
     """
     on = " AND ".join(
         [
@@ -185,14 +187,13 @@ def within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str
             f"_rows_.{START} BETWEEN _in_.{START} AND _in_.{END}",
         ]
     )
-    selection = f"(SELECT * FROM {sessions} WHERE {condition})"
-    bounds = f"_in_.{START}, _in_.{END}"
-    return f"(SELECT _rows_.* EXCLUDE ({START}, {END}), {bounds} FROM {rows} _rows_ JOIN {selection} _in_ ON {on})"
+    selection = rows_where(sessions, condition)
+    items = f"_rows_.* EXCLUDE ({START}, {END}), _in_.{START}, _in_.{END}"
+    return Relation(f"(SELECT {items} FROM {rows} _rows_ JOIN {selection} _in_ ON {on})")
 
 
-def of_keys(rows: str, by: str, keys: Sequence[str]) -> str:
-    """Return a FROM item: the rows whose keys occur in the relation `by`; without keys, all rows."""
+def of_keys(rows: Relation, by: Relation, keys: Sequence[str]) -> Relation:
+    """Return the rows whose keys occur in `by`; without keys, all rows."""
     if not keys:
         return rows
-    same = " AND ".join(f"_rows_.{k} IS NOT DISTINCT FROM _by_.{k}" for k in keys)
-    return f"(SELECT * FROM {rows} _rows_ SEMI JOIN {by} _by_ ON {same})"
+    return Relation(f"(SELECT * FROM {rows} _rows_ SEMI JOIN {by} _by_ ON {same_columns('_rows_', '_by_', keys)})")

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.operators.groups import ComputedColumns
+from sqlstream.duck.sql import Relation, Relations, Select, all_of, rows_where, same_columns, subquery, union_all
+from sqlstream.operators.groups import ROWS_OF_BATCH, ComputedColumns
 from sqlstream.operators.windows.assigners import (
     END,
     PARTIALS,
@@ -19,10 +20,8 @@ from sqlstream.operators.windows.assigners import (
     Arrival,
     Due,
     Read,
-    Relations,
     WindowSpan,
     ended,
-    same_columns,
     weights,
 )
 from sqlstream.operators.windows.grid import Grid
@@ -84,14 +83,14 @@ class SlicedWindows:
     def admits_late(self) -> bool:
         return False
 
-    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
-        return f"(SELECT * FROM {rows} WHERE {ended(watermark)})"
+    def late(self, rows: Relation, keys: Sequence[str], watermark: EventTime) -> Relation:
+        return rows_where(rows, ended(watermark))
 
     def reach(self, watermark: EventTime) -> EventTime:
         return min(EventTime(watermark + self.grid.size), END_OF_INPUT)
 
-    def source(self, keys: Sequence[str]) -> str:
-        return "_rows"
+    def source(self, keys: Sequence[str]) -> Relation:
+        return ROWS_OF_BATCH
 
     def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
         slices = read(segment, [SLICE]).column(SLICE)
@@ -139,21 +138,22 @@ class SlicedWindows:
         after = self.grid.first_end_sql(f"({watermark} + 1)")
         return {table: self.spread(rows, after, None) for table, rows in relations.items()}
 
-    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
-        slices = f"(SELECT DISTINCT {SLICE}, {END} FROM {rows})"
-        return f"SELECT count(DISTINCT {END}) FROM {self.open({PARTIALS: slices}, keys, watermark)[PARTIALS]}"
+    def count(self, rows: Relation, keys: Sequence[str], watermark: str) -> Select:
+        slices = Relation(f"(SELECT DISTINCT {SLICE}, {END} FROM {rows})")
+        windows = self.open({PARTIALS: slices}, keys, watermark)[PARTIALS]
+        return Select(f"SELECT count(DISTINCT {END}) FROM {windows}")
 
-    def _of_ends(self, rows: str, ends: Iterable[EventTime]) -> str:
-        """Return a FROM item: rows of slices as rows of the windows with some ends. For few windows it costs half of `spread`."""
-        selects = [
+    def _of_ends(self, rows: Relation, ends: Iterable[EventTime]) -> Relation:
+        """Return rows of slices as rows of the windows with some ends. For few windows it costs half of `spread`."""
+        selects = (
             f"SELECT * EXCLUDE ({SLICE}, {END}), make_timestamp({end}) AS {END} FROM {rows} "
             f"WHERE {SLICE} > {self.grid.start(end)} AND {SLICE} <= {end}"
             for end in ends
-        ]
-        return f"({' UNION ALL '.join(selects)})"
+        )
+        return subquery(union_all(map(Select, selects)))
 
-    def spread(self, rows: str, from_end: EventTime | str | None, to_end: str | None) -> str:
-        """Return a FROM item: rows of slices as rows of their windows that end from `from_end` to `to_end`, both included.
+    def spread(self, rows: Relation, from_end: EventTime | str | None, to_end: str | None) -> Relation:
+        """Return rows of slices as rows of their windows that end from `from_end` to `to_end`, both included.
 
         The ends are microseconds, as SQL; None sets no bound. `from_end` must be the end of a window.
         """
@@ -162,7 +162,7 @@ class SlicedWindows:
         high = last if to_end is None else f"least({last}, {to_end})"
         ends = f"unnest(generate_series({low}, {high}, {self.grid.slide}))"
         spread = f"SELECT * EXCLUDE ({SLICE}, {END}), {ends} AS _end FROM {rows}"
-        return f"(SELECT * EXCLUDE (_end), make_timestamp(_end) AS {END} FROM ({spread}))"
+        return Relation(f"(SELECT * EXCLUDE (_end), make_timestamp(_end) AS {END} FROM ({spread}))")
 
     def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         if earliest is None:
@@ -175,13 +175,14 @@ class SlicedWindows:
     def spread_over(self) -> Duration:
         return self.grid.size
 
-    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
+    def ending(self, rows: Relation, after: EventTime | None, to: EventTime | None) -> Relation:
         # At the end of input there is no later window, and no later number either.
         first = None if after is None else self.grid.first_end(EventTime(min(after, -NEVER) + 1))
         return self.spread(rows, first, None if to is None else str(to))
 
-    def among(self, rows: str, windows: str, keys: Sequence[str]) -> str:
+    def among(self, rows: Relation, windows: Relation, keys: Sequence[str]) -> Relation:
         start = self.grid.start_sql(f"epoch_us(_in_.{END})")
         same = [same_columns("_row_", "_in_", keys)] if keys else []
-        on = " AND ".join([*same, f"_row_.{SLICE} > {start}", f"_row_.{SLICE} <= epoch_us(_in_.{END})"])
-        return f"(SELECT _row_.* EXCLUDE ({SLICE}, {END}), _in_.{END} FROM {rows} _row_ JOIN {windows} _in_ ON {on})"
+        on = all_of([*same, f"_row_.{SLICE} > {start}", f"_row_.{SLICE} <= epoch_us(_in_.{END})"])
+        items = f"_row_.* EXCLUDE ({SLICE}, {END}), _in_.{END}"
+        return Relation(f"(SELECT {items} FROM {rows} _row_ JOIN {windows} _in_ ON {on})")

@@ -9,7 +9,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from sqlstream.duck.clock import NEVER
-from sqlstream.operators.windows.assigners import Relations, WindowAssigner
+from sqlstream.duck.sql import Relations, Select
+from sqlstream.operators.windows.assigners import WindowAssigner
 from sqlstream.operators.windows.results import WindowResult
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.operators.windows.window_batch import WindowBatch
@@ -40,12 +41,12 @@ class Trigger(Protocol):
         """Whether results change: emitted rows have weights, and `changes` gets the partials that a batch has added."""
         ...
 
-    def closing(self, batch: WindowBatch, result: WindowResult, rows: Relations) -> str | None:
-        """Return the SELECT of what closing windows emit, None for nothing; `rows` are their rows, forgotten afterwards."""
+    def closing(self, batch: WindowBatch, result: WindowResult, rows: Relations) -> Select | None:
+        """Return what closing windows emit, None for nothing; `rows` are their rows, forgotten afterwards."""
         ...
 
-    def changes(self, batch: WindowBatch, added: Sequence[pa.Table | Segment]) -> str | None:
-        """Return the SELECT of what a batch changes in windows that are not closed, None for nothing."""
+    def changes(self, batch: WindowBatch, added: Sequence[pa.Table | Segment]) -> Select | None:
+        """Return what a batch changes in windows that are not closed, None for nothing."""
         ...
 
     def set_timers(self, batch: WindowBatch, windows: WindowAssigner) -> None:
@@ -73,7 +74,7 @@ class AtEnd:
     def corrects(self) -> bool:
         return False
 
-    def closing(self, batch: WindowBatch, result: WindowResult, rows: Relations) -> str:
+    def closing(self, batch: WindowBatch, result: WindowResult, rows: Relations) -> Select:
         return result.result(rows)
 
     def changes(self, batch: WindowBatch, added: Sequence[pa.Table | Segment]) -> None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from sqlstream.duck.sql import no_rows
+from sqlstream.duck.sql import Condition, Relation, Relations, no_rows, subquery
 from sqlstream.duck.types import encoded
 from sqlstream.operators.operator import Clock
-from sqlstream.operators.windows.assigners import Relations
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.storage.bucket import Bucket
 from sqlstream.units import EventTime
@@ -37,16 +36,16 @@ class WindowBatch:
         """The time up to which windows are closed, None before the first watermark."""
         return self.retention.closed(self.clock.watermark)
 
-    def relation(self, table: str, up_to: EventTime | None = None) -> str:
-        """Return a FROM item of a table's stored rows, with a time of at most `up_to` if set; without rows an empty one."""
+    def relation(self, table: str, up_to: EventTime | None = None) -> Relation:
+        """Return a table's stored rows, with a time of at most `up_to` if set; without rows an empty relation."""
         return self.state.relation(table, up_to=up_to) or empty_relation(self.tables[table])
 
-    def rows(self, up_to: EventTime | None = None) -> dict[str, str]:
+    def rows(self, up_to: EventTime | None = None) -> dict[str, Relation]:
         """Return the `relation` of each row table, by name."""
         return {table: self.relation(table, up_to) for table in self.row_tables}
 
     def store(self, rows: Relations) -> dict[str, pa.Table]:
-        """Append rows, FROM items by table, to the state. Return them by table, as they are stored."""
+        """Append rows to the state, by table. Return them by table, as they are stored."""
         stored = {
             name: self.con.sql(encoded(table.columns, self.retention.stored(table, rows[name]))).to_arrow_table()
             for name, table in self.tables.items()
@@ -61,12 +60,13 @@ class WindowBatch:
         times = [self.state.forget(self.con, table, watermark) for table in self.tables]
         return min((t for t in times if t is not None), default=None)
 
-    def least(self, value: str, rows: str) -> int | None:
-        """Return the least value of an integer SQL expression over the FROM item `rows`, None without rows."""
-        [(least,)] = self.con.execute(f"SELECT min({value}) FROM {rows}").fetchall()
+    def least(self, value: str, rows: Relation, condition: Condition | None = None) -> int | None:
+        """Return the least value of an integer SQL expression over the rows that meet a condition, None without rows."""
+        where = f" WHERE {condition}" if condition is not None else ""
+        [(least,)] = self.con.execute(f"SELECT min({value}) FROM {rows}{where}").fetchall()
         return None if least is None else int(least)
 
 
-def empty_relation(table: TableDeclaration) -> str:
-    """Return a FROM item with the table's columns and no rows."""
-    return f"({no_rows(table.columns)})"
+def empty_relation(table: TableDeclaration) -> Relation:
+    """Return a relation with the table's columns and no rows."""
+    return subquery(no_rows(table.columns))

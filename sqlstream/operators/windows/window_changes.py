@@ -8,11 +8,11 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
-from sqlstream.duck.sql import names
+from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, rows_where, subquery
 from sqlstream.operators.aggregates.grouped import Grouped
-from sqlstream.operators.groups import ComputedColumns, Grouping, Groups, stored_columns
+from sqlstream.operators.groups import ROWS_OF_BATCH, ComputedColumns, Grouping, Groups, stored_columns
 from sqlstream.operators.operator import Holds
-from sqlstream.operators.windows.assigners import END, PARTIALS, Relations
+from sqlstream.operators.windows.assigners import END, PARTIALS
 from sqlstream.operators.windows.results import RowsResult
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
@@ -48,23 +48,23 @@ class WindowChanges:
         return {name: {PARTIALS: (own.name,)} for name, (own, _) in zip(names, self._rows, strict=True)}
 
     @property
-    def computed(self) -> dict[str, str]:
+    def computed(self) -> dict[str, Select]:
         bounds = [f"{sql} AS {c.name}" for c, sql in self.groups.windows.value_columns]
         rows = [f"{sql} AS {c.name}" for c, sql in self._rows]
         items = ", ".join([*self.groups.key_items, *bounds, *rows, WEIGHT])
-        return {PARTIALS: summed(self._stored, f"(SELECT {items} FROM {self.groups.source})")}
+        return {PARTIALS: summed(self._stored, Relation(f"(SELECT {items} FROM {self.groups.source})"))}
 
     @property
     def outputs(self) -> tuple[Column, ...]:
         return self.of.outputs
 
-    def result(self, relations: Relations) -> str:
+    def result(self, relations: Relations) -> Select:
         placed = (*self.groups.place, *(c for c, _ in self._rows))
-        rows = repeated(placed, f"({summed(placed, relations[PARTIALS])})")
-        return self.of.of_rows(f"({rows})")
+        rows = repeated(placed, subquery(summed(placed, relations[PARTIALS])))
+        return self.of.of_rows(subquery(rows))
 
-    def present(self, partials: str) -> str:
-        return f"(SELECT * FROM ({summed(self._stored, partials)}) WHERE {WEIGHT} > 0)"
+    def present(self, partials: Relation) -> Relation:
+        return rows_where(subquery(summed(self._stored, partials)), Condition(f"{WEIGHT} > 0"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class Placed:
     def group_by(self) -> tuple[str, ...]:
         return self.bounds
 
-    def source(self, keys: Sequence[str]) -> str:
-        return "_rows"
+    def source(self, keys: Sequence[str]) -> Relation:
+        return ROWS_OF_BATCH
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,10 @@ class AggregatesOfRows:
     def outputs(self) -> tuple[Column, ...]:
         return self._grouped.outputs
 
-    def of_rows(self, rows: str) -> str:
+    def of_rows(self, rows: Relation) -> Select:
         own = (f"{c.name} AS {sql}" for c, sql in stored_columns(self.columns))
         named = ", ".join([*self.groups.windows.bounds, *own])
         # All rows of a window are there, so their partial results are the whole result.
-        computed = {
-            part: f"(WITH _rows AS (SELECT {named} FROM {rows}) {sql})" for part, sql in self._grouped.computed.items()
-        }
-        return f"SELECT {names(self.outputs)} FROM ({self._grouped.result(computed)})"
+        with_rows = f"WITH _rows AS (SELECT {named} FROM {rows})"
+        computed = {part: Relation(f"({with_rows} {sql})") for part, sql in self._grouped.computed.items()}
+        return Select(f"SELECT {names(self.outputs)} FROM ({self._grouped.result(computed)})")

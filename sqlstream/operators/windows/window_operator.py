@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import Rows, typed
+from sqlstream.duck.sql import Relations, Rows, Select, subquery, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Groups
@@ -73,9 +73,9 @@ class WindowOperator(Operator):
         )
 
     @cached_property
-    def parts(self) -> dict[str, str]:
+    def parts(self) -> dict[str, Select]:
         with_time = self.trigger.retention.with_time
-        selects = {t.name: encoded(t.columns, f"({with_time(self.of.computed[t.name])})") for t in self._row_tables}
+        selects = {t.name: encoded(t.columns, subquery(with_time(self.of.computed[t.name]))) for t in self._row_tables}
         return {**selects, **({LATE: self.late.part(self.groups)} if self.late else {})}
 
     @property
@@ -91,8 +91,8 @@ class WindowOperator(Operator):
         """The columns whose hash picks the bucket: the keys; without keys, columns that all rows of a window share."""
         return self.groups.key_names or self.groups.windows.meeting
 
-    def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the results of windows that can still change, then `accumulators`."""
+    def current(self, relations: Relations, watermark: str) -> Select:
+        """Return the results of windows that can still change, then `accumulators`."""
         closed = self.trigger.retention.closed_sql(watermark)
         rows = self.groups.windows.open(relations, self.groups.key_names, closed)
         return self.of.result(rows, accumulators=True) if isinstance(self.of, Grouped) else self.of.result(rows)
@@ -105,8 +105,8 @@ class WindowOperator(Operator):
     def holds(self) -> Holds:
         return self.of.holds
 
-    def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the number of open windows: a window counts once for all keys, a session per key."""
+    def open_windows(self, relations: Relations, watermark: str) -> Select:
+        """Return the number of open windows: a window counts once for all keys, a session per key."""
         closed = self.trigger.retention.closed_sql(watermark)
         return self.groups.windows.count(self.of.present(relations[PARTIALS]), self.groups.key_names, closed)
 
@@ -179,8 +179,8 @@ class WindowOperator(Operator):
         if self.trigger.corrects and part == PARTIALS:
             received.added.append(rows)
 
-    def _close(self, batch: WindowBatch, watermark: EventTime) -> str | None:
-        """Return the SELECT of what closing windows emit, None if no window closes."""
+    def _close(self, batch: WindowBatch, watermark: EventTime) -> Select | None:
+        """Return what closing windows emit, None if no window closes."""
         windows, closed = self.groups.windows, batch.closed
         assert closed is not None
         up_to = batch.retention.stored_until(windows.reach(closed))
@@ -203,7 +203,7 @@ class WindowOperator(Operator):
             relations[name] = empty_relation(table)
             if rows := received.after.get(name):
                 batch.con.register(f"_after_{name}", pa.concat_tables(rows, promote_options="permissive"))
-                relations[name] = f"(SELECT {typed(table.columns)} FROM _after_{name})"
+                relations[name] = subquery(Select(f"SELECT {typed(table.columns)} FROM _after_{name}"))
         admitted = self.groups.windows.admit(batch.con, batch.rows(), relations, self.groups.key_names, batch.closed)
         if admitted.late is not None:
             self._count_late(batch, int(weights(batch.con.sql(f"FROM {admitted.late}").to_arrow_table()).sum()))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Items, Relation, Relations, Select, names, quote_name, same_columns
 from sqlstream.operators.groups import ComputedColumns, Groups, stored_columns
 from sqlstream.operators.operator import Holds
-from sqlstream.operators.windows.assigners import END, PARTIALS, Relations, WindowAssigner, window_time
+from sqlstream.operators.windows.assigners import END, PARTIALS, WindowAssigner, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 # An item of ORDER BY, as sqlglot prints it.
@@ -35,8 +35,8 @@ class Ranking:
         order = ", ".join([*self.order, *ties])
         return f"{self.function}() OVER (PARTITION BY {partition} ORDER BY {order})"
 
-    def candidates(self, rows: str, partition: Sequence[str]) -> str:
-        """Return a FROM item: `rows` without some that the first ORDER BY item excludes, which makes sorting far cheaper.
+    def candidates(self, rows: Relation, partition: Sequence[str]) -> Relation:
+        """Return `rows` without some that the first ORDER BY item excludes, which makes sorting far cheaper.
 
         `partition` is the SQL of the keys and window bounds.
         """
@@ -44,17 +44,17 @@ class Ranking:
         if item is None or self.limit is None or not 0 < self.limit <= _FEW or self.function == "dense_rank":
             return rows
         last, reaches = ("list_min(max", ">=") if item["down"] else ("list_max(min", "<=")
-        names = [f"_group{i}" for i in range(len(partition))]
-        groups = ", ".join(f"{sql} AS {name}" for sql, name in zip(partition, names, strict=True))
+        group_names = [f"_group{i}" for i in range(len(partition))]
+        groups = ", ".join(f"{sql} AS {name}" for sql, name in zip(partition, group_names, strict=True))
         valued = f"(SELECT *, {groups}, {item['value']} AS _value FROM {rows})"
-        by = ", ".join(names)
+        by = ", ".join(group_names)
         # Groups with fewer values than the limit have no bound: all their rows count.
         bound = f"SELECT {by}, {last}(_value, {self.limit})) AS _bound FROM {valued}"
         bounds = f"({bound} GROUP BY {by} HAVING count(_value) >= {self.limit})"
-        same = " AND ".join(f"_row_.{name} IS NOT DISTINCT FROM _bound_.{name}" for name in names)
+        same = same_columns("_row_", "_bound_", group_names)
         held = f"_bound IS NULL OR _value {reaches} _bound" + (" OR _value IS NULL" if item["nulls"] == "FIRST" else "")
         columns = f"_row_.* EXCLUDE ({by}, _value)"
-        return f"(SELECT {columns} FROM {valued} _row_ LEFT JOIN {bounds} _bound_ ON {same} WHERE {held})"
+        return Relation(f"(SELECT {columns} FROM {valued} _row_ LEFT JOIN {bounds} _bound_ ON {same} WHERE {held})")
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class WindowRows:
         merge = None
         if self.ranking is not None and self.ranking.limit is not None:
             # Rows beyond the limit among some rows are beyond it among all rows.
-            names = ", ".join(c.name for c in columns)
+            stored_names = ", ".join(c.name for c in columns)
             rows = f"(SELECT {', '.join([*(c.name for c in group), self._named()])} FROM {MERGED})"
             items = ", ".join([*(c.name for c in group), *(f"{sql} AS {c.name}" for c, sql in self._stored)])
             ranked = f"SELECT {items}, {self._rank(self.ranking)} AS _rank FROM {rows}"
-            merge = f"SELECT {names} FROM ({ranked}) WHERE _rank <= {self.ranking.limit}"
+            merge = Select(f"SELECT {stored_names} FROM ({ranked}) WHERE _rank <= {self.ranking.limit}")
         return (TableDeclaration(PARTIALS, columns, END, merge),)
 
     @property
@@ -93,24 +93,24 @@ class WindowRows:
         names = (c.name for c in self.columns)
         return {name: {PARTIALS: (own.name,)} for name, (own, _) in zip(names, self._stored, strict=True)}
 
-    def _named(self) -> str:
+    def _named(self) -> Items:
         """The stored columns under the names of the input."""
-        return ", ".join(f"{c.name} AS {sql}" for c, sql in self._stored)
+        return Items(", ".join(f"{c.name} AS {sql}" for c, sql in self._stored))
 
     def _rank(self, ranking: Ranking) -> str:
         return ranking.call(self.groups.names, self.columns)
 
     @cached_property
-    def computed(self) -> dict[str, str]:
+    def computed(self) -> dict[str, Select]:
         groups, ranking = self.groups, self.ranking
         bounds = [f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns]
         items = ", ".join([*groups.key_items, *bounds, *(f"{sql} AS {c.name}" for c, sql in self._stored)])
         if ranking is None or ranking.limit is None:
-            return {PARTIALS: f"SELECT {items} FROM {groups.source}"}
+            return {PARTIALS: Select(f"SELECT {items} FROM {groups.source}")}
         partition = [*(sql for _, sql in groups.keys), *(sql for _, sql in groups.windows.value_columns)]
         rank = ranking.call(", ".join(partition), self.columns)
         candidates = ranking.candidates(groups.source, partition)
-        return {PARTIALS: f"SELECT {items} FROM {candidates} QUALIFY {rank} <= {ranking.limit}"}
+        return {PARTIALS: Select(f"SELECT {items} FROM {candidates} QUALIFY {rank} <= {ranking.limit}")}
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -118,23 +118,22 @@ class WindowRows:
         rank = (Column(self.ranking.name, "BIGINT"),) if self.ranking is not None else ()
         return (*self.columns, *added, *rank)
 
-    def result(self, relations: Relations) -> str:
+    def result(self, relations: Relations) -> Select:
         return self.of_rows(relations[PARTIALS])
 
-    def of_rows(self, rows: str) -> str:
-        items = [self._named()]
+    def of_rows(self, rows: Relation) -> Select:
+        items: list[str] = [self._named()]
         if self.bounds is not None:
             start, end, time = map(quote_name, self.bounds)
             items += [f"{self.groups.windows.start} AS {start}, {END} AS {end}, {window_time(END)} AS {time}"]
         if self.ranking is None:
-            return f"SELECT {', '.join(items)} FROM {rows}"
+            return Select(f"SELECT {', '.join(items)} FROM {rows}")
         rank = quote_name(self.ranking.name)
         named = f"(SELECT {self.groups.names}, {', '.join(items)} FROM {rows})"
-        columns = ", ".join(quote_name(c.name) for c in self.columns)
-        ranked = f"SELECT {columns}, {self._rank(self.ranking)} AS {rank} FROM {named}"
+        ranked = Select(f"SELECT {names(self.columns)}, {self._rank(self.ranking)} AS {rank} FROM {named}")
         if self.ranking.limit is None:
             return ranked
-        return f"SELECT * FROM ({ranked}) WHERE {rank} <= {self.ranking.limit}"
+        return Select(f"SELECT * FROM ({ranked}) WHERE {rank} <= {self.ranking.limit}")
 
-    def present(self, partials: str) -> str:
+    def present(self, partials: Relation) -> Relation:
         return partials

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlstream.duck.aggregates.aggregate_call import row_of
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Items, quote_name
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
 from sqlstream.logical.plan.over import PLACED, RANKS, OverItem
 from sqlstream.physical.batch.rows import CannotVerify
@@ -68,11 +68,11 @@ def deterministic(expressions: Iterable[Expression]) -> None:
             raise CannotVerify(f"an expression depends on {what} of the batch", expression.span)
 
 
-def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[str, ...], columns: str) -> str:
+def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[str, ...], columns: Items) -> str:
     """Return a call with OVER as a select item, with the name of its result.
 
     `keys` are the expressions of PARTITION BY. Rows are ordered by the SQL `time`, then by the items of `order`; equal rows by
-    `columns`, the list of all columns. Raises CannotVerify as `aggregate` does, and for an aggregate function of Python.
+    `columns`, all columns. Raises CannotVerify as `aggregate` does, and for an aggregate function of Python.
     """
     call, frame = item.call, item.frame
     deterministic((*keys, *call.expressions))

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import TRUE, Condition, Relation, Select, all_of, quote_name, union_all
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, TemporalJoin
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.tables import Scan
@@ -21,10 +21,9 @@ _THERE = internal("there")
 _HOW = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN", "semi": "SEMI JOIN"}
 
 
-def _condition(node: Joining, *more: str) -> str:
+def _condition(node: Joining, *more: str) -> Condition:
     equal = [" = ".join(f"({k.sql})" for k in pair) for pair in zip(*node.keys, strict=True)]
-    conditions = [*equal, *more, *([f"({node.condition.sql})"] if node.condition else [])]
-    return " AND ".join(conditions) or "true"
+    return all_of([*equal, *more, *([f"({node.condition.sql})"] if node.condition else [])])
 
 
 def regular(query: BatchQuery, node: Join) -> BatchRows:
@@ -48,7 +47,7 @@ def interval(query: BatchQuery, node: IntervalJoin) -> BatchRows:
 
 
 def _joined(
-    query: BatchQuery, node: Joining, inputs: list[BatchRows], more: list[str], due: list[str] | None = None
+    query: BatchQuery, node: Joining, inputs: list[BatchRows], more: list[str], due: list[Condition] | None = None
 ) -> BatchRows:
     """Return the rows of a join; `due` are the conditions, one per input, under which its rows leave without a match."""
     columns = [f.name for f in node.schema]
@@ -61,29 +60,29 @@ def _joined(
         return query.add(name, f"SELECT {listed(columns)} FROM {joined} WHERE {conditions}", columns)
     [second] = others
     kind = node.kind
-    due = due or ["true", "true"]
+    due = due or [TRUE, TRUE]
     if kind == "anti":
         sql = f"SELECT {listed(columns)} FROM {first.sql} ANTI JOIN {second.sql} ON {on} WHERE {due[0]}"
         return query.add(name, sql, columns)
-    if kind in ("inner", "semi") or due == ["true", "true"]:
+    if kind in ("inner", "semi") or due == [TRUE, TRUE]:
         sql = f"SELECT {listed(columns)} FROM {first.sql} {_HOW[kind]} {second.sql} ON {on}"
         return query.add(name, sql, columns)
-    selects = [f"SELECT {listed(columns)} FROM {first.sql} JOIN {second.sql} ON {on}"]
+    selects = [Select(f"SELECT {listed(columns)} FROM {first.sql} JOIN {second.sql} ON {on}")]
     if kind in ("left", "full"):
         nothing = "".join(f", NULL AS {quote_name(c)}" for c in second.columns)
-        selects.append(f"SELECT {first.listed}{nothing} FROM {first.sql} ANTI JOIN {second.sql} ON {on} WHERE {due[0]}")
+        alone = f"{first.sql} ANTI JOIN {second.sql} ON {on} WHERE {due[0]}"
+        selects.append(Select(f"SELECT {first.listed}{nothing} FROM {alone}"))
     if kind in ("right", "full"):
         nothing = "".join(f"NULL AS {quote_name(c)}, " for c in first.columns)
-        selects.append(
-            f"SELECT {nothing}{second.listed} FROM {second.sql} ANTI JOIN {first.sql} ON {on} WHERE {due[1]}"
-        )
-    return query.add(name, " UNION ALL ".join(selects), columns)
+        alone = f"{second.sql} ANTI JOIN {first.sql} ON {on} WHERE {due[1]}"
+        selects.append(Select(f"SELECT {nothing}{second.listed} FROM {alone}"))
+    return query.add(name, union_all(selects), columns)
 
 
-def _many(node: Joining) -> str:
+def _many(node: Joining) -> Condition:
     """Return the condition of an inner join of more than two inputs."""
     equal = [f"({a.sql}) = ({b.sql})" for pair in zip(*node.keys, strict=True) for a, b in pairwise(pair)]
-    return " AND ".join([*equal, *([f"({node.condition.sql})"] if node.condition else [])]) or "true"
+    return all_of([*equal, *([f"({node.condition.sql})"] if node.condition else [])])
 
 
 def temporal(query: BatchQuery, node: TemporalJoin) -> BatchRows:
@@ -135,8 +134,8 @@ def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> BatchRows:
     return query.add(f"{below.alias}_versions", sql, columns)
 
 
-def lookup(query: BatchQuery, node: LookupJoin, table: str) -> BatchRows:
-    """Return each row joined with the rows that the lookup table has for its keys now; `table` is a FROM item of that table."""
+def lookup(query: BatchQuery, node: LookupJoin, table: Relation) -> BatchRows:
+    """Return each row joined with the rows that the lookup table, `table`, has for its keys now."""
     below = query.rows(node.input)
     columns = [f.name for f in node.schema]
     looked = [(f"{_AT}_{number}", column) for number, (_, column) in enumerate(node.keys)]

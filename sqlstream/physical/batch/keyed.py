@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlstream.duck.internal_columns import ADDS, PLACE, internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Condition, quote_name, same_columns
 from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import SetOperation
@@ -37,7 +37,7 @@ def normalized(query: BatchQuery, node: Normalize) -> BatchRows:
         columns,
     )
     after = f"SELECT {listed(columns)}, {hidden}, 1 AS {TIMES.name} FROM {placed.sql} WHERE {_LIFE}"
-    same = " AND ".join(f"_new.{quote_name(k)} IS NOT DISTINCT FROM _old.{quote_name(k)}" for k in node.keys)
+    same = same_columns("_new", "_old", map(quote_name, node.keys))
     olds = ", ".join(f"_old.{quote_name(c)}" for c in columns)
     marks = ", ".join(f"_new.{c.name}" for c in READ if c is not TIMES)
     before = (
@@ -92,7 +92,7 @@ def _lives(query: BatchQuery, node: Aggregate, ttl: Duration) -> BatchRows:
 
 
 def ranked(
-    query: BatchQuery, node: Rank | WindowRank, below: BatchRows, window: tuple[str | None, ...], due: str
+    query: BatchQuery, node: Rank | WindowRank, below: BatchRows, window: tuple[str | None, ...], due: Condition
 ) -> BatchRows:
     """Return the rows of `below` that meet the condition `due`, with their rank among rows of equal keys and window bounds.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Condition, Relation, Relations, Select, quote_name, quoted, union_all
 from sqlstream.logical.plan.expressions import Item
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.late_rows import LateRows
@@ -39,9 +39,9 @@ from sqlstream.units import NO_TIME, Duration
 
 @dataclass(frozen=True, slots=True)
 class FunctionInput:
-    """An input of a process function: a SELECT of its rows; with `is_read` they have the columns READ."""
+    """An input of a process function: its rows; with `is_read` they have the columns READ."""
 
-    sql: str
+    sql: Select
     is_read: bool
 
 
@@ -49,22 +49,21 @@ class FunctionInput:
 class Inputs:
     """The relations that a batch query reads.
 
-    `read` returns a FROM item of the rows of a scan; with `is_read` they have the columns READ and UNTIMED. `looked_up` returns a
-    FROM item of a lookup table. `processed` runs a process function over its inputs, and returns a FROM item for each of its
-    outputs, by name; if it is None, a query with a process function raises CannotVerify. `sessions` returns a table of the rows
-    of a SELECT, partitioned by keys, that were not late for their session, with its bounds (see `jobs/verification/sessions`);
-    it is not None with `is_read`.
+    `read` returns the rows of a scan; with `is_read` they have the columns READ and UNTIMED. `looked_up` returns a lookup table.
+    `processed` runs a process function over its inputs, and returns its outputs, by name; if it is None, a query with a process
+    function raises CannotVerify. `sessions` returns the rows of a SELECT, partitioned by keys, that were not late for their
+    session, with its bounds (see `jobs/verification/sessions`); it is not None with `is_read`.
     """
 
-    read: Callable[[Scan], str]
-    looked_up: Callable[[LookupJoin], str]
+    read: Callable[[Scan], Relation]
+    looked_up: Callable[[LookupJoin], Relation]
     is_read: bool = False
-    processed: Callable[[Process, Sequence[FunctionInput], LeftOut], Mapping[str, str]] | None = None
-    sessions: Callable[[str, Sequence[str]], str] | None = None
+    processed: Callable[[Process, Sequence[FunctionInput], LeftOut], Relations] | None = None
+    sessions: Callable[[Select, Sequence[str]], Relation] | None = None
 
 
 # Reads the tables under their own names.
-TABLES = Inputs(lambda scan: quote_name(scan.table.name), lambda node: quote_name(node.table.name))
+TABLES = Inputs(lambda scan: quoted(scan.table.name), lambda node: quoted(node.table.name))
 
 
 class BatchQuery:
@@ -76,9 +75,9 @@ class BatchQuery:
     def __init__(self, corrections: LeftOut | None = None, inputs: Inputs = TABLES):
         self.corrections = corrections or LeftOut()
         self._inputs = inputs
-        self._parts: dict[str, str] = {}
+        self._parts: dict[str, Select] = {}
         self._by_node: dict[int, tuple[Node, BatchRows]] = {}
-        self._emitted: dict[int, tuple[Node, Mapping[str, str]]] = {}
+        self._emitted: dict[int, tuple[Node, Relations]] = {}
         # How long after their end sessions take rows, by the id of their node.
         self._lateness: dict[int, Duration] = {}
 
@@ -87,8 +86,8 @@ class BatchQuery:
         """Whether the query runs in a connection of the job, over the rows that it has read; else it is text for users."""
         return self._inputs.is_read
 
-    def of(self, sinks: Sequence[ResultSink]) -> str:
-        """Return the query of all rows that the INSERTs of a job write into one table, with the columns of the table."""
+    def of(self, sinks: Sequence[ResultSink]) -> Select:
+        """Return all rows that the INSERTs of a job write into one table, with the columns of the table."""
         selects = []
         for sink in sinks:
             if sink.limit is not None:
@@ -97,18 +96,17 @@ class BatchQuery:
             pairs = zip(below.columns, sink.columns, strict=True)
             items = ", ".join(f"CAST({quote_name(own)} AS {to.type}) AS {quote_name(to.name)}" for own, to in pairs)
             selects.append(f"SELECT {items} FROM {below.sql}")
-        return f"{self.with_parts}\n" + "\nUNION ALL\n".join(selects)
+        return self.with_relations("\nUNION ALL\n".join(selects))
 
     @property
-    def sessions(self) -> Callable[[str, Sequence[str]], str] | None:
+    def sessions(self) -> Callable[[Select, Sequence[str]], Relation] | None:
         """The function that gives rows the bounds of their sessions, see `Inputs`."""
         return self._inputs.sessions
 
-    @property
-    def with_parts(self) -> str:
-        """The WITH clause of all relations so far."""
-        parts = ",\n".join(f"{quote_name(name)} AS (\n    {sql}\n)" for name, sql in self._parts.items())
-        return f"WITH {parts}"
+    def with_relations(self, sql: str) -> Select:
+        """Return a SELECT over the relations so far as a query of its own, with a WITH clause that defines them."""
+        parts = ",\n".join(f"{quote_name(name)} AS (\n    {part}\n)" for name, part in self._parts.items())
+        return Select(f"WITH {parts}\n{sql}")
 
     # -- relations
 
@@ -121,7 +119,7 @@ class BatchQuery:
         while unique_name.lower() in (other.lower() for other in self._parts):
             number += 1
             unique_name = f"{name}_{number}"
-        self._parts[unique_name] = sql
+        self._parts[unique_name] = Select(sql)
         return BatchRows(unique_name, tuple(columns), is_read)
 
     def rows(self, node: Node) -> BatchRows:
@@ -145,16 +143,17 @@ class BatchQuery:
             )
         if not below.is_read:
             return below
-        where = ""
+        on_time = None
         if time is not None and self.corrections.late:
-            where = f" WHERE {MARK.name} IS NULL OR {time} > {MARK.name} - {delay}"
-        return self.consolidated(node, below, where)
+            on_time = Condition(f"{MARK.name} IS NULL OR {time} > {MARK.name} - {delay}")
+        return self.consolidated(node, below, on_time)
 
-    def consolidated(self, node: Node, below: BatchRows, where: str = "") -> BatchRows:
-        """Return the rows that meet a WHERE clause, which may read READ: each row repeated by its weight, without READ.
+    def consolidated(self, node: Node, below: BatchRows, condition: Condition | None = None) -> BatchRows:
+        """Return the rows that meet a condition, which may read READ: each row repeated by its weight, without READ.
 
         `below` are the rows of `node`, which tells whether weights can differ from 1.
         """
+        where = f" WHERE {condition}" if condition is not None else ""
         if not _has_times(node):
             sql = f"SELECT {below.listed} FROM {below.sql}{where}"
         else:
@@ -194,8 +193,8 @@ class BatchQuery:
         sql = f"SELECT {listed}, {hidden} FROM {self._inputs.read(scan)}{timed}"
         return self.add(f"read_{scan.alias}", sql, columns, is_read=True)
 
-    def scanned(self, scan: Scan) -> str | None:
-        """Return a FROM item of the rows of a scan with READ and UNTIMED; None if the query reads the tables themselves."""
+    def scanned(self, scan: Scan) -> Relation | None:
+        """Return the rows of a scan with READ and UNTIMED; None if the query reads the tables themselves."""
         return self._inputs.read(scan) if self._inputs.is_read else None
 
     def _stateless(self, node: Filter | Projection | Expand | Lateral | AnyTimeWindows | Union) -> BatchRows:
@@ -221,7 +220,7 @@ class BatchQuery:
                 return self.add("grouping_sets", sql, columns, is_read=below.is_read)
             case Lateral():
                 listed = ", ".join(map(quote_name, columns))
-                lateral_rows = with_made_rows(node, f"SELECT * FROM {below.sql}")
+                lateral_rows = with_made_rows(node, Select(f"SELECT * FROM {below.sql}"))
                 sql = f"SELECT {listed}{below.hidden} FROM ({lateral_rows})"
                 return self.add(f"{below.name}_lateral", sql, columns, is_read=below.is_read)
             case TimeWindows():
@@ -242,8 +241,8 @@ class BatchQuery:
             if is_read and not below.is_read:
                 # Rows that an operator has emitted are never late.
                 hidden = f", NULL AS {MARK.name}, NULL AS {BATCH.name}, NULL AS {AT.name}, 1 AS {TIMES.name}, 0 AS {STANDS.name}"
-            selects.append(f"SELECT {items}{hidden} FROM {below.sql}")
-        return self.add("union_all", " UNION ALL ".join(selects), columns, is_read=is_read)
+            selects.append(Select(f"SELECT {items}{hidden} FROM {below.sql}"))
+        return self.add("union_all", union_all(selects), columns, is_read=is_read)
 
     # -- code of Python
 
@@ -280,9 +279,8 @@ class BatchQuery:
                 # The watermark has passed a row when it is greater than the row's time.
                 until = f"{windows.micros_of(below, read.time)} + 1"
                 where += f" AND ({MARK.name} IS NULL OR {until} > {MARK.name} - {node.delay_below})"
-        return FunctionInput(
-            f"{self.with_parts}\nSELECT {rows.listed}{rows.hidden} FROM {rows.sql}{where}", rows.is_read
-        )
+        selected = f"SELECT {rows.listed}{rows.hidden} FROM {rows.sql}{where}"
+        return FunctionInput(self.with_relations(selected), rows.is_read)
 
     # -- sessions
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import FALSE, TRUE, Condition, Items, Relation, quote_name, quoted
 from sqlstream.errors import SqlStreamError
 from sqlstream.units import END_OF_INPUT, Duration, EventTime
 
@@ -46,14 +46,14 @@ class LeftOut:
     batches: bool = False
     watermark: EventTime | None = None
 
-    def is_over(self, micros: str, delay: Duration) -> str:
-        """Return the SQL condition that an operator's watermark, `delay` behind the job's, has reached a time.
+    def is_over(self, micros: str, delay: Duration) -> Condition:
+        """Return the condition that an operator's watermark, `delay` behind the job's, has reached a time.
 
         `micros` is the SQL of the time, in microseconds. The condition is `true` without the rule `due`.
         """
         if not self.due or self.watermark == END_OF_INPUT:
-            return "true"
-        return "false" if self.watermark is None else f"{micros} <= {self.watermark - delay}"
+            return TRUE
+        return FALSE if self.watermark is None else Condition(f"{micros} <= {self.watermark - delay}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class BatchRows:
     is_read: bool = False
 
     @property
-    def listed(self) -> str:
-        """The columns, quoted and separated by commas, without READ."""
+    def listed(self) -> Items:
+        """The columns, quoted, without READ."""
         return listed(self.columns)
 
     @property
@@ -75,11 +75,11 @@ class BatchRows:
         return "".join(f", {c.name}" for c in READ) if self.is_read else ""
 
     @property
-    def sql(self) -> str:
-        """The name as a FROM item."""
-        return quote_name(self.name)
+    def sql(self) -> Relation:
+        """The relation by its name."""
+        return quoted(self.name)
 
 
-def listed(columns: Iterable[str]) -> str:
-    """Return names as quoted identifiers, separated by commas."""
-    return ", ".join(map(quote_name, columns))
+def listed(columns: Iterable[str]) -> Items:
+    """Return names as quoted identifiers."""
+    return Items(", ".join(map(quote_name, columns)))

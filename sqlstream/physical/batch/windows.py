@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Condition, Items, Select, quote_name
 from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.month_windows import MonthWindows
@@ -42,15 +42,15 @@ def micros_of(node: Node, column: str) -> str:
     return f"epoch_us({time_of(node, column)})"
 
 
-def bounds(start: str, end: str) -> str:
-    """Return the select items `window_start`, `window_end` and `window_time`; the arguments are SQL in microseconds."""
+def bounds(start: str, end: str) -> Items:
+    """Return the columns `window_start`, `window_end` and `window_time`; the arguments are SQL in microseconds."""
     last = f"{end} - CASE WHEN {end} % 1000 = 0 THEN 1000 ELSE 1 END"
     named = zip((start, end, last), ("window_start", "window_end", "window_time"), strict=True)
-    return ", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in named)
+    return Items(", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in named))
 
 
-def in_time_windows(node: AnyTimeWindows, below: BatchRows) -> str:
-    """Return the SELECT of rows, each once for every window that contains it, with the bounds of the window."""
+def in_time_windows(node: AnyTimeWindows, below: BatchRows) -> Select:
+    """Return rows, each once for every window that contains it, with the bounds of the window."""
     match node:
         case RegularWindows():
             starts, ends = _regular_bounds(node)
@@ -60,7 +60,7 @@ def in_time_windows(node: AnyTimeWindows, below: BatchRows) -> str:
             assert_never(node)
     started = f"SELECT *, {starts} AS {START} FROM {below.sql}"
     ended = f"SELECT *, {ends} AS {END} FROM ({started})"
-    return f"SELECT {below.listed}, {bounds(START, END)}{below.hidden} FROM ({ended})"
+    return Select(f"SELECT {below.listed}, {bounds(START, END)}{below.hidden} FROM ({ended})")
 
 
 def _regular_bounds(node: RegularWindows) -> tuple[str, str]:
@@ -102,8 +102,8 @@ def gap_end(node: SessionWindow) -> str:
     return f"epoch_us({time}) + {node.gap}"
 
 
-def in_sessions(node: SessionWindow, below: BatchRows) -> str:
-    """Return the SELECT of rows with the bounds of their sessions; all rows count, none is late."""
+def in_sessions(node: SessionWindow, below: BatchRows) -> Select:
+    """Return rows with the bounds of their sessions; all rows count, none is late."""
     time = micros_of(node.input, node.time_column)
     by = _by(node.keys)
     ends = f"SELECT *, {time} AS {START}, {gap_end(node)} AS {END} FROM {below.sql}"
@@ -114,11 +114,11 @@ def in_sessions(node: SessionWindow, below: BatchRows) -> str:
     number = f"sum(CAST({_ROW} AS INTEGER)) OVER ({by} {order} ROWS UNBOUNDED PRECEDING)"
     numbered = f"SELECT *, {number} AS {_SESSION} FROM ({begins})"
     whole = f"SELECT * EXCLUDE ({START}, {END}), {_edges(node.keys, START, END)} FROM ({numbered})"
-    return f"SELECT {below.listed}, {bounds(START, END)} FROM ({whole})"
+    return Select(f"SELECT {below.listed}, {bounds(START, END)} FROM ({whole})")
 
 
-def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Duration) -> str:
-    """Return the SELECT of the rows that were not late for their session, with its bounds.
+def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Duration) -> Select:
+    """Return the rows that were not late for their session, with its bounds.
 
     A closed session takes no more rows. A row that would be late alone is not if it joins an open session. Sessions close
     `lateness` after their end. The rows of the input have the columns READ.
@@ -127,16 +127,16 @@ def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Dura
     passed = f"{MARK.name} - {node.delay_below + lateness}"
     if node.input.is_changelog:
         # A change is late when the watermark has reached the time of its row; so it never touches a closed session.
-        where = f" WHERE coalesce({micros_of(node.input, node.time_column)} > {passed}, true)"
-        return in_sessions(node, query.consolidated(node.input, below, where))
+        on_time = Condition(f"coalesce({micros_of(node.input, node.time_column)} > {passed}, true)")
+        return in_sessions(node, query.consolidated(node.input, below, on_time))
     assert query.sessions is not None
     items = f"{micros_of(node.input, node.time_column)} AS {START}, {gap_end(node)} AS {END}, {passed} AS {PASSED}"
-    bounded = query.sessions(f"{query.with_parts}\nSELECT *, {items} FROM {below.sql}", node.keys)
-    return f"SELECT {below.listed}, {bounds(START, END)} FROM {bounded}"
+    bounded = query.sessions(query.with_relations(f"SELECT *, {items} FROM {below.sql}"), node.keys)
+    return Select(f"SELECT {below.listed}, {bounds(START, END)} FROM {bounded}")
 
 
-def in_count_windows(node: CountWindows, below: BatchRows) -> str:
-    """Return the SELECT of rows, each once for every complete count window that contains it, with bounds and `window_id`."""
+def in_count_windows(node: CountWindows, below: BatchRows) -> Select:
+    """Return rows, each once for every complete count window that contains it, with bounds and `window_id`."""
     time = time_of(node.input, node.time_column)
     by, order = _by(node.keys), f"ORDER BY {time}, {below.listed}"
     size, slide = node.size, node.slide
@@ -146,17 +146,17 @@ def in_count_windows(node: CountWindows, below: BatchRows) -> str:
     placed = f"SELECT *, {windows} FROM ({numbered})"
     micros = micros_of(node.input, node.time_column)
     whole = f"SELECT * EXCLUDE ({END}), {_edges(node.keys, micros, micros)} FROM ({placed})"
-    return f"SELECT {below.listed}, {bounds(START, END)}, {_SESSION} AS window_id FROM ({whole})"
+    return Select(f"SELECT {below.listed}, {bounds(START, END)}, {_SESSION} AS window_id FROM ({whole})")
 
 
 def _by(keys: Sequence[str]) -> str:
     return f"PARTITION BY {listed(keys)}" if keys else ""
 
 
-def _edges(keys: Sequence[str], start: str, end: str) -> str:
-    """Return the select items START and END over rows of equal keys and equal _SESSION: the least start, the greatest end."""
+def _edges(keys: Sequence[str], start: str, end: str) -> Items:
+    """Return START and END over rows of equal keys and equal _SESSION: the least start, the greatest end."""
     of_window = _by((*keys, _SESSION))
-    return f"min({start}) OVER ({of_window}) AS {START}, max({end}) OVER ({of_window}) AS {END}"
+    return Items(f"min({start}) OVER ({of_window}) AS {START}, max({end}) OVER ({of_window}) AS {END}")
 
 
 def late_end(node: Node, column: str | None, lateness: Duration = NO_TIME) -> str:

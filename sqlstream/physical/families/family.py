@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import reached
-from sqlstream.duck.sql import Rows, quote_name
+from sqlstream.duck.sql import Relation, Rows, quote_name, quoted, subquery
 from sqlstream.logical.plan.expressions import Item as SelectItem
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
@@ -94,7 +94,7 @@ class OperatorPlan(ABC, Generic[N]):
         columns += [(item.name, item.expression.type, item.expression.sql) for item in shown]
         columns += [(c.name, c.type, quote_name(c.name)) for c in operator.accumulators if c.name.lower() not in names]
         columns += [(c.name, c.type, c.name) for c in operator.key_times if c.name not in names]
-        return Rows.selected(f"({current})", columns)
+        return Rows.selected(subquery(current), columns)
 
     def _shown(self) -> Iterator[SelectItem]:
         """Yield the items of a select list over its result, which the state view shows, too."""
@@ -125,9 +125,9 @@ class OperatorPlan(ABC, Generic[N]):
         """Add the node to a batch query, and return its rows there. Raises CannotVerify if it has no batch answer."""
 
 
-def state_tables(operator: Operator) -> dict[str, str]:
-    """Return the names of an operator's state tables, each with the FROM item by which a view reads it."""
-    return {table.name: quote_name(table.name) for table in operator.tables}
+def state_tables(operator: Operator) -> dict[str, Relation]:
+    """Return the state tables of an operator, as a view reads them, by their names."""
+    return {table.name: quoted(table.name) for table in operator.tables}
 
 
 def columns_of(node: Node) -> tuple[Column, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import structs
 
 from sqlstream.duck.clock import reached
-from sqlstream.duck.sql import Rows
+from sqlstream.duck.sql import Condition, Rows
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.nodes import Joins
 from sqlstream.logical.plan.state_settings import Interval, IntervalJoinState, JoinState, Sql, TemporalJoinState
@@ -62,7 +62,7 @@ class JoinedPlan(OperatorPlan[J]):
     def _matching(self) -> Matching:
         node = self.node
         keys = tuple((pair[0].type, tuple(k.sql for k in pair)) for pair in zip(*node.keys, strict=True))
-        condition = node.condition.sql if node.condition else None
+        condition = Condition(node.condition.sql) if node.condition else None
         return Matching(keys, tuple(columns_of(below) for below in node.inputs), condition)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from sqlstream.duck.sql import TRUE
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.state_settings import RankState, WindowRankState
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
@@ -77,7 +78,7 @@ class RankPlan(OperatorPlan[Rank]):
         )
 
     def batch(self, query: BatchQuery) -> BatchRows:
-        return keyed.ranked(query, self.node, query.settled(self.node.input), (), "true")
+        return keyed.ranked(query, self.node, query.settled(self.node.input), (), TRUE)
 
 
 def _ranking(node: Rank | WindowRank) -> Ranking:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import Rows, quote_name
+from sqlstream.duck.sql import TRUE, Condition, Rows, quote_name
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.nodes import Windowed
@@ -118,9 +118,9 @@ class OverWindowsPlan(WindowedPlan[G]):
         return feeds
 
     def _stored_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
-        below, where = self.node.input, "true"
+        below, where = self.node.input, TRUE
         if isinstance(below, Expand):
-            where = f"{quote_name(below.column)} = {below.numbers[0]}"
+            where = Condition(f"{quote_name(below.column)} = {below.numbers[0]}")
         return LateRowsPart(columns, EVENT_TIME, self._lateness, where)
 
     def _assigner(self) -> Assigner:

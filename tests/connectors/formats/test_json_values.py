@@ -19,7 +19,7 @@ from sqlstream.connectors.formats.malformed import does_not_hold
 from sqlstream.connectors.formats.whole_numbers import FLOATS, as_text, fraction
 from sqlstream.connectors.read_plan import VALUE, WRONG
 from sqlstream.duck import databases
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Relation, quote_name, quote_text
 from tests.connectors.formats.reading_files import Con, table
 from tests.properties.examples import examples
 
@@ -162,7 +162,7 @@ def same(lines: list[str | None], names: list[str]) -> None:
         expected = shown(con, asked_one_by_one(con, columns))
         items = ", ".join(["kept", *map(quote_name, names), WRONG])
         for read in (declared, skipping):
-            found = json_values(con, "lines", read, columns, ["kept"])
+            found = json_values(con, Relation("lines"), read, columns, ["kept"])
             assert shown(con, f"SELECT {items} FROM {found}") == expected
 
 
@@ -182,7 +182,7 @@ def test_integers_are_exact_though_they_are_read_as_floating_point(type_: str) -
     declared = table("json", {"k": type_})
     with databases.passing() as con:
         con.register("lines", pa.table({VALUE: pa.array(lines, pa.string()), "number": range(len(lines))}))
-        found = json_values(con, "lines", declared, declared.columns, ["number"])
+        found = json_values(con, Relation("lines"), declared, declared.columns, ["number"])
         rows = con.sql(f"SELECT k, {WRONG} IS NULL FROM {found} ORDER BY number").fetchall()
     assert [(k if fine else None) for k, fine in rows] == held
 
@@ -207,7 +207,7 @@ def read_alone(line: str, name: str, type_: str) -> tuple[Any, bool]:
     declared = table("json", {name: type_})
     with databases.passing() as con:
         con.register("lines", pa.table({VALUE: [line]}))
-        found = json_values(con, "lines", declared, declared.columns, [])
+        found = json_values(con, Relation("lines"), declared, declared.columns, [])
         [row] = con.sql(f"SELECT {quote_name(name)}, {WRONG} IS NULL FROM {found}").fetchall()
     return row[0], row[1]
 
@@ -218,5 +218,5 @@ def test_a_value_that_is_no_object_is_malformed(value: str | None) -> None:
         declared = table("json", {name: TYPES[name]})
         with databases.passing() as con:
             con.register("lines", pa.table({VALUE: pa.array([value, "{}", "null"], pa.string())}))
-            found = json_values(con, "lines", declared, declared.columns, [])
+            found = json_values(con, Relation("lines"), declared, declared.columns, [])
             assert con.sql(f"SELECT {WRONG} FROM {found}").fetchall() == [(NO_OBJECT,), (None,), (None,)]

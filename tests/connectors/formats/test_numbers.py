@@ -23,6 +23,7 @@ from sqlstream.connectors.read_plan import WRONG as REASON
 from sqlstream.duck import databases
 from sqlstream.duck.errors import translate
 from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.sql import Relation
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
 from tests.connectors.formats.reading_files import Con, split, table
@@ -228,7 +229,7 @@ def test_messages_have_the_same_numbers(form: str) -> None:
     assert read_values is not None
     with databases.passing() as con:
         con.register("lines", pa.table({VALUE: [*LINES[form], *(line for line, _ in wrong)]}))
-        rows = read_values(con, "lines", declared_as, declared_as.stored, [])
+        rows = read_values(con, Relation("lines"), declared_as, declared_as.stored, [])
         assert con.execute(f"SELECT k, d, f FROM {rows} WHERE {REASON} IS NULL ORDER BY k").fetchall() == GREAT
         found = con.execute(f"SELECT {REASON} FROM {rows} WHERE {REASON} IS NOT NULL ORDER BY ALL").fetchall()
         assert found == sorted((why,) for _, why in wrong)

@@ -18,6 +18,7 @@ from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.aggregates.calls import partials, reason, strategy, values
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
 from sqlstream.duck.aggregates.partial_columns import Strategy
+from sqlstream.duck.sql import Relation
 from sqlstream.duck.types import check_encoded, encoded
 from tests.duck.aggregates.cases import APPROXIMATE, CASES, COLUMNS, ROWS, Case
 
@@ -48,7 +49,7 @@ class Trip:
     def take(self, columns: list[tuple[str, str]], sql: str) -> str:
         """Write the rows of a query as a segment, and return the SELECT that reads it."""
         declared = [Column(name, type_) for name, type_ in columns]
-        table = self.db.sql(encoded(declared, f"({sql})")).to_arrow_table()
+        table = self.db.sql(encoded(declared, Relation(f"({sql})"))).to_arrow_table()
         check_encoded(declared, table.schema)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:

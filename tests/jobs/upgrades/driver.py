@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW
-from sqlstream.duck.sql import no_rows, quote_name, typed
+from sqlstream.duck.sql import Select, no_rows, quote_name, subquery, typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import SourceText
 from sqlstream.functions.kinds import declare_any
@@ -54,7 +54,15 @@ class Driven:
         stage, shape = self.stage, shapes(self.plan)[self.place]
         tables = tuple(map(TableRecord.of, stage.operator.tables))
         return OperatorRecord(
-            stage.name, stage.operator.kind, (), tables, "", (), "", hash_columns=stage.hash_columns, shape=shape
+            stage.name,
+            stage.operator.kind,
+            (),
+            tables,
+            Select(""),
+            (),
+            "",
+            hash_columns=stage.hash_columns,
+            shape=shape,
         )
 
     def step(self, watermark: int | None = None, **given: Sequence[Row]) -> list[tuple[Any, ...]]:
@@ -97,7 +105,8 @@ class Driven:
             ]
             values = [f"({', '.join(_literal(row.get(c.name), c.type) for c in columns)})" for row in numbered]
             listed = ", ".join(quote_name(c.name) for c in columns)
-            source = f"WITH _input AS (SELECT * FROM (VALUES {', '.join(values)}) AS _t({listed})) {scan.columns}"
+            arrival = f"SELECT * FROM (VALUES {', '.join(values)}) AS _t({listed})"
+            source = Select(f"WITH _input AS ({arrival}) {scan.columns}")
             for fragment in scan.fragments:
                 assert fragment.exchange is not None
                 ports = dict(fragment.exchange.ports)
@@ -114,7 +123,7 @@ class Driven:
         assert isinstance(change, Adapted), change
         old = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
         for table in self.operator.tables:
-            rows = old.relation(table.name) or f"({no_rows(table.columns)})"
+            rows = old.relation(table.name) or subquery(no_rows(table.columns))
             self.con.execute(f"CREATE OR REPLACE TEMP VIEW {quote_name(table.name)} AS SELECT * FROM {rows}")
         state = Bucket.open(LocalFilesystem(), new.folder, 0, new.operator.tables, None, NO_TIME)
         set_clock(self.con, from_millis(self.batch * 1000), self.watermark)
@@ -123,9 +132,8 @@ class Driven:
             kept = f"SELECT {columns} FROM {quote_name(table.name)}"
             made = self.con.sql(f"SELECT * FROM ({change.tables.get(table.name, kept)})")
             assert made.columns == [c.name for c in table.columns]
-            state.append(
-                table.name, self.con.sql(encoded(table.columns, f"({made.sql_query()})")).to_arrow_table(), self.batch
-            )
+            rows = subquery(Select(made.sql_query()))
+            state.append(table.name, self.con.sql(encoded(table.columns, rows)).to_arrow_table(), self.batch)
         for table in self.operator.tables:
             self.con.execute(f"DROP VIEW {quote_name(table.name)}")
         new.manifest = state.commit(self.con, self.batch, from_millis(self.batch * 1000), self.watermark)
@@ -135,7 +143,7 @@ class Driven:
     def shown(self, columns: str = "*") -> list[tuple[Any, ...]]:
         """Return columns of the current result, sorted."""
         state = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
-        relations = {t.name: state.relation(t.name) or f"({no_rows(t.columns)})" for t in self.operator.tables}
+        relations = {t.name: state.relation(t.name) or subquery(no_rows(t.columns)) for t in self.operator.tables}
         watermark = "CAST(NULL AS BIGINT)" if self.watermark is None else str(self.watermark)
         set_clock(self.con, from_millis(self.batch * 1000), self.watermark)
         return sorted(

@@ -23,6 +23,7 @@ from sqlstream.connectors.formats.named_columns import named_items
 from sqlstream.connectors.formats.read_errors import name_file, reading
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
 from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import Select, union_all
 
 _NUMBER = internal("number")
 _BATCH_ROWS = 100_000
@@ -91,12 +92,12 @@ def read_avro(
         types |= zip(streams[name].fields.names, con.sql(f"FROM {name}").types, strict=False)
         relations.append((name, *named_items(con, group[0][0], table, columns, types, _NUMBER)))
     if not (skips(table) and any(why for *_, why in relations)):
-        sql = " UNION ALL ".join(f"SELECT {items} FROM {name}" for name, items, _ in relations)
+        sql = union_all(Select(f"SELECT {items} FROM {name}") for name, items, _ in relations)
         return ReadPlan(sql, keep=True, streams=streams)
     marked = (
         f"SELECT {items}, {why or 'CAST(NULL AS VARCHAR)'} AS {WRONG} FROM {name}" for name, items, why in relations
     )
-    return ReadPlan.of_marked(" UNION ALL ".join(marked), keep=True, streams=streams)
+    return ReadPlan.of_marked(union_all(map(Select, marked)), keep=True, streams=streams)
 
 
 def file_columns(path: str, named: str) -> Sequence[Column]:

@@ -26,6 +26,7 @@ from sqlstream.connectors.formats.schema_registry import (
     subject_of,
 )
 from sqlstream.distribution import install_command
+from sqlstream.duck.sql import Relation
 from sqlstream.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -35,8 +36,12 @@ AVRO, CONFLUENT = "avro", "avro-confluent"
 
 
 def confluent_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
-) -> str:
+    con: duckdb.DuckDBPyConnection,
+    values: Relation,
+    table: Table,
+    columns: Sequence[Column],
+    passthrough: Sequence[str],
+) -> Relation:
     """Return the marked rows of values with the id of a registry's schema in front, see `ReadValues`."""
     check_package(table)
     messages, rest = bytes_of(con, values, passthrough)
@@ -56,8 +61,12 @@ def confluent_values(
 
 
 def avro_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
-) -> str:
+    con: duckdb.DuckDBPyConnection,
+    values: Relation,
+    table: Table,
+    columns: Sequence[Column],
+    passthrough: Sequence[str],
+) -> Relation:
     """Return the marked rows of values that have the schema in the table's options, see `ReadValues`."""
     check_package(table)
     schema = given_schema(table, AVRO)

@@ -31,6 +31,7 @@ from sqlstream.connectors.formats.schema_registry import (
 )
 from sqlstream.distribution import install_command
 from sqlstream.duck import databases
+from sqlstream.duck.sql import Relation
 from sqlstream.errors import DataError, UsageError, missing
 
 if TYPE_CHECKING:
@@ -90,8 +91,12 @@ class ProtobufType:
 
 
 def protobuf_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
-) -> str:
+    con: duckdb.DuckDBPyConnection,
+    values: Relation,
+    table: Table,
+    columns: Sequence[Column],
+    passthrough: Sequence[str],
+) -> Relation:
     """Return the marked rows of values that are messages of the type in the table's options, see `ReadValues`."""
     messages, rest = bytes_of(con, values, passthrough)
     numbers = [number for number, body in enumerate(messages) if body is not None]
@@ -101,8 +106,12 @@ def protobuf_values(
 
 
 def confluent_values(
-    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], passthrough: Sequence[str]
-) -> str:
+    con: duckdb.DuckDBPyConnection,
+    values: Relation,
+    table: Table,
+    columns: Sequence[Column],
+    passthrough: Sequence[str],
+) -> Relation:
     """Return the marked rows of values with the id of a registry's schema in front, see `ReadValues`."""
     messages, rest = bytes_of(con, values, passthrough)
     registry = SchemaRegistry.of(table, CONFLUENT)

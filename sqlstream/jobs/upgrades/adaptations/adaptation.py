@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
+from sqlstream.duck.sql import Select
 from sqlstream.jobs.upgrades.adaptations.carrying import Carrying
 from sqlstream.jobs.upgrades.changes import Adapted
 from sqlstream.logical.plan.state_settings import AnyState
@@ -39,8 +40,8 @@ class Adaptation(ABC, Generic[S]):
 
     @abstractmethod
     def adapted(self) -> Adapted:
-        """Return the SELECTs of the new state, with notes for people. Raises CannotAdapt."""
+        """Return the new state, with notes for people. Raises CannotAdapt."""
 
-    def result(self, notes: list[str], tables: dict[str, str]) -> Adapted:
-        """Return an Adapted with notes for people and the SELECTs of state tables."""
+    def result(self, notes: list[str], tables: dict[str, Select]) -> Adapted:
+        """Return an Adapted with notes for people and the state tables."""
         return Adapted(self.new.name, self.old.name, tuple(notes), tables)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.duck.sql import Select, no_rows, quote_name
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.jobs.upgrades.settings_words import changed_settings
@@ -154,8 +154,8 @@ class Carrying:
         # Another table of this name is of something else.
         return table if table in self._old_tables and not table.startswith(_OF_ONE) else None
 
-    def tables(self) -> dict[str, str]:
-        """Return the SELECTs of the tables of the new state, without tables that stay unchanged. Raises CannotAdapt."""
+    def tables(self) -> dict[str, Select]:
+        """Return the tables of the new state, without tables that stay unchanged. Raises CannotAdapt."""
         selects = {table.name: self.select(table) for table in self.new.tables}
         return {table.name: selects[table.name] for table in self.new.tables if not self._stays(table)}
 
@@ -168,14 +168,14 @@ class Carrying:
             return False
         return all(self._old_name(table.name, source, name) == name for name, _ in table.columns)
 
-    def select(self, table: TableRecord) -> str:
-        """Return the SELECT of one table over its old table. Raises CannotAdapt."""
+    def select(self, table: TableRecord) -> Select:
+        """Return one table, computed from its old table. Raises CannotAdapt."""
         columns = [Column(name, type) for name, type in table.columns]
         source = self.source_of(table.name)
         if source is None:
             return no_rows(columns)
         items = (f"{self._value(table.name, source, c)} AS {quote_name(c.name)}" for c in columns)
-        return f"SELECT {', '.join(items)} FROM {quote_name(source)}"
+        return Select(f"SELECT {', '.join(items)} FROM {quote_name(source)}")
 
     def _value(self, table: str, source: str, column: Column) -> str:
         """Return the SQL of a column of a new table over the rows of its old table."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 from sqlstream.duck.clock import NOW
+from sqlstream.duck.sql import Select
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt
@@ -48,7 +49,7 @@ class JoinsAdaptation(Adaptation[J]):
             notes.append(f"ON: was {was}, is {now}; pairs so far stay as they are")
         notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
         tables = replace(carrying, expressions=expressions, sources=sources).tables()
-        tables |= {name: f"SELECT DISTINCT * FROM ({tables[name]})" for name in sources}
+        tables |= {name: Select(f"SELECT DISTINCT * FROM ({tables[name]})") for name in sources}
         return self.result(notes, tables)
 
     # -- the answers of kinds
