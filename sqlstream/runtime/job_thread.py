@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from sqlstream.connectors.worker_calls import Workers
-from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.errors import JobError, NotWritableError, SqlStreamError
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enough
 from sqlstream.runtime.feed import Feed
@@ -150,9 +150,9 @@ class JobThread(threading.Thread, ABC):
             self._report_commits()
             ended = state
         except SqlStreamError as e:
-            self.error = e
+            self.error = _of_job(e)
         except Exception as e:
-            self.cause, self.error = e, self._explained(e)
+            self.cause, self.error = e, _of_job(self._explained(e))
         finally:
             if isinstance(self.error, JobError):
                 self.error.kind = f'job "{self.job.name}" failed'
@@ -335,7 +335,7 @@ class JobThread(threading.Thread, ABC):
                 self._write_status(state)
             except Exception as e:
                 # A full disk, a store that is away: the first error is the one to tell.
-                explained = e if isinstance(e, SqlStreamError) else JobError(_first_line(e))
+                explained = _of_job(e) if isinstance(e, SqlStreamError) else JobError(_first_line(e))
                 state, self.error = FAILED, self.error or explained
         # Only now: who sees here that the job has ended sees it in the warehouse, too.
         self.state = state
@@ -368,3 +368,11 @@ class JobThread(threading.Thread, ABC):
 def _first_line(error: BaseException) -> str:
     text = masked(str(error)).strip() or type(error).__name__
     return text.splitlines()[0][:300]
+def _of_job(error: SqlStreamError) -> SqlStreamError:
+    """Return the error with which a job ends: a folder that it could write before is no mistake in its command."""
+    if not isinstance(error, NotWritableError):
+        return error
+    hint = "Run the job again when that can be written; it continues after its last committed batch."
+    return JobError(error.message, detail=error.detail, hint=hint)
+
+

@@ -6,7 +6,6 @@ by the restart strategy of its jobs. A process of an earlier server that still r
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import threading
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from sqlstream.errors import OutageError, SqlStreamError, UsageError
+from sqlstream.errors import NotWritableError, OutageError, SqlStreamError, UsageError
 from sqlstream.jobs.restart_strategies import Attempt, RestartStrategy, strategy_of
 from sqlstream.options import Options
 from sqlstream.server.processes import Command, JobProcess, last_words
@@ -99,6 +98,9 @@ class Supervisor:
         self._supervised: dict[str, Supervised] = {}
         self._ended: set[str] = set()
         self._kept_house = float("-inf")
+        # The faults of this look and of the one before it: one that lasts is reported once.
+        self._faults: set[str] = set()
+        self._faults_before: set[str] = set()
         self._changing = threading.Lock()
         self._wake = threading.Event()
         self._stopping = False
@@ -141,24 +143,44 @@ class Supervisor:
     def _run(self) -> None:
         while not self._stopping:
             # An error in one look may be gone in the next one.
-            with _reported(self._notice):
+            with _reported(self._report):
                 if self._lock is None:
                     self._try_to_lead()
                 if self._lock is not None:
                     self._supervise()
+            self._faults_before, self._faults = self._faults, set()
             self._wake.wait(self._look_seconds)
             self._wake.clear()
         with _reported(self._notice):
             self._stop()
 
+    def _report(self, fault: str) -> None:
+        """Report a fault, unless it was there at the last look, too."""
+        if fault not in self._faults_before | self._faults:
+            self._notice(fault)
+        self._faults.add(fault)
+
     def _try_to_lead(self) -> None:
-        if self._session is None:
-            self._session = SessionLock.open(self._warehouse)
-        with contextlib.suppress(UsageError):
-            self._lock = lock_job(self._warehouse.fs, leadership(self._warehouse), self._session, patience=0)
+        try:
+            if self._session is None:
+                self._session = SessionLock.open(self._warehouse)
+            self._lock = self._leadership(self._session)
+        except NotWritableError as error:
+            text = f"{error.message}: this server answers queries, and supervises no jobs as long as that is so"
+            self._report(f"{text}. {error.detail}" if error.detail else text)
+        if self._lock is not None:
             self._forget()
             self._ended.clear()
             self._notice("this server supervises the jobs of the warehouse")
+
+    def _leadership(self, session: SessionLock) -> JobLock | None:
+        """Return the lock of the server that supervises; None if another one has it. Raises NotWritableError."""
+        try:
+            return lock_job(self._warehouse.fs, leadership(self._warehouse), session, patience=0)
+        except NotWritableError:
+            raise
+        except UsageError:
+            return None
 
     def _forget(self) -> None:
         with self._changing:
@@ -176,7 +198,7 @@ class Supervisor:
         for submission in submissions(self._warehouse, but=self._supervised.keys() | self._ended):
             self._add(submission)
         for one in list(self._supervised.values()):
-            with _reported(self._notice):
+            with _reported(self._report):
                 self._look_at(one)
         if time.monotonic() - self._kept_house >= _HOUSE_SECONDS:
             self._kept_house = time.monotonic()
