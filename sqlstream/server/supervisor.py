@@ -20,7 +20,7 @@ from sqlstream.jobs.restart_strategies import Attempt, RestartStrategy, strategy
 from sqlstream.options import Options
 from sqlstream.server.processes import Command, JobProcess, last_words
 from sqlstream.storage.joblog import JobLog
-from sqlstream.units import Duration, ProcessingTime, now, seconds
+from sqlstream.units import Duration, elapsed, now, seconds
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.leases import Lease, lock_job
 from sqlstream.warehouse.locks import JobLock, SessionLock
@@ -66,7 +66,8 @@ class Supervised:
     state: SubmissionState
     strategy: RestartStrategy
     process: JobProcess | None
-    began: ProcessingTime
+    # By `units.elapsed`, as the attempts are.
+    began: Duration
     attempts: list[Attempt] = field(default_factory=list)
     # In seconds of the monotonic clock.
     next_start: float | None = None
@@ -223,7 +224,8 @@ class Supervisor:
             self._ended.add(submission.id)
             return
         strategy = strategy_of(Options(submission.restart), bounded=submission.bounded)
-        supervised = Supervised(submission, state, strategy, JobProcess.of_state(state), submission.submitted_at)
+        began = Duration(elapsed() - max(now() - submission.submitted_at, 0))
+        supervised = Supervised(submission, state, strategy, JobProcess.of_state(state), began)
         with self._changing:
             self._supervised[submission.id] = supervised
 
@@ -272,7 +274,7 @@ class Supervisor:
             self._notice(error.render())
             one.next_start = time.monotonic() + LOOK_SECONDS * 20
             return
-        one.began, one.next_start = now(), None
+        one.began, one.next_start = elapsed(), None
         state = one.state
         host = socket.gethostname()
         one.state = replace(state, pid=process.pid, host=host, born=process.born, starts=state.starts + 1, paused=False)
@@ -283,8 +285,10 @@ class Supervisor:
     def _statuses(self, one: Supervised) -> list[Status | None]:
         """Return the status of each job since it was submitted; None for a job without one."""
         statuses = [effective_status(self._warehouse.fs, self._warehouse.job(job)) for job in one.jobs]
-        since = one.submission.submitted_at
-        return [s if s is not None and max(s.started_at, s.updated_at) >= since else None for s in statuses]
+        return [
+            s if s is not None and _is_about(one.submission, job, s) else None
+            for job, s in zip(one.jobs, statuses, strict=True)
+        ]
 
     def _due(self, one: Supervised) -> tuple[str, ...]:
         """Return the jobs of INSERT .. VALUES that have not committed since they were submitted: each runs once."""
@@ -294,6 +298,9 @@ class Supervisor:
     def _has_run(self, one: Supervised, job: str) -> bool:
         fs, paths = self._warehouse.fs, self._warehouse.job(job)
         version = last_committed(fs, paths)
+        versions = one.submission.versions
+        if versions is not None and job not in one.submission.fresh:
+            return version is not None and version > versions.get(job, -1)
         entry = None if version is None else JobLog(fs, paths.log).entry(version)
         return entry is not None and entry.committed_at >= one.submission.submitted_at
 
@@ -317,7 +324,7 @@ class Supervisor:
 
     def _start_later(self, one: Supervised) -> None:
         """Schedule the next start of the process, by the restart strategy of its jobs; or end the submission."""
-        one.attempts = one.strategy.needed([*one.attempts, Attempt(one.began, now())])
+        one.attempts = one.strategy.needed([*one.attempts, Attempt(one.began, elapsed())])
         pause = one.strategy.delay(one.attempts)
         message = "the process of the job ended, and did not say why"
         if pause is None:
@@ -378,6 +385,13 @@ class Supervisor:
             self._lock.release()
         if self._session is not None:
             self._session.close()
+
+
+def _is_about(submission: Submission, job: str, status: Status) -> bool:
+    """Return whether a status of a job was written since the job was submitted."""
+    if submission.statuses is None:
+        return max(status.started_at, status.updated_at) >= submission.submitted_at
+    return status.updated_at != submission.statuses.get(job)
 
 
 def _has_ended(status: Status | None) -> bool:
