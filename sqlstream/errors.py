@@ -194,6 +194,10 @@ class OtherVersionError(UsageError):
     """The files of a job have a format, of another version of sqlstream, that this version cannot read."""
 
 
+class NotWritableError(UsageError):
+    """A folder or a file cannot be written: the user of this process must not, or the file system is read-only."""
+
+
 class JobError(SqlStreamError):
     """A job failed while it ran. `log_file` is where Spark logged more about it."""
 

@@ -68,6 +68,11 @@ def now() -> ProcessingTime:
     return from_millis(int(time.time() * 1000))
 
 
+def elapsed() -> Duration:
+    """Return the time since some moment in the past, on a clock that nobody sets: for lengths of time."""
+    return Duration(time.monotonic_ns() // 1000)
+
+
 def from_millis(millis: int) -> ProcessingTime:
     """Return the processing time that is so many milliseconds after 1970."""
     return ProcessingTime(millis * MILLISECOND)

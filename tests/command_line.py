@@ -13,7 +13,11 @@ from tests.forked import run_python
 
 
 def run_command(
-    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, given: str = ""
+    folder: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    given: str = "",
+    user: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `sqlstream` in a folder to its end; `given` is its standard input."""
-    return run_python("-m", "sqlstream", *arguments, cwd=folder, environment=environment, given=given)
+    """Run `sqlstream` in a folder to its end; `given` is its standard input. A `user` is one of `tests.users`."""
+    return run_python("-m", "sqlstream", *arguments, cwd=folder, environment=environment, given=given, user=user)

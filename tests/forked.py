@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from tests.processes import SECONDS
+from tests.users import become
 
 _FOR_COMMANDS = (
     "sqlstream.cli.check",
@@ -68,6 +69,7 @@ class _Request:
     environment: dict[str, str]
     own_group: bool
     job: bool
+    user: int | None
 
 
 class Forked:
@@ -121,20 +123,23 @@ class Forked:
 
 
 def start_python(
-    *words: str, cwd: Path = _ROOT, environment: Mapping[str, str] | None = None, own_group: bool = False
+    *words: str,
+    cwd: Path = _ROOT,
+    environment: Mapping[str, str] | None = None,
+    own_group: bool = False,
+    user: int | None = None,
 ) -> Forked:
     """Start `python WORDS`, which run a job; `stdout` has what it says, also about errors.
 
     Words are `-m MODULE ..` or `SCRIPT ..`.
-    With `own_group` it leads a session and a process group.
+    With `own_group` it leads a session and a process group. A `user` is one of `tests.users`.
     """
     reading, writing = os.pipe()
     with open(os.devnull, "rb") as in_, open(writing, "wb") as out:
         # Before the process exists, so that nothing is lost if this fails.
         stdout = os.fdopen(reading, encoding="utf-8")
-        request = _Request(
-            str(cwd), list(words), dict(os.environ if environment is None else environment), own_group, job=True
-        )
+        variables = dict(os.environ if environment is None else environment)
+        request = _Request(str(cwd), list(words), variables, own_group, job=True, user=user)
         process = _started(request, [in_, out, out], stdout)
     _jobs.append(process)
     return process
@@ -155,14 +160,17 @@ def run_python(
     environment: Mapping[str, str] | None = None,
     given: str = "",
     job: bool = False,
+    user: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python WORDS` to its end; `given` is its standard input. With `job` all that runs jobs is imported already."""
+    """Run `python WORDS` to its end; `given` is its standard input. With `job` all that runs jobs is imported already.
+
+    A `user` is one of `tests.users`.
+    """
     with tempfile.TemporaryFile() as in_, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         in_.write(given.encode())
         in_.seek(0)
-        request = _Request(
-            str(cwd), list(words), dict(os.environ if environment is None else environment), own_group=False, job=job
-        )
+        variables = dict(os.environ if environment is None else environment)
+        request = _Request(str(cwd), list(words), variables, own_group=False, job=job, user=user)
         process = _started(request, [in_, out, err])
         try:
             code = process.wait(SECONDS)
@@ -253,6 +261,8 @@ def _become(request: _Request, files: list[int]) -> NoReturn:
         os.dup2(file, number)
     for file in set(files):
         os.close(file)
+    if request.user is not None:
+        become(request.user)
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update(request.environment)

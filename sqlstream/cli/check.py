@@ -94,7 +94,11 @@ def _savepoint_lines(checkup: SavepointCheckup, root: str) -> list[str]:
 
 def _savepoint_repaired(session: Session, checkup: SavepointCheckup, write: Callable[[str], None]) -> bool:
     """Repair a savepoint, and write the result; return whether it is intact now."""
-    damaged = repair_savepoint(session.warehouse, checkup.name)
+    try:
+        damaged = repair_savepoint(session.warehouse, checkup.name)
+    except SqlStreamError as error:
+        write(error.render())
+        return False
     if not damaged:
         write(f'savepoint "{checkup.name}" is repaired: the job had its files.')
         return True

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlstream.configuration import FILE, NOTHING, Configuration
 from sqlstream.configuration import load as load_configuration
 from sqlstream.errors import SourceText, UsageError
+from sqlstream.warehouse.storage_errors import storage_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,9 @@ def find_project(project: str | None, warehouse: str | None) -> Project:
     """
     if project is not None:
         root = Path(project).resolve()
-        if not root.is_dir():
-            raise UsageError(f'project folder "{project}" does not exist')
+        with storage_errors(str(root)):
+            if not root.is_dir():
+                raise UsageError(f'project folder "{project}" does not exist')
     else:
         here = Path.cwd()
         root = next((p for p in (here, *here.parents) if _is_project(p)), here)
@@ -59,7 +61,8 @@ def find_project(project: str | None, warehouse: str | None) -> Project:
 
 
 def _is_project(folder: Path) -> bool:
-    return (folder / "catalog").is_dir() or (folder / "udfs").is_dir() or (folder / FILE).is_file()
+    # Unlike pathlib's, these functions take a folder that this user must not look into for one without files.
+    return any(os.path.isdir(folder / name) for name in ("catalog", "udfs")) or os.path.isfile(folder / FILE)
 
 
 def read_text(path: str) -> str:

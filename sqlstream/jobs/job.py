@@ -104,7 +104,12 @@ class Job:
         self._run.join(timeout)
         if self._run.is_alive():
             return False
-        self.release()
+        try:
+            self.release()
+        except SqlStreamError:
+            # The error that ended the job says more.
+            if self._run.error is None:
+                raise
         if self._run.error is not None:
             with plainly():
                 raise self._run.error

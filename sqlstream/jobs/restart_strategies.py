@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlstream.errors import JobError, OutageError, UserCodeError
 from sqlstream.options import Options
-from sqlstream.units import Duration, ProcessingTime, duration
+from sqlstream.units import Duration, duration
 
 PREFIX = "restart-strategy"
 # Which errors of the user's code let a job start again.
@@ -18,10 +18,10 @@ USER_CODE = f"{PREFIX}.user-code"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """When an attempt to run a job began, and when it failed."""
+    """When an attempt to run a job began, and when it failed, by `units.elapsed`."""
 
-    began: ProcessingTime
-    failed: ProcessingTime
+    began: Duration
+    failed: Duration
 
 
 class RestartStrategy(ABC):
@@ -76,7 +76,7 @@ class FixedDelay(RestartStrategy):
         """Return the pause.
 
         >>> strategy = FixedDelay(1, Duration(5))
-        >>> once = Attempt(ProcessingTime(0), ProcessingTime(1))
+        >>> once = Attempt(Duration(0), Duration(1))
         >>> strategy.delay([once]), strategy.delay([once, once])
         (5, None)
         """
@@ -107,7 +107,7 @@ class FailureRate(RestartStrategy):
         """Return the pause.
 
         >>> strategy = FailureRate(Duration(10), 1, Duration(5))
-        >>> first, soon, later = (Attempt(ProcessingTime(0), ProcessingTime(time)) for time in (1, 9, 12))
+        >>> first, soon, later = (Attempt(Duration(0), Duration(time)) for time in (1, 9, 12))
         >>> strategy.delay([first]), strategy.delay([first, soon]), strategy.delay([first, later])
         (5, None, 5)
         """
@@ -150,10 +150,10 @@ class ExponentialDelay(RestartStrategy):
         """Return the pause, varied by the jitter.
 
         >>> strategy = ExponentialDelay(Duration(10), Duration(30), 2.0, Duration(1000), 0.0, None)
-        >>> first = Attempt(ProcessingTime(0), ProcessingTime(1))
+        >>> first = Attempt(Duration(0), Duration(1))
         >>> [strategy.delay([first] * count) for count in (1, 2, 3, 9)]
         [10, 20, 30, 30]
-        >>> strategy.delay([first, first, Attempt(ProcessingTime(5), ProcessingTime(1005))])
+        >>> strategy.delay([first, first, Attempt(Duration(5), Duration(1005))])
         10
         """
         count = len(self._since_reset(attempts))
@@ -168,7 +168,7 @@ class ExponentialDelay(RestartStrategy):
         """Return the attempts since the last good run; if any number is allowed, as many as lead to the longest pause.
 
         >>> strategy = ExponentialDelay(Duration(10), Duration(30), 2.0, Duration(1000), 0.0, None)
-        >>> first = Attempt(ProcessingTime(0), ProcessingTime(1))
+        >>> first = Attempt(Duration(0), Duration(1))
         >>> attempts = strategy.needed([first] * 50)
         >>> len(attempts), strategy.delay(attempts)
         (3, 30)

@@ -15,7 +15,7 @@ from sqlstream.jobs.restart_strategies import Attempt, RestartStrategy
 from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.engine import Run
 from sqlstream.runtime.job_thread import ASK_SECONDS, MOST_WARNINGS
-from sqlstream.units import Duration, ProcessingTime, now, seconds
+from sqlstream.units import Duration, elapsed, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths
@@ -133,7 +133,7 @@ class RestartingRun:
     # -- its thread
 
     def _supervise(self) -> None:
-        began = self._began = now()
+        began, self._began = elapsed(), now()
         while True:
             self._run.join()
             error = self._run.error
@@ -153,7 +153,7 @@ class RestartingRun:
                 if self._is_asked_to_stop():
                     self._end(STOPPED, None)
                     return
-                began = self._began = now()
+                began, self._began = elapsed(), now()
                 error = self._begin_again()
                 if self._ended is not None:
                     return
@@ -164,9 +164,9 @@ class RestartingRun:
         run.untold = self._covered
         return run
 
-    def _next_pause(self, began: ProcessingTime) -> float | None:
+    def _next_pause(self, began: Duration) -> float | None:
         """Return how many seconds to wait after a failure; None when the job has failed for good."""
-        self._attempts = self._strategy.needed([*self._attempts, Attempt(began, now())])
+        self._attempts = self._strategy.needed([*self._attempts, Attempt(began, elapsed())])
         pause = self._strategy.delay(self._attempts)
         return None if pause is None else seconds(pause)
 

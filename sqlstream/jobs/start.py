@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace as replace_spec
 
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import Project
 from sqlstream.connectors.warehouse.publishing import check_places
-from sqlstream.errors import DamageError, UsageError
+from sqlstream.errors import DamageError, SqlStreamError, UsageError
 from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.identity import is_planned, planned_identity, recorded_identity
@@ -108,7 +109,8 @@ class Starter:
         except BaseException:
             lock.release()
             if planned.is_query:
-                self._discard(name, lock=True)
+                with contextlib.suppress(SqlStreamError):
+                    self._discard(name, lock=True)
             raise
 
     def _complete(self, planned: PlannedJob, name: str, upgrade: Upgrade | None) -> None:

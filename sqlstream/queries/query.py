@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import duckdb
 
@@ -22,6 +23,7 @@ from sqlstream.storage.snapshot import VersionGone
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.process_folders import SPILL, process_folder
 from sqlstream.warehouse.records import GONE
+from sqlstream.warehouse.storage_errors import storage_errors
 
 __all__ = ["QueryLimits", "Sandbox", "list_relations", "open_query", "translate"]
 
@@ -213,9 +215,17 @@ def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
         or bool(statement.calls)
         or any(path[0].lower() in ("state", "sqlstream", "savepoint") for path in paths)
     )
-    if ours and not (os.path.isdir(warehouse.root) if warehouse.fs.local else warehouse.fs.entries(warehouse.root)):
+    if ours and not _is_there(warehouse):
         hint = "Run a job first, or name its folder with --warehouse."
         raise QueryError(f'there is no warehouse at "{warehouse.root}"', hint=hint)
+
+
+def _is_there(warehouse: Warehouse) -> bool:
+    """Return whether there is a warehouse. Raises UsageError where this user must not look for it."""
+    if not warehouse.fs.local:
+        return bool(warehouse.fs.entries(warehouse.root))
+    with storage_errors(warehouse.root):
+        return Path(warehouse.root).is_dir()
 
 
 def _overtaken(error: Exception, source: SourceText) -> SqlStreamError:

@@ -160,7 +160,8 @@ class Commits:
     """Records the results and metrics of one job; `totals` has the metrics up to the last batch.
 
     The constructor restores them from the last committed batch, and opens the sinks, whose errors it raises. `began` is when
-    this run of the job started. `workers` are processes of the engine for sinks that need some.
+    this run of the job started. `steady` is a clock that nobody sets, which tells whether sources are idle; without it their
+    last rows have the times of the metrics. `workers` are processes of the engine for sinks that need some.
     """
 
     def __init__(
@@ -169,11 +170,15 @@ class Commits:
         emit: Emit | None = None,
         *,
         began: ProcessingTime = EPOCH,
+        steady: Callable[[], ProcessingTime] | None = None,
         workers: Workers | None = None,
     ):
         self.job = job
         self.emit = emit
         self.began = began
+        self._steady = steady
+        # When the last rows of scans, and of their partitions, came in this run, by the steady clock.
+        self._came: dict[tuple[str, ...], ProcessingTime] = {}
         self._workers = workers
         self.timeouts = idle_timeouts(job.plan, job.idle_timeout)
         self.warehouse = Warehouse(job.warehouse)
@@ -274,11 +279,21 @@ class Commits:
         return self._clocks(self.totals)
 
     def _clocks(self, totals: Totals) -> dict[int, ScanClock]:
-        clocks = scan_clocks(self.job.plan, self.timeouts, totals.sources, self.began)
+        clocks = scan_clocks(
+            self.job.plan, self.timeouts, totals.sources, lambda scan, logged: self._last_active(logged, scan)
+        )
         for (i, _), (_, advanced_at) in self._source_marks.items():
             if i in clocks:
                 clocks[i] = replace(clocks[i], active_at=max(clocks[i].active_at, advanced_at))
         return clocks
+
+    def _last_active(self, logged: ProcessingTime | None, *of: str) -> ProcessingTime:
+        """Return when the last row of a scan, or of a partition of it, came, at the earliest when this run began.
+
+        `logged` is its time in the metrics, by the machine's clock.
+        """
+        came = logged if self._steady is None else self._came.get(of)
+        return max(self.began, came or self.began)
 
     def see_partitions(
         self,
@@ -332,7 +347,8 @@ class Commits:
         for name, is_under_way in self._partitions[scan].items():
             partition = source.partitions.get(name, PartitionMetrics())
             mark, advanced_at = self._source_marks.get((scan, name), (None, self.began))
-            active_at = max(advanced_at, self._first_seen[scan, name], partition.last_row_at or self.began)
+            last_row_at = self._last_active(partition.last_row_at, self.job.plan.scans[scan].name, name)
+            active_at = max(advanced_at, self._first_seen[scan, name], last_row_at)
             mark = newest(partition.watermark, mark)
             clocks[name] = ScanClock(mark, now if is_under_way else active_at, self.timeouts[scan])
         return clocks
@@ -358,7 +374,8 @@ class Commits:
         now = at if now is None else now
         # Another thread sees the totals before the batch or after it, nothing in between.
         totals = self.totals.copy()
-        reports = self._received(outputs, totals, now)
+        steady = now if self._steady is None else self._steady()
+        reports = self._received(outputs, totals, now, steady)
         for sink, records in reports.written.items():
             if records:
                 self._committers[sink].commit(batch, records)
@@ -372,7 +389,7 @@ class Commits:
             totals.sources[scan].latency = Duration(now - event)
         self.spend("commit", began)
         self._add_spent(totals)
-        self._find_idle(totals, now)
+        self._find_idle(totals, now, steady)
         self.log.append(
             LogEntry(
                 version=batch,
@@ -390,7 +407,9 @@ class Commits:
         )
         self.totals = totals
 
-    def _received(self, outputs: Iterable[Output], totals: Totals, now: ProcessingTime) -> _BatchReports:
+    def _received(
+        self, outputs: Iterable[Output], totals: Totals, now: ProcessingTime, steady: ProcessingTime
+    ) -> _BatchReports:
         """Sort the outputs of a batch's tasks, and add their reports to the totals."""
         sinks = range(len(self.job.plan.sinks))
         reports = _BatchReports({sink: [] for sink in sinks}, {sink: [] for sink in sinks}, {})
@@ -405,6 +424,9 @@ class Commits:
                 case "metrics":
                     report = _REPORTS.decode(output.body)
                     totals.add(report, now)
+                    if isinstance(report, ScanReport):
+                        rows = {(report.scan,): report.rows, **_rows_of_partitions(report)}
+                        self._came |= {of: steady for of, count in rows.items() if count}
                     if isinstance(report, ScanReport) and report.max_event_time is not None:
                         before = reports.newest_events.get(report.scan, report.max_event_time)
                         reports.newest_events[report.scan] = max(report.max_event_time, before)
@@ -421,19 +443,25 @@ class Commits:
         for phase, duration in spent.items():
             totals.spent[phase] = Duration(totals.spent.get(phase, 0) + duration)
 
-    def _find_idle(self, totals: Totals, now: ProcessingTime) -> None:
+    def _find_idle(self, totals: Totals, now: ProcessingTime, steady: ProcessingTime) -> None:
+        """Mark the sources that are idle by the steady clock, with the time by the machine's clock since when they are."""
         plan = self.job.plan
+
+        def idle_since(clock: ScanClock) -> ProcessingTime | None:
+            since = clock.idle_since(steady)
+            return None if since is None else ProcessingTime(since + now - steady)
+
         for i, clock in self._clocks(totals).items():
-            totals.sources[plan.scans[i].name].idle_since = clock.idle_since(now)
+            totals.sources[plan.scans[i].name].idle_since = idle_since(clock)
         for (i, _), (_, advanced_at) in self._source_marks.items():
             source = totals.sources[plan.scans[i].name]
             source.said_at = max(source.said_at or advanced_at, advanced_at)
         for i in self._partitions.keys() & self.timeouts.keys():
             source = totals.sources[plan.scans[i].name]
-            for name, clock in self._partition_clocks(i, source, now).items():
+            for name, clock in self._partition_clocks(i, source, steady).items():
                 partition = source.partitions.setdefault(name, PartitionMetrics())
                 partition.found_at = partition.found_at or self._first_seen[i, name]
-                partition.idle_since = clock.idle_since(now)
+                partition.idle_since = idle_since(clock)
                 partition.watermark = clock.mark
             for name, partition in source.partitions.items():
                 partition.ended = name not in self._partitions[i]
@@ -466,3 +494,7 @@ class Commits:
         columns = tuple(Column(name, type) for name, type in sink.columns)
         paths = tuple(self.warehouse.fs.path_for_duckdb(f) for f in files)
         return Batch(number, columns, paths, sink.changing, sink.table.primary_key, sink.order)
+
+
+def _rows_of_partitions(report: ScanReport) -> dict[tuple[str, ...], int]:
+    return {(report.scan, name): read.rows for name, read in report.partitions.items()}

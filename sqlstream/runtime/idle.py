@@ -6,7 +6,7 @@ the time of its last row are in the job's log, and a tick is in the descriptor o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from sqlstream.catalog import IDLE_TIMEOUT, Table
@@ -66,13 +66,19 @@ def _timeout(table: Table, default: Duration) -> Duration:
 
 
 def scan_clocks(
-    plan: PhysicalPlan, timeouts: Mapping[int, Duration], sources: Mapping[str, SourceMetrics], began: ProcessingTime
+    plan: PhysicalPlan,
+    timeouts: Mapping[int, Duration],
+    sources: Mapping[str, SourceMetrics],
+    last_active: Callable[[str, ProcessingTime | None], ProcessingTime],
 ) -> dict[int, ScanClock]:
-    """Return the clocks of the scans in `timeouts`, from the sources' metrics; `began` is when this run of the job started."""
+    """Return the clocks of the scans in `timeouts`, from the sources' metrics.
+
+    `last_active` returns when a source was last active, by its name and the time of its last row in the metrics.
+    """
     logged = {i: sources[plan.scans[i].name] for i in timeouts}
     return {
-        i: ScanClock(logged[i].watermark, max(began, logged[i].last_row_at or began), timeout)
-        for i, timeout in timeouts.items()
+        i: ScanClock(one.watermark, last_active(plan.scans[i].name, one.last_row_at), timeouts[i])
+        for i, one in logged.items()
     }
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from sqlstream.connectors.worker_calls import Workers
-from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.errors import JobError, NotWritableError, SqlStreamError
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enough
 from sqlstream.runtime.feed import Feed
@@ -23,7 +23,7 @@ from sqlstream.runtime.state_checks import StateChecks, as_left
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
 from sqlstream.storage.retention import sweep, sweep_directory
-from sqlstream.units import END_OF_INPUT, EventTime, now, seconds
+from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, elapsed, now, seconds
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.leases import check_held
@@ -50,8 +50,9 @@ class JobThread(threading.Thread, ABC):
     def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers, workers: Workers | None = None):
         super().__init__(name=f"sqlstream-{job.name}", daemon=True)
         self.job, self.layout, self.pace, self.receivers = job, layout, pace, receivers
-        self.started_at = now()
-        self.commits = Commits(job, partial(hand_on, receivers, self), began=self.started_at, workers=workers)
+        self.started_at, self._began_at = now(), elapsed()
+        emit = partial(hand_on, receivers, self)
+        self.commits = Commits(job, emit, began=self.started_at, steady=self._steady, workers=workers)
         self.paths = self.commits.paths
         self.fs = self.commits.warehouse.fs
         self.state = RUNNING
@@ -150,9 +151,9 @@ class JobThread(threading.Thread, ABC):
             self._report_commits()
             ended = state
         except SqlStreamError as e:
-            self.error = e
+            self.error = _of_job(e)
         except Exception as e:
-            self.cause, self.error = e, self._explained(e)
+            self.cause, self.error = e, _of_job(self._explained(e))
         finally:
             if isinstance(self.error, JobError):
                 self.error.kind = f'job "{self.job.name}" failed'
@@ -218,9 +219,16 @@ class JobThread(threading.Thread, ABC):
             self.commits.spend("plan", began)
             self._run_next(tasks)
 
+    def _steady(self) -> ProcessingTime:
+        """Return the time as of a clock that was right when this run began, and that nobody sets.
+
+        If the machine's clock is set forward, sources that have rows must not count as idle: their next rows would be late.
+        """
+        return ProcessingTime(self.started_at + elapsed() - self._began_at)
+
     def _ticks(self, feed: Feed) -> tuple[dict[int, EventTime], dict[int, EventTime]]:
         """Return, by scan, ticks of scans whose partitions have watermarks, and ticks of idle scans."""
-        moment = now()
+        moment = self._steady()
         self.commits.see_partitions(feed.partitions(self.totals.sequence), feed.watermarks(), moment)
         # A tick in a descriptor that no batch has finished yet need not be sent again.
         clocks = {
@@ -335,7 +343,7 @@ class JobThread(threading.Thread, ABC):
                 self._write_status(state)
             except Exception as e:
                 # A full disk, a store that is away: the first error is the one to tell.
-                explained = e if isinstance(e, SqlStreamError) else JobError(_first_line(e))
+                explained = _of_job(e) if isinstance(e, SqlStreamError) else JobError(_first_line(e))
                 state, self.error = FAILED, self.error or explained
         # Only now: who sees here that the job has ended sees it in the warehouse, too.
         self.state = state
@@ -363,6 +371,14 @@ class JobThread(threading.Thread, ABC):
             backlog={} if self.feed is None else self.feed.backlog(),
         )
         write_status(self.fs, self.paths, status)
+
+
+def _of_job(error: SqlStreamError) -> SqlStreamError:
+    """Return the error with which a job ends: a folder that it could write before is no mistake in its command."""
+    if not isinstance(error, NotWritableError):
+        return error
+    hint = "Run the job again when that can be written; it continues after its last committed batch."
+    return JobError(error.message, detail=error.detail, hint=hint)
 
 
 def _first_line(error: BaseException) -> str:

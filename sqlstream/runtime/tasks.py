@@ -222,9 +222,12 @@ class Advance:
 
     def run(self, arrived: Iterable[Frame]) -> Iterator[Frame | Output]:
         """Run the operator over frames, and commit the bucket's state; yield what the fragments behind it emit, then metrics."""
-        inputs = ((self.stage.ports[f.input], f.rows()) for f in arrived)
+        frames = list(arrived)
+        inputs = ((self.stage.ports[f.input], f.rows()) for f in frames)
         delay = self.stage.delay
-        clock = self.clock
+        # The machine's clock may have been set back: then the time of the operator stands still, as that of its input does.
+        before = [] if self.state.manifest is None else [self.state.manifest.time]
+        self.clock = clock = replace(self.clock, time=max([self.clock.time, *before, *(f.time for f in frames)]))
         name = self.stage.name
         with connection(self.job) as con, user_errors(name), overflows(name):
             execute.set_clock(con, clock.time, clock.watermark)

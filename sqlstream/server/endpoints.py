@@ -179,7 +179,9 @@ def _health(call: HttpCall) -> messages.Health:
 def _ready(call: HttpCall) -> messages.Health:
     health = _as_health(call.service)
     if not health.active:
-        raise HttpError(503, "this server waits for its turn: another one supervises the jobs")
+        raise HttpError(
+            503, "this server does not supervise the jobs: another one does, or the warehouse cannot be written"
+        )
     return health
 
 

@@ -9,6 +9,7 @@ import msgspec
 from sqlstream.errors import (
     DamageError,
     JobError,
+    NotWritableError,
     OtherVersionError,
     OutageError,
     QueryError,
@@ -107,7 +108,7 @@ def status_of(error: SqlStreamError) -> int:
             return status
         case OutageError():
             return 503
-        case OtherVersionError():
+        case OtherVersionError() | NotWritableError():
             return 409
         case DamageError() | JobError():
             return 500

@@ -36,9 +36,10 @@ from sqlstream.session.upgrade_plans import compared_with, upgrade_texts
 from sqlstream.session.verifying import NotDeclared, existing_record, planned_job
 from sqlstream.sql.nodes import head
 from sqlstream.units import now
+from sqlstream.warehouse.commits import newest_commit
 from sqlstream.warehouse.jobs import read_record
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import effective_status
+from sqlstream.warehouse.status import effective_status, read_status
 from sqlstream.warehouse.submissions import (
     Submission,
     forget_submission,
@@ -62,13 +63,25 @@ class CheckedScript:
 def keep(warehouse: Warehouse, script: CheckedScript) -> Submitted:
     """Store a script's submission, if it has jobs, and return its answer. Raises UsageError if one of the jobs is being run."""
     if script.submission is not None:
-        # Earlier statuses of its jobs are not about it.
-        submission = replace(script.submission, submitted_at=now())
         # Of two concurrent submissions with the same job, the second one is refused.
         with _KEEPING:
+            submission = _with_past(warehouse, script.submission)
             _forget_earlier(warehouse, submission)
             write_submission(warehouse, submission)
     return script.answer
+
+
+def _with_past(warehouse: Warehouse, submission: Submission) -> Submission:
+    """Return a submission with what its jobs have done before it, which is not about it."""
+    paths = {name: warehouse.job(name) for name in (*submission.starts, *submission.jobs)}
+    statuses = {name: read_status(warehouse.fs, job) for name, job in paths.items()}
+    versions = {name: newest_commit(warehouse.fs, paths[name]) for name in submission.starts}
+    return replace(
+        submission,
+        submitted_at=now(),
+        statuses={name: status.updated_at for name, status in statuses.items() if status is not None},
+        versions={name: version for name, version in versions.items() if version is not None},
+    )
 
 
 def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> CheckedScript:

@@ -6,7 +6,6 @@ by the restart strategy of its jobs. A process of an earlier server that still r
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import threading
@@ -16,12 +15,12 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from sqlstream.errors import OutageError, SqlStreamError, UsageError
+from sqlstream.errors import NotWritableError, OutageError, SqlStreamError, UsageError
 from sqlstream.jobs.restart_strategies import Attempt, RestartStrategy, strategy_of
 from sqlstream.options import Options
 from sqlstream.server.processes import Command, JobProcess, last_words
 from sqlstream.storage.joblog import JobLog
-from sqlstream.units import Duration, ProcessingTime, now, seconds
+from sqlstream.units import Duration, elapsed, now, seconds
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.leases import Lease, lock_job
 from sqlstream.warehouse.locks import JobLock, SessionLock
@@ -67,7 +66,8 @@ class Supervised:
     state: SubmissionState
     strategy: RestartStrategy
     process: JobProcess | None
-    began: ProcessingTime
+    # By `units.elapsed`, as the attempts are.
+    began: Duration
     attempts: list[Attempt] = field(default_factory=list)
     # In seconds of the monotonic clock.
     next_start: float | None = None
@@ -99,6 +99,9 @@ class Supervisor:
         self._supervised: dict[str, Supervised] = {}
         self._ended: set[str] = set()
         self._kept_house = float("-inf")
+        # The faults of this look and of the one before it: one that lasts is reported once.
+        self._faults: set[str] = set()
+        self._faults_before: set[str] = set()
         self._changing = threading.Lock()
         self._wake = threading.Event()
         self._stopping = False
@@ -141,24 +144,44 @@ class Supervisor:
     def _run(self) -> None:
         while not self._stopping:
             # An error in one look may be gone in the next one.
-            with _reported(self._notice):
+            with _reported(self._report):
                 if self._lock is None:
                     self._try_to_lead()
                 if self._lock is not None:
                     self._supervise()
+            self._faults_before, self._faults = self._faults, set()
             self._wake.wait(self._look_seconds)
             self._wake.clear()
         with _reported(self._notice):
             self._stop()
 
+    def _report(self, fault: str) -> None:
+        """Report a fault, unless it was there at the last look, too."""
+        if fault not in self._faults_before | self._faults:
+            self._notice(fault)
+        self._faults.add(fault)
+
     def _try_to_lead(self) -> None:
-        if self._session is None:
-            self._session = SessionLock.open(self._warehouse)
-        with contextlib.suppress(UsageError):
-            self._lock = lock_job(self._warehouse.fs, leadership(self._warehouse), self._session, patience=0)
+        try:
+            if self._session is None:
+                self._session = SessionLock.open(self._warehouse)
+            self._lock = self._leadership(self._session)
+        except NotWritableError as error:
+            text = f"{error.message}: this server answers queries, and supervises no jobs as long as that is so"
+            self._report(f"{text}. {error.detail}" if error.detail else text)
+        if self._lock is not None:
             self._forget()
             self._ended.clear()
             self._notice("this server supervises the jobs of the warehouse")
+
+    def _leadership(self, session: SessionLock) -> JobLock | None:
+        """Return the lock of the server that supervises; None if another one has it. Raises NotWritableError."""
+        try:
+            return lock_job(self._warehouse.fs, leadership(self._warehouse), session, patience=0)
+        except NotWritableError:
+            raise
+        except UsageError:
+            return None
 
     def _forget(self) -> None:
         with self._changing:
@@ -176,7 +199,7 @@ class Supervisor:
         for submission in submissions(self._warehouse, but=self._supervised.keys() | self._ended):
             self._add(submission)
         for one in list(self._supervised.values()):
-            with _reported(self._notice):
+            with _reported(self._report):
                 self._look_at(one)
         if time.monotonic() - self._kept_house >= _HOUSE_SECONDS:
             self._kept_house = time.monotonic()
@@ -201,7 +224,8 @@ class Supervisor:
             self._ended.add(submission.id)
             return
         strategy = strategy_of(Options(submission.restart), bounded=submission.bounded)
-        supervised = Supervised(submission, state, strategy, JobProcess.of_state(state), submission.submitted_at)
+        began = Duration(elapsed() - max(now() - submission.submitted_at, 0))
+        supervised = Supervised(submission, state, strategy, JobProcess.of_state(state), began)
         with self._changing:
             self._supervised[submission.id] = supervised
 
@@ -250,7 +274,7 @@ class Supervisor:
             self._notice(error.render())
             one.next_start = time.monotonic() + LOOK_SECONDS * 20
             return
-        one.began, one.next_start = now(), None
+        one.began, one.next_start = elapsed(), None
         state = one.state
         host = socket.gethostname()
         one.state = replace(state, pid=process.pid, host=host, born=process.born, starts=state.starts + 1, paused=False)
@@ -261,8 +285,10 @@ class Supervisor:
     def _statuses(self, one: Supervised) -> list[Status | None]:
         """Return the status of each job since it was submitted; None for a job without one."""
         statuses = [effective_status(self._warehouse.fs, self._warehouse.job(job)) for job in one.jobs]
-        since = one.submission.submitted_at
-        return [s if s is not None and max(s.started_at, s.updated_at) >= since else None for s in statuses]
+        return [
+            s if s is not None and _is_about(one.submission, job, s) else None
+            for job, s in zip(one.jobs, statuses, strict=True)
+        ]
 
     def _due(self, one: Supervised) -> tuple[str, ...]:
         """Return the jobs of INSERT .. VALUES that have not committed since they were submitted: each runs once."""
@@ -272,6 +298,9 @@ class Supervisor:
     def _has_run(self, one: Supervised, job: str) -> bool:
         fs, paths = self._warehouse.fs, self._warehouse.job(job)
         version = last_committed(fs, paths)
+        versions = one.submission.versions
+        if versions is not None and job not in one.submission.fresh:
+            return version is not None and version > versions.get(job, -1)
         entry = None if version is None else JobLog(fs, paths.log).entry(version)
         return entry is not None and entry.committed_at >= one.submission.submitted_at
 
@@ -295,7 +324,7 @@ class Supervisor:
 
     def _start_later(self, one: Supervised) -> None:
         """Schedule the next start of the process, by the restart strategy of its jobs; or end the submission."""
-        one.attempts = one.strategy.needed([*one.attempts, Attempt(one.began, now())])
+        one.attempts = one.strategy.needed([*one.attempts, Attempt(one.began, elapsed())])
         pause = one.strategy.delay(one.attempts)
         message = "the process of the job ended, and did not say why"
         if pause is None:
@@ -356,6 +385,13 @@ class Supervisor:
             self._lock.release()
         if self._session is not None:
             self._session.close()
+
+
+def _is_about(submission: Submission, job: str, status: Status) -> bool:
+    """Return whether a status of a job was written since the job was submitted."""
+    if submission.statuses is None:
+        return max(status.started_at, status.updated_at) >= submission.submitted_at
+    return status.updated_at != submission.statuses.get(job)
 
 
 def _has_ended(status: Status | None) -> bool:

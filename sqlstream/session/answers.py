@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import assert_never
 
@@ -10,14 +11,14 @@ import pyarrow as pa
 
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Explanation, Question, SavepointRequest
-from sqlstream.errors import SqlStreamError
+from sqlstream.errors import NotWritableError, SqlStreamError
 from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
 from sqlstream.session.described_state import described_state
 from sqlstream.session.explaining import explained
 from sqlstream.session.state_checks import change_state_check
 from sqlstream.sql.nodes import CreateSavepoint, CreateStateCheck, DescribeState, DropSavepoint, DropStateCheck
-from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.storage_errors import make_folder
 
 
 def answered(
@@ -27,8 +28,9 @@ def answered(
     match question:
         case WarehouseQuery(sql):
             if warehouse.fs.local:
-                # Before the first job the answer has no rows; it is not an error.
-                make_folder(warehouse.root)
+                # Before the first job the answer has no rows; it is an error only where no folder can be made.
+                with contextlib.suppress(NotWritableError):
+                    make_folder(warehouse.root)
             return query(sql)
         case Explanation(job, stage):
             lines = explained(job, stage).splitlines()

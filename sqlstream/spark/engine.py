@@ -15,8 +15,8 @@ from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.clusters import check_place, cluster_settings, is_cluster
 from sqlstream.spark.java import find_java
 from sqlstream.spark.labels import spread_labels
-from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.storage_errors import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sqlstream.errors import JobError, OutageError, SqlStreamError
+from sqlstream.errors import JobError, NotWritableError, OutageError, SqlStreamError
 from sqlstream.spark import chatter
 from sqlstream.spark.carried_errors import find_carried
+from sqlstream.warehouse.storage_errors import storage_error
 
 FRAMES = 15
 _CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
@@ -23,6 +26,9 @@ _LOST = (
 )
 # Paths of Spark's temporary files, by the names of their folders.
 _SCRATCH = re.compile(r"[^\s'\"]*/(?:blockmgr|spark)-[0-9a-f]{2}[^\s'\":,;)]*")
+# Why a file cannot be written, as Java says it behind the path.
+_REASONS = {os.strerror(code): code for code in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)}
+_REFUSED = re.compile(rf"(?:^|[\s:])(/[^\n:]*?) \(({'|'.join(map(re.escape, _REASONS))})\)")
 _NO_FILE = ("FileNotFoundException", "NoSuchFileException")
 # The connection to a Python worker, or to the daemon that starts them, has ended: nothing else of Spark reads streams here.
 _NO_DAEMON = "while reading the port number from"
@@ -53,7 +59,31 @@ def failure_of(query: StreamingQuery) -> SqlStreamError | None:
         return JobError(f'the Python of a worker has no module "{module}"', hint=hint)
     if (lost := lost_part(causes)) is not None:
         return OutageError(lost, detail=f"Spark says: {describe(causes)}")
-    return (OutageError if is_lost(causes) else JobError)(describe(causes))
+    if is_lost(causes):
+        return OutageError(describe(causes))
+    return refused_file(causes) or JobError(describe(causes))
+
+
+def refused_file(causes: list[tuple[str, str]]) -> SqlStreamError | None:
+    """Return the error for a file that Java must not write, or has no space for; None if its exceptions name none.
+
+    >>> print(refused_file([("SparkException", "x"), ("FileNotFoundException", "/w/.0.tmp (No space left on device)")]))
+    job failed: no space is left to write "/w/.0.tmp"
+    hint: Free some space and run the job again; it continues after its last committed batch.
+    >>> refused_file([("FileNotFoundException", "/data/in.csv (No such file or directory)")]) is None
+    True
+    """
+    for name, message in reversed(causes):
+        if match := _REFUSED.search(message):
+            path, code = match[1], _REASONS[match[2]]
+        elif name == "AccessDeniedException" and message.startswith("/"):
+            path, code = message.splitlines()[0], errno.EACCES
+        else:
+            continue
+        error = storage_error(path, OSError(code, os.strerror(code)), writes=True)
+        is_of_jobs = isinstance(error, JobError | NotWritableError)
+        return error if is_of_jobs else JobError(error.message, detail=error.detail, hint=error.hint)
+    return None
 
 
 def lost_part(causes: list[tuple[str, str]]) -> str | None:

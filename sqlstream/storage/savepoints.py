@@ -54,7 +54,9 @@ def take(warehouse: Warehouse, job: str, name: str, target: Warehouse | None = N
         raise _not_empty(folder)
     if is_savepoint(folder):
         raise _name_exists(name)
-    _remove_leftovers(warehouse)
+    if target is None:
+        # Into another folder a savepoint is taken of a warehouse that cannot be written, too.
+        _remove_leftovers(warehouse)
     if target is not None or folder.fs.local:
         return _take(warehouse, job, name, folder, is_outside=target is not None)
     with _alone(warehouse, folder, name):

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
-from sqlstream.errors import JobError, SqlStreamError, UsageError
+from sqlstream.errors import UsageError
 from sqlstream.units import ProcessingTime
+from sqlstream.warehouse.storage_errors import make_folder, storage_errors
 
 T = TypeVar("T")
 
@@ -201,7 +202,7 @@ class LocalFilesystem(Filesystem):
     @contextlib.contextmanager
     def create(self, path: str, *, durable: bool = False) -> Iterator[Any]:
         temporary = _temporary(path)
-        with storage_errors(path):
+        with storage_errors(path, writes=True):
             try:
                 file = open(temporary, "wb")  # noqa: SIM115
             except FileNotFoundError:
@@ -270,11 +271,11 @@ class LocalFilesystem(Filesystem):
         return os.path.exists(path)
 
     def delete(self, path: str) -> None:
-        with storage_errors(path), contextlib.suppress(FileNotFoundError):
+        with storage_errors(path, writes=True), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def delete_tree(self, directory: str) -> None:
-        with storage_errors(directory), contextlib.suppress(FileNotFoundError):
+        with storage_errors(directory, writes=True), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory)
 
     def make_durable(self, paths: Iterable[str]) -> None:
@@ -284,7 +285,7 @@ class LocalFilesystem(Filesystem):
                 _sync(path)
 
     def claim(self, path: str) -> bool:
-        with storage_errors(path):
+        with storage_errors(path, writes=True):
             make_folder(os.path.dirname(path))
             try:
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -293,7 +294,7 @@ class LocalFilesystem(Filesystem):
         return True
 
     def move(self, source: str, target: str) -> None:
-        with storage_errors(target):
+        with storage_errors(target, writes=True):
             try:
                 os.replace(source, target)
             except FileNotFoundError:
@@ -301,7 +302,7 @@ class LocalFilesystem(Filesystem):
                 os.replace(source, target)
 
     def link(self, source: str, target: str) -> None:
-        with storage_errors(target):
+        with storage_errors(target, writes=True):
             make_folder(os.path.dirname(target))
             try:
                 os.link(source, target)
@@ -314,7 +315,7 @@ class LocalFilesystem(Filesystem):
                 self.put_file(source, target)
 
     def move_tree(self, source: str, target: str) -> bool:
-        with storage_errors(target):
+        with storage_errors(target, writes=True):
             try:
                 os.rename(source, target)
             except OSError as error:
@@ -441,40 +442,3 @@ def open_filesystem(uri: str) -> tuple[Filesystem, str]:
     # hdfs://host:port/path has its host before the path; s3://bucket/path has the bucket in it.
     prefix = uri[: uri.index(path)] if path and path in uri else f"{scheme}://"
     return ArrowFilesystem(filesystem, prefix), path.rstrip("/")
-
-
-def make_folder(path: str) -> None:
-    """Create a folder and its parents. Raises UsageError where that is impossible."""
-    with storage_errors(path):
-        try:
-            os.makedirs(path, exist_ok=True)
-        except FileNotFoundError as error:
-            # Some file systems, such as /proc, have no new folders.
-            hint = "Choose another folder with --warehouse."
-            raise UsageError(f'the folder "{path}" cannot be made', detail=error.strerror, hint=hint) from error
-
-
-@contextlib.contextmanager
-def storage_errors(path: str) -> Iterator[None]:
-    """Turn OSErrors, such as a full disk, into errors for people that name the path; FileNotFoundError passes through."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise storage_error(path, error) from error
-
-
-def storage_error(path: str, error: OSError) -> SqlStreamError:
-    """Return the error for people about an OSError of the storage at a path."""
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            return JobError(
-                f'no space is left to write "{path}"',
-                hint="Free some space and run the job again; it continues after its last committed batch.",
-            )
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            return UsageError(f'no permission to use "{path}"', hint="Choose another folder with --warehouse.")
-        case errno.ENOTDIR | errno.EEXIST:
-            return UsageError(f'"{path}" lies below a file, not a folder')
-    return JobError(f'"{path}" cannot be read or written', detail=error.strerror or str(error))

@@ -20,11 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
 
-from sqlstream.errors import DamageError, UsageError
+from sqlstream.errors import DamageError, SqlStreamError, UsageError
 from sqlstream.names import path_name
-from sqlstream.warehouse.filesystem import SESSIONS, Filesystem, make_folder, storage_errors
+from sqlstream.warehouse.filesystem import SESSIONS, Filesystem
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.records import CHANGED, damage, read_sealed, write_sealed
+from sqlstream.warehouse.storage_errors import make_folder, storage_errors
 
 # Seconds that a JVM may need to notice that its driver is gone.
 ORPHAN_SECONDS = 15.0
@@ -66,7 +67,7 @@ class SessionLock:
     def open(cls, warehouse: Warehouse) -> SessionLock:
         """Return a new session, and delete the files of sessions that are gone."""
         directory = session_directory(warehouse.fs, warehouse.root)
-        with storage_errors(directory):
+        with storage_errors(directory, writes=True):
             make_folder(directory)
             _delete_stale(directory)
             name = f"{uuid4().hex}.lock"
@@ -82,7 +83,9 @@ class SessionLock:
             os.close(self.descriptor)
             self.descriptor = -1
             if not _is_locked(self.path):
-                Path(self.path).unlink(missing_ok=True)
+                # A warehouse that cannot be written any more keeps the file, which says nothing without its lock.
+                with contextlib.suppress(OSError):
+                    os.unlink(self.path)
 
     def __enter__(self) -> SessionLock:
         return self
@@ -91,6 +94,10 @@ class SessionLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+# The jobs, by their folders, whose locks a session of this process could not release, by the path of its file.
+_abandoned: set[tuple[str, str]] = set()
 
 
 class JobLock:
@@ -123,17 +130,28 @@ class JobLock:
                 if holder is None and fs.exists(job.lock) and _others(session):
                     hint = "End the other processes that use the warehouse, then try again."
                     raise damage(job.lock, CHANGED, hint=hint)
-                if holder is None or not (holder.holds or _is_elsewhere(fs, holder)):
+                is_abandoned = holder is not None and (job.root, holder.session) in _abandoned
+                if holder is None or is_abandoned or not (holder.holds or _is_elsewhere(fs, holder)):
                     # Only the name of the file: the lock in a copy of the warehouse must not name the original's session.
                     own = Holder(os.getpid(), socket.gethostname(), os.path.basename(session.path))
                     write_sealed(fs, job.lock, json.dumps(asdict(own)))
+                    _abandoned.discard((job.root, session.path))
                     return cls(fs, job, session)
             if (holder.is_alive and not in_turn) or _is_elsewhere(fs, holder) or time.monotonic() > deadline:
                 raise _refusal(fs, job, holder)
             time.sleep(0.05)
 
     def release(self) -> None:
-        """Release the lock, unless another process has taken it; delete the folder of a deleted job."""
+        """Release the lock, unless another process has taken it; delete the folder of a deleted job.
+
+        Where the warehouse cannot be written any more, the lock ends with the session; this process can take it again before.
+        """
+        try:
+            self._release()
+        except SqlStreamError:
+            _abandoned.add((self._job.root, self._session.path))
+
+    def _release(self) -> None:
         with _guard(self._job, self._session):
             holder = read_holder(self._fs, self._job)
             if holder is not None and holder.session == self._session.path:
@@ -213,7 +231,7 @@ def session_directory(fs: Filesystem, warehouse: str) -> str:
 def place_of(directory: str) -> str:
     """Return a random text that identifies a folder of sessions, also among hosts and containers of equal names."""
     path = f"{directory}/place"
-    with storage_errors(path):
+    with storage_errors(path, writes=True):
         if not os.path.exists(path):
             own = f"{path}.{uuid4().hex}"
             Path(own).write_text(uuid4().hex)
@@ -231,7 +249,7 @@ def _guard(job: JobPaths, session: SessionLock) -> Iterator[None]:
     The guard file is deleted at the end. A process that has waited for it then has a file without a name, and starts over.
     """
     path = f"{session.directory}/{path_name(job.name)}.guard"
-    with storage_errors(path):
+    with storage_errors(path, writes=True):
         while True:
             with open(path, "a") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -258,7 +276,8 @@ def _is_locked(path: str) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):
+        # A file that only another user can read may be locked.
         return True
     return False
 

@@ -19,8 +19,9 @@ import threading
 from functools import cache
 from uuid import uuid4
 
-from sqlstream.warehouse.filesystem import make_folder, storage_errors
+from sqlstream.errors import UsageError
 from sqlstream.warehouse.locks import process_is_alive
+from sqlstream.warehouse.storage_errors import make_folder, storage_errors
 
 SPILL, SPARK, COPIES = "spill", "spark", "copies"
 _looking = threading.Lock()
@@ -38,7 +39,7 @@ def process_folder(kind: str, *, shared: bool = False) -> str:
         pid, own = _owned.get(kind, (0, ""))
         if pid != os.getpid() or not os.path.isdir(own):
             root = f"{user_folder()}/{kind}"
-            with storage_errors(root):
+            with storage_errors(root, writes=True):
                 make_folder(root)
                 own = _begin(root)
                 _delete_abandoned(root)
@@ -47,8 +48,14 @@ def process_folder(kind: str, *, shared: bool = False) -> str:
 
 
 def user_folder() -> str:
-    """Return the folder for temporary files of the user, into which no other user can write."""
-    return _user_folder(tempfile.gettempdir(), os.getuid())
+    """Return the folder for temporary files of the user, into which no other user can write. Raises UsageError without one."""
+    try:
+        temporary = tempfile.gettempdir()
+    except FileNotFoundError as error:
+        # A container whose file system is read-only, say.
+        hint = "Name one with the variable TMPDIR."
+        raise UsageError("no folder for temporary files can be written", hint=hint) from error
+    return _user_folder(temporary, os.getuid())
 
 
 @cache

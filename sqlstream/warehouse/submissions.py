@@ -26,7 +26,9 @@ class Submission(Record, frozen=True, omit_defaults=True, tag_field="format", ta
 
     `starts` are jobs of INSERT .. VALUES, which run once, at the first start. `restart` are the options of the restart strategy;
     `bounded` is true if all input ends. `fresh`, `savepoint`, `as_job`, `upgrade` and `migrate` apply to the first start. Files
-    of the tables that the script declares must be `within` these folders, if there are any.
+    of the tables that the script declares must be `within` these folders, if there are any. `statuses` and `versions` say what
+    jobs had done before, whatever the clock was then: when each status was written, and the newest versions of `starts`. Records
+    of earlier versions have neither.
     """
 
     id: str
@@ -44,6 +46,8 @@ class Submission(Record, frozen=True, omit_defaults=True, tag_field="format", ta
     upgrade: bool = False
     migrate: str | None = None
     within: tuple[str, ...] = ()
+    statuses: Mapping[str, ProcessingTime] | None = None
+    versions: Mapping[str, int] | None = None
 
 
 class SubmissionState(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):

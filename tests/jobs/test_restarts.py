@@ -25,8 +25,9 @@ from sqlstream.options import Options
 from sqlstream.runtime import job_thread
 from sqlstream.runtime.engine import Resources
 from sqlstream.warehouse.status import Status, effective_status, read_status, write_status
+from tests.clocks import HOURS, WrongClock, set_clock
 from tests.kinds import job_of, jobs_of
-from tests.processes import wait_until
+from tests.processes import SECONDS, wait_until
 
 SCRIPT = """
 SET 'restart-strategy.exponential-delay.initial-backoff' = '10 ms';
@@ -154,6 +155,16 @@ def test_an_outage_that_lasts_ends_the_job(
     (project / "down").unlink()
     _, job = start(settings)
     wait_until(lambda: rows(project) == EVERY)
+
+
+def test_failures_are_near_each_other_although_the_clock_jumps(
+    project: Path, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "down").write_text("1000 ConnectionError")
+    set_clock(monkeypatch, WrongClock(step=HOURS))
+    _, job = start("SET 'restart-strategy.type' = 'failure-rate'; SET 'restart-strategy.failure-rate.delay' = '1 ms';")
+    with pytest.raises(OutageError, match="ConnectionError: the server is down"):
+        job.wait(SECONDS)
 
 
 def ask(folder: str) -> None:

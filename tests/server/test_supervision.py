@@ -38,6 +38,7 @@ from sqlstream.warehouse.submissions import (
     write_state,
     write_submission,
 )
+from tests.clocks import HOURS, WrongClock, set_clock
 from tests.processes import is_gone, wait_until
 from tests.server.serving import serving, settings_of, without_spark
 
@@ -147,6 +148,27 @@ def test_a_job_goes_on_when_its_process_is_killed(project: Path) -> None:
         client.post("/v1/jobs/sums/stop", json={})
         assert client.delete("/v1/jobs/sums").status_code == 200
         assert job(client) == {}
+
+
+def test_what_ran_once_does_not_run_again_when_the_clock_was_wrong(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = set_clock(monkeypatch, WrongClock(HOURS))
+    with (
+        serving(settings_of(project), without_spark(project)) as (url, _),
+        httpx.Client(base_url=url, timeout=60) as client,
+        ended(client),
+    ):
+        assert client.post("/v1/jobs", json={"sql": SQL}).is_success
+        clock.wrong = 0.0
+        wait_until(lambda: runs(client))
+        counted(client, project, 1)
+        first = job(client)["pid"]
+        assert isinstance(first, int)
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: runs(client) and job(client)["pid"] != first)
+        counted(client, project, 2)
+        assert rows(client, "SELECT * FROM given ORDER BY a") == [[1], [2]]
 
 
 SERVE = """

@@ -9,16 +9,17 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 
-from sqlstream.errors import JobError, UsageError
+from sqlstream.errors import JobError, NotWritableError, UsageError
 from sqlstream.warehouse.filesystem import (
     ArrowFilesystem,
     Filesystem,
     LocalFilesystem,
     open_filesystem,
-    storage_error,
-    storage_errors,
 )
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.storage_errors import storage_error, storage_errors
+from tests.forked import run_python
+from tests.users import OTHER, home, unwritable
 
 
 @pytest.fixture(params=["local", "arrow"])
@@ -90,18 +91,64 @@ def test_a_full_disk_is_named() -> None:
     )
 
 
-@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EPERM])
-def test_a_path_without_permission_is_named(code: int) -> None:
-    error = storage_error("/w/x", OSError(code, os.strerror(code)))
-    assert isinstance(error, UsageError)
-    assert error.message == 'no permission to use "/w/x"'
+@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM])
+def test_a_path_without_permission_is_named(code: int, writes: bool, tmp_path: Path) -> None:
+    # All that this process sees is that it may write there.
+    error = storage_error(f"{tmp_path}/x", OSError(code, os.strerror(code)), writes=writes)
+    assert type(error) is UsageError
+    assert error.message == f'no permission to use "{tmp_path}/x"'
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_an_unwritable_warehouse_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(UsageError, match="no permission"):
-        LocalFilesystem().write_text_atomic(f"{tmp_path}/a/b", "")
+def test_a_file_system_that_is_read_only_is_named(tmp_path: Path) -> None:
+    error = storage_error(str(tmp_path), OSError(errno.EROFS, os.strerror(errno.EROFS)))
+    assert isinstance(error, NotWritableError)
+    assert error.render() == (
+        f'error: the folder "{tmp_path}" cannot be written\n'
+        "It is on a file system that is mounted read-only.\n"
+        "hint: Mount it so that it can be written, or choose another folder (that of the warehouse with --warehouse)."
+    )
+
+
+OPERATIONS = """
+import sys
+
+from sqlstream.errors import SqlStreamError
+from sqlstream.warehouse.filesystem import LocalFilesystem, make_folder
+
+fs, w = LocalFilesystem(), sys.argv[1]
+for operation in (
+    lambda: fs.write_text_atomic(f"{w}/new/file", ""),
+    lambda: fs.write_text_atomic(f"{w}/file", ""),
+    lambda: fs.claim(f"{w}/claimed"),
+    lambda: fs.delete(f"{w}/file"),
+    lambda: fs.delete_tree(f"{w}/folder"),
+    lambda: fs.move(f"{w}/file", f"{w}/new"),
+    lambda: fs.link(f"{w}/file", f"{w}/linked"),
+    lambda: fs.move_tree(f"{w}/folder", f"{w}/new"),
+    lambda: make_folder(f"{w}/some/folders"),
+    lambda: fs.delete(f"{w}/missing"),
+    lambda: make_folder(f"{w}/folder"),
+):
+    try:
+        operation()
+    except SqlStreamError as error:
+        print(type(error).__name__, error.message)
+    else:
+        print("done")
+"""
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_written_is_named_whatever_is_done_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "w"
+    (folder / "folder" / "below").mkdir(parents=True)
+    (folder / "file").touch()
+    (tmp_path / "program.py").write_text(OPERATIONS)
+    with unwritable(folder):
+        done = run_python("program.py", str(folder), cwd=tmp_path, environment=home(tmp_path / "home"), user=OTHER)
+    refused = f'NotWritableError the folder "{folder}" cannot be written'
+    assert (done.stdout.splitlines(), done.stderr) == ([refused] * 9 + ["done"] * 2, "")
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:

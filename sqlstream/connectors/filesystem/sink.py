@@ -31,8 +31,9 @@ from sqlstream.connectors.interface import Committer, SinkContext, Writer
 from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.duck.sql import Select, quote_name, quote_text
 from sqlstream.errors import UnsupportedError
-from sqlstream.warehouse.filesystem import STORES, Filesystem, LocalFilesystem, open_filesystem, storage_errors
+from sqlstream.warehouse.filesystem import STORES, Filesystem, LocalFilesystem, open_filesystem
 from sqlstream.warehouse.records import read_sealed, write_sealed
+from sqlstream.warehouse.storage_errors import storage_errors
 from sqlstream.warehouse.uris import split_options
 
 # The extension of hidden files: other readers, even ones that list hidden folders, do not take them for data.
@@ -159,7 +160,7 @@ class FileSink(Writer):
         """Write rows into files in a local folder; return their number, and paths that begin with `attempt`."""
         format_ = self.table.options["format"].lower()
         avro = format_ == "avro"
-        with storage_errors(folder):
+        with storage_errors(folder, writes=True):
             os.makedirs(folder)
         options = [
             f"FORMAT {'parquet' if avro else format_}",
@@ -183,7 +184,7 @@ class FileSink(Writer):
             return 0, []
         files = list(LocalFilesystem().walk(folder))
         for file in files if avro else ():
-            with storage_errors(file):
+            with storage_errors(file, writes=True):
                 to_avro(file, self.table, columns)
         return int(count), [f"{attempt}/{os.path.relpath(file, folder)}" for file in files]
 
