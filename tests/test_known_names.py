@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,9 +43,12 @@ def test_a_hint_is_read_wherever_it_stands(hint: str, place: str) -> None:
         compiler.close()
 
 
-@cache
-def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+@pytest.fixture(scope="module")
+def package() -> Iterator[list[ast.Module]]:
+    """The syntax trees of the package: nearly a million objects, which go before tests whose garbage is collected."""
+    gc.disable()
+    yield [ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))]
+    gc.enable()
 
 
 def declarations(tree: ast.AST, kind: str) -> Iterator[ast.expr]:
@@ -55,17 +58,16 @@ def declarations(tree: ast.AST, kind: str) -> Iterator[ast.expr]:
             yield node.args[0]
 
 
-def unread(kind: str) -> set[str]:
+def unread(package: Sequence[ast.Module], kind: str) -> set[str]:
     """Return the names with which options of a class are declared that stand nowhere else in the package."""
-    package = trees()
-    declared = [name for tree in package.values() for name in declarations(tree, kind)]
+    declared = [name for tree in package for name in declarations(tree, kind)]
     names = {id(node): str(node.value) for node in declared if isinstance(node, ast.Constant)}
     # Variables that hold an option, and those whose name is asked for, or which are given to a function.
     variables: dict[str, str] = {}
     used: set[str] = set()
     constants: set[str] = set()
     composed: list[re.Pattern[str]] = []
-    for node in (node for tree in package.values() for node in ast.walk(tree)):
+    for node in (node for tree in package for node in ast.walk(tree)):
         match node:
             case ast.Assign(targets=[ast.Name(id=variable)], value=ast.Call(args=[first, *_])) if id(first) in names:
                 variables[names[id(first)]] = variable
@@ -89,13 +91,13 @@ def unread(kind: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_an_option_of_a_session_is_read() -> None:
+def test_an_option_of_a_session_is_read(package: list[ast.Module]) -> None:
     # The list is in one file, as literals.
     tree = ast.parse((PACKAGE / "options.py").read_text())
     assert {name.value for name in declarations(tree, "Option") if isinstance(name, ast.Constant)} == {*OPTIONS}
-    assert unread("Option") == set()
+    assert unread(package, "Option") == set()
 
 
 @pytest.mark.slow
-def test_an_option_of_a_table_is_read() -> None:
-    assert unread("TableOption") == set()
+def test_an_option_of_a_table_is_read(package: list[ast.Module]) -> None:
+    assert unread(package, "TableOption") == set()

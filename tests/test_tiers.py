@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import dealt
 from tests.durations import (
     ADDITIONS,
     BUDGET,
@@ -30,11 +31,11 @@ from tests.tiers import ONE_IN, is_long, quick, usual
 ROOT = Path(__file__).parents[1]
 
 
-def item(path: str, number: int, *markers: str, one_in: int = 0) -> Any:
+def item(path: str, number: int, *markers: str, one_in: int = 0, **group: str) -> Any:
     """Return what is looked at of a test."""
-    marks = {name: SimpleNamespace(args=()) for name in markers}
+    marks = {name: SimpleNamespace(args=(), kwargs={}) for name in markers}
     if one_in:
-        marks["one_in"] = SimpleNamespace(args=(one_in,))
+        marks["one_in"] = SimpleNamespace(args=(one_in,), kwargs=group)
     return SimpleNamespace(
         path=Path(path),
         nodeid=f"{path}::test_{number}",
@@ -67,6 +68,35 @@ def test_make_test_takes_some_cases_of_a_test_that_is_sampled() -> None:
     assert len(tests) == 2 + 3
     assert names(tests) == names(usual([*others, *cases], "a"))
     assert {name for seed in range(100) for name in names(usual(cases, str(seed)))} == {*names(cases)}
+
+
+def test_tests_of_several_files_can_be_cases_of_one_kind() -> None:
+    cases = [item(f"{file}.py", number, one_in=4, of="kills") for file in "abcd" for number in range(2)]
+    others = [item("a.py", 2, one_in=4), item("a.py", 3, one_in=4, of="pages")]
+    assert len(usual(cases, "a")) == 2
+    assert usual([*cases, *others], "a")[2:] == others
+    assert {name for seed in range(100) for name in names(usual(cases, str(seed)))} == {*names(cases)}
+
+
+def test_workers_begin_with_what_waits_and_one_has_all_that_share_a_jvm() -> None:
+    def file(name: str, count: int, *markers: str, shares: bool = False) -> list[Any]:
+        tests = [item(name, number, *markers) for number in range(count)]
+        for test in tests:
+            test.fixturenames = ["shared_jvm"] if shares else []
+        return tests
+
+    kafka = [*file("k1.py", 2, "kafka"), *file("k2.py", 3, "kafka")]
+    shared = [*file("s1.py", 4, "spark", shares=True), *file("s2.py", 2, "spark", shares=True)]
+    alone = [*file("a1.py", 1, "spark"), *file("a2.py", 2, "spark")]
+    computing = file("c.py", 40)
+    items = [*alone, *computing, *kafka, *shared]
+    order = dealt(items, 3)
+    assert sorted(names(order)) == sorted(names(items))
+    end = len(items) // 3
+    first, second, third = order[:end], order[end : 2 * end], order[2 * end :]
+    assert names(first[:8]) == names([*kafka[:2], *shared[4:], *shared[:4]])
+    assert names(second[:6]) == names([*kafka[2:], *alone])
+    assert {*names(third)} <= {*names(computing)}
 
 
 @pytest.mark.parametrize(

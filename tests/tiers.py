@@ -1,8 +1,9 @@
 """Which tests run when.
 
 `make test-all` runs all of them. `make test` leaves out those that are marked `thorough`, and takes a sample of the cases of
-a test that is marked `one_in`: of `one_in(3)` a third. `make quick` takes a sample of the tests that need no Java and are
-not marked `slow`: one of `ONE_IN` tests of each file. Which ones depends on the seed of the run: the next commit has others.
+a test that is marked `one_in`: of `one_in(3)` a third. Tests with a group, such as `one_in(3, of="kills on Spark")`, are cases of
+one kind, in whatever files they are. `make quick` takes a sample of the tests that need no Java and are not marked `slow`: one of
+`ONE_IN` tests of each file. Which ones depends on the seed of the run: the next commit has others.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def usual(items: Sequence[pytest.Item], seed: str) -> list[pytest.Item]:
     matrices: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in tests:
         if mark := item.get_closest_marker("one_in"):
-            matrices[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+            matrices[mark.kwargs.get("of") or item.nodeid.partition("[")[0], mark.args[0]].append(item)
     left_out = {id(item) for cases in matrices.values() for item in cases}
     for (_, one_in), cases in matrices.items():
         left_out -= {*map(id, _sampled(cases, seed, one_in))}

@@ -64,6 +64,7 @@ EACH_COMMAND = (
 )
 
 
+@pytest.mark.thorough
 def test_each_command_is_the_same_in_a_new_interpreter(tmp_path: Path) -> None:
     seen = []
     for way in (in_new_interpreter, run_command):

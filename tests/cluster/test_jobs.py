@@ -128,6 +128,7 @@ def results(warehouse: Warehouse) -> list[list[tuple[object, ...]]]:
     return [open_query(warehouse, f"FROM {table} ORDER BY ALL").fetchall() for table in ("sales", "paid")]
 
 
+@pytest.mark.thorough
 def test_windows_and_a_join_when_an_executor_is_killed(cluster: StandaloneCluster, tmp_path: Path) -> None:
     project = prepared(tmp_path, FILES)
     job = run(project, cluster)

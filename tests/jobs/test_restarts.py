@@ -243,6 +243,7 @@ KINDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize(
     ("error", "settings", "restarted"),

@@ -130,6 +130,7 @@ def job(folder: Path) -> Identity:
     return identity(folder, SQL)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_makes_another_job_and_is_shown(folder: Path, job: Identity, change: str) -> None:
     before, after, words = CHANGES[change]

@@ -13,6 +13,7 @@ from tests.proof.savepoints.step import REPAIR, RESTORE, UPGRADE
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_job_is_the_old_or_the_new_one_wherever_its_process_is_killed(tmp_path: Path) -> None:
     steps = KindSteps(kind_of("HOP"), tmp_path, seed=7)
     for action in (RESTORE, UPGRADE, REPAIR):

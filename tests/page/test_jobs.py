@@ -16,7 +16,7 @@ from tests.page.site import PER_STEP, REVENUE, Site
 from tests.processes import wait_until
 from tests.server.serving import serving, settings_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(2, of="the page")]
 
 COPY = """
 SET 'execution.checkpointing.interval' = '20 ms';

@@ -12,7 +12,7 @@ from tests.page.conftest import PHONE, Shot
 from tests.page.site import PER_STEP, Site
 from tests.processes import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(2, of="the page")]
 
 SALES = """
 SET 'execution.checkpointing.interval' = '20 ms';

@@ -126,6 +126,7 @@ def answer(stream: Stream, batches: list[tuple[list[Timed], list[Timed]]]) -> tu
 
 
 @run
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("below", BELOW)
 @given(form=st.sampled_from(sorted(FORMS)), history=histories, parallelism=st.integers(1, 2))
 def test_rows_in_order_are_in_time(

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 KEYS = ("a", "gone")
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_difference_is_that_of_plain_queries_and_a_key_has_its_rows(kind: str) -> None:
     with job_of(kind) as stream:

@@ -99,6 +99,7 @@ def reading(stream: Stream) -> set[str]:
     return {scan.table.name for scan in run.job.plan.scans}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_time_to_live_keeps_is_what_a_job_with_it_keeps(kind: str) -> None:
     query, parts = KINDS[kind]

@@ -279,6 +279,7 @@ def test_a_query_ends_with_its_client(project: Path, tmp_path: Path) -> None:
         assert service.queries.running == 0
 
 
+@pytest.mark.thorough
 def test_what_holds_much_leaves_room_for_others(project: Path) -> None:
     with asked(settings(project)) as (_, ways, service):
         for ask in ways.values():

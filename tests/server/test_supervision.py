@@ -195,6 +195,7 @@ def start_server(project: Path) -> tuple[subprocess.Popen[str], str]:
     return process, process.stdout.readline().strip()
 
 
+@pytest.mark.one_in(3, of="supervised jobs")
 def test_a_second_server_takes_over_when_the_first_one_is_killed(project: Path) -> None:
     first, url = start_server(project)
     try:
@@ -239,6 +240,7 @@ def kept(project: Path, sql: str, starts: int) -> Submission:
     return next(one for one in submissions(warehouse) if one.id == id)
 
 
+@pytest.mark.one_in(3, of="supervised jobs")
 def test_a_server_goes_on_where_one_was_killed_in_the_middle_of_a_start(project: Path) -> None:
     (project / "catalog" / "tables.sql").write_text("CREATE TABLE done (a INT); CREATE TABLE due (a INT);")
     with Session(str(project)) as session:
@@ -260,6 +262,7 @@ def test_a_server_goes_on_where_one_was_killed_in_the_middle_of_a_start(project:
         client.post("/v1/jobs/sums/stop", json={})
 
 
+@pytest.mark.one_in(3, of="supervised jobs")
 def test_a_server_finds_a_process_that_the_one_before_could_not_write_down(project: Path) -> None:
     submission = kept(project, SQL, 0)
     words = without_spark(project)(submission, ())
@@ -283,6 +286,7 @@ def test_a_server_finds_a_process_that_the_one_before_could_not_write_down(proje
             os.kill(orphan.pid, signal.SIGKILL)
 
 
+@pytest.mark.one_in(3, of="supervised jobs")
 def test_a_job_that_was_stopped_just_before_the_server_stays_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = Warehouse(settings_of(project).project.warehouse)
     with (
@@ -336,6 +340,7 @@ def test_of_two_submissions_of_a_job_at_the_same_time_one_is_refused(
     assert len(list(submissions(Warehouse(settings.project.warehouse)))) == 1
 
 
+@pytest.mark.one_in(3, of="supervised jobs")
 def test_a_job_can_be_dropped_as_soon_as_it_is_seen_to_have_stopped(project: Path) -> None:
     with (
         serving(settings_of(project), without_spark(project)) as (url, _),
@@ -354,6 +359,7 @@ def test_a_job_can_be_dropped_as_soon_as_it_is_seen_to_have_stopped(project: Pat
             assert dropped.status_code == 200, dropped.text
 
 
+@pytest.mark.one_in(3, of="supervised jobs")
 def test_a_job_that_fails_stays_so_and_says_why(project: Path) -> None:
     with (
         serving(settings_of(project), without_spark(project)) as (url, service),
@@ -369,6 +375,7 @@ def test_a_job_that_fails_stays_so_and_says_why(project: Path) -> None:
         assert job(client)["restarts"] == 0
 
 
+@pytest.mark.one_in(3, of="supervised jobs")
 def test_what_happens_is_heard(project: Path) -> None:
     with (
         serving(settings_of(project), without_spark(project)) as (url, _),

@@ -27,6 +27,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.one_in(3, of="jobs on Spark")
 def test_a_live_job_is_drained_from_another_process(project: Path) -> None:
     run = start(project, *LIVE)
     wait_with(run, lambda: has_read(project, FILES * ROWS))

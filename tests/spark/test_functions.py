@@ -52,6 +52,7 @@ GROUP BY plus(x), window_start, window_end;
 """
 
 
+@pytest.mark.one_in(4, of="JVMs of their own")
 def test_functions_in_workers(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

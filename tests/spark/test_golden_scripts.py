@@ -24,9 +24,10 @@ SCRIPTS = Path(__file__).parents[1] / "slt"
 # such a case it is the one that costs least.
 ONE_IN = 9
 COST = 16
-# So many of the sample, by their names too, are in `make test`.
-ONE_IN_TEST = 4
-# And one of each kind of Python function, whatever chance says.
+# One of the sample in so many is in `make test`, others for each commit.
+ONE_IN_TEST = 15
+# Cases of each kind of Python function, whatever chance says. A script has `MOST` of them at most, and `make test` takes one.
+MOST = 3
 ALWAYS = (
     "broadcast: a map for all keys",
     "changing_process_functions: operators above upserts take them as a changing input",
@@ -65,8 +66,8 @@ def sample() -> Iterator[object]:
         chosen = [c for c in chosen or sorted(cases, key=cost)[:1] if name(path, c) not in ALWAYS]
         for case in [*chosen, *always(path)]:
             title = name(path, case)
-            is_thorough = title not in ALWAYS and zlib.crc32(title.encode()) // ONE_IN % ONE_IN_TEST > 0
-            yield pytest.param(path, case, id=title, marks=[pytest.mark.thorough] if is_thorough else [])
+            one_in, of = (MOST, f"{path.stem} on Spark") if title in ALWAYS else (ONE_IN_TEST, "golden cases on Spark")
+            yield pytest.param(path, case, id=title, marks=pytest.mark.one_in(one_in, of=of))
 
 
 def always(path: Path) -> Iterator[Case]:
@@ -89,7 +90,9 @@ def runs_on_spark(case: Case) -> bool:
 
 
 def test_there_are_the_cases_that_are_always_run() -> None:
-    assert {name(path, case) for path in SCRIPTS.glob("*.slt") for case in always(path)} == set(ALWAYS)
+    scripts = {path: [name(path, case) for case in always(path)] for path in SCRIPTS.glob("*.slt")}
+    assert {title for titles in scripts.values() for title in titles} == set(ALWAYS)
+    assert max(map(len, scripts.values())) == MOST
 
 
 @pytest.fixture(autouse=True)

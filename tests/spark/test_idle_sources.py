@@ -44,6 +44,7 @@ def put(project: Path, table: str, *seconds: int) -> None:
     os.replace(project / name, folder / name)
 
 
+@pytest.mark.one_in(3, of="jobs on Spark")
 def test_a_silent_folder_does_not_hold_the_watermark(tmp_path: Path) -> None:
     for table in ("a", "b"):
         (tmp_path / table).mkdir()

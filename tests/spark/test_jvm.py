@@ -220,6 +220,7 @@ warnings.warn("mine to see")
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.one_in(4, of="JVMs of their own")
 def test_nothing_of_sparks_reaches_the_terminal(tmp_path: Path) -> None:
     script, log = tmp_path / "talk.py", tmp_path / "spark.log"
     script.write_text(TALK)
@@ -314,6 +315,7 @@ class Holder:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.one_in(4, of="JVMs of their own")
 @pytest.mark.parametrize(
     "whole_group", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["driver", "group"]
 )

@@ -58,6 +58,7 @@ def put(project: Path, k: int, x: int, seconds: int) -> None:
     os.replace(project / name, project / "in" / name)
 
 
+@pytest.mark.one_in(3, of="jobs on Spark")
 def test_timers_fire_and_values_expire_by_the_clock(tmp_path: Path) -> None:
     for folder in ("in", "udfs"):
         (tmp_path / folder).mkdir()

@@ -35,7 +35,7 @@ RESULT = "SELECT * FROM sales ORDER BY ALL"
 # Other engines read what has come out, too.
 PUBLISHED = SCRIPT.replace("first_id BIGINT);", "first_id BIGINT) WITH ('sqlstream.publish' = 'delta');")
 # As many batches as are needed to kill something in the middle.
-FEW = 12
+FEW = 6
 
 
 def prepared(folder: Path, files: int, script: str = SCRIPT) -> Path:
@@ -51,12 +51,12 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """What makes a project whose job has read so many files to its end, undisturbed, in the warehouse `warehouse`."""
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """What makes a project whose job has read all files to its end, undisturbed, in the warehouse `warehouse`."""
 
     @cache
-    def run(files: int) -> Path:
-        project = prepared(tmp_path_factory.mktemp("unbroken"), files)
+    def run() -> Path:
+        project = prepared(tmp_path_factory.mktemp("unbroken"), FILES)
         finish(project)
         return project
 
@@ -70,8 +70,9 @@ def finish(project: Path, *arguments: str) -> str:
     return output
 
 
+@pytest.mark.one_in(3, of="kills on Spark")
 @pytest.mark.parametrize(("files", "most"), [(FEW, 1), pytest.param(FILES, 10, marks=pytest.mark.thorough)])
-def test_kills_change_nothing(unbroken: Callable[[int], Path], tmp_path: Path, files: int, most: int) -> None:
+def test_kills_change_nothing(unbroken: Callable[[], Path], tmp_path: Path, files: int, most: int) -> None:
     project = prepared(tmp_path, files, PUBLISHED)
     expected = batch_answer(project / "in")
     snapshots = "SELECT version, watermark FROM sqlstream.snapshots"
@@ -94,7 +95,10 @@ def test_kills_change_nothing(unbroken: Callable[[int], Path], tmp_path: Path, f
     finish(project)
     assert kills >= 0.8 * most
     assert ask(project, RESULT) == expected
-    assert ask(project, snapshots) == ask(unbroken(files), snapshots)
+    found = ask(project, snapshots)
+    assert sorted(number for number, _ in found) == list(range(version(project) + 1))
+    # A run without a kill has the same versions; a single kill is not worth a second run.
+    assert most == 1 or found == ask(unbroken(), snapshots)
     published = DeltaTable(str(project / "warehouse" / "published" / "sales"))
     assert sorted(published.to_pyarrow_table().to_pylist(), key=str) == sorted(
         (dict(zip(published.schema().to_arrow().names, row, strict=True)) for row in expected), key=str
@@ -108,9 +112,9 @@ def test_kills_change_nothing(unbroken: Callable[[int], Path], tmp_path: Path, f
 
 
 @pytest.mark.thorough
-def test_an_old_version_of_a_finished_job_shows_its_open_windows(unbroken: Callable[[int], Path]) -> None:
+def test_an_old_version_of_a_finished_job_shows_its_open_windows(unbroken: Callable[[], Path]) -> None:
     found = ask(
-        unbroken(FILES),
+        unbroken(),
         "SELECT s.version, s.watermark, (SELECT min(window_end) FROM state.sales.by_shop AT (VERSION => 10)) AS low,"
         " (SELECT sum(n) FROM state.sales.by_shop AT (VERSION => 10)) AS open,"
         " (SELECT sum(n) FROM sales AT (VERSION => 10)) AS closed FROM sqlstream.snapshots s WHERE s.version = 10",
@@ -120,6 +124,7 @@ def test_an_old_version_of_a_finished_job_shows_its_open_windows(unbroken: Calla
     assert open_rows + closed == 11 * ROWS
 
 
+@pytest.mark.one_in(3, of="kills on Spark")
 def test_a_killed_python_worker_is_replaced(project: Path) -> None:
     run = start(project, *LIVE)
     wait_with(run, lambda: version(project) >= 2)
@@ -140,6 +145,7 @@ def test_a_killed_python_worker_is_replaced(project: Path) -> None:
     assert ask(project, RESULT) == batch_answer(project / "in")
 
 
+@pytest.mark.one_in(4, of="JVMs of their own")
 def test_a_job_runs_once_at_a_time_and_goes_on_after_ctrl_c(project: Path) -> None:
     run = start(project, *LIVE)
     wait_with(run, lambda: version(project) >= 2)

@@ -71,6 +71,7 @@ def session(tmp_path: Path) -> Iterator[sqlstream.Session]:
         yield session
 
 
+@pytest.mark.one_in(3, of="kills on Spark")
 def test_an_outage_and_the_death_of_the_jvm_change_nothing(session: sqlstream.Session, tmp_path: Path) -> None:
     planned = jobs_of(session.compile(SourceText("t", SCRIPT.replace("{folder}", str(tmp_path)))))
     jobs = [job_of(session._jobs.start(one, {})) for one in planned]

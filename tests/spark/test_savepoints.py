@@ -63,6 +63,7 @@ def test_a_fork_and_the_job_itself_go_on_from_a_savepoint(tmp_path: Path) -> Non
         assert results(s) == results(s, "windows_b", "totals_b") == batch(everything)
 
 
+@pytest.mark.one_in(3, of="jobs on Spark")
 def test_a_job_goes_on_with_a_changed_query_and_with_migrated_state(tmp_path: Path) -> None:
     put(tmp_path, "a", FIRST)
     changed = (

@@ -17,7 +17,7 @@ from sqlstream.session.changes import Changes
 from tests.kinds import job_of, of_type
 from tests.processes import SECONDS
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.one_in(3, of="sessions on Spark")]
 
 EVENTS = """
 CREATE TABLE events (k INT, x BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)

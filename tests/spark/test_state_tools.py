@@ -25,6 +25,7 @@ from tests.processes import SECONDS
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("shared_jvm")]
 
 
+@pytest.mark.one_in(3, of="jobs on Spark")
 def test_a_job_that_runs_is_looked_at_verified_and_stopped_by_a_check(tmp_path: Path) -> None:
     put(tmp_path, "a", FIRST)
     both = [*FIRST, *SECOND]

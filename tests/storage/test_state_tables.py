@@ -266,6 +266,7 @@ def totals(found: list[Row]) -> dict[tuple[int, int], int]:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("size", "batches", "most"), [(20, 500, 10.0), (3000, 200, 4.0)])
 def test_many_batches_leave_few_files(tmp_path: Path, size: int, batches: int, most: float) -> None:
     """Small batches for five minutes, then larger ones: few segments, few files on disk, little written again."""

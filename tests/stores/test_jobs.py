@@ -35,7 +35,12 @@ def start(bucket: str, project: Path, engine: str) -> Forked:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "kills"), [(LOCAL, 3), pytest.param(SPARK, 2, marks=[pytest.mark.spark, pytest.mark.thorough])]
+    ("engine", "kills"),
+    [
+        (LOCAL, 1),
+        pytest.param(LOCAL, 3, marks=pytest.mark.thorough),
+        pytest.param(SPARK, 2, marks=[pytest.mark.spark, pytest.mark.thorough]),
+    ],
 )
 def test_kills_change_nothing(bucket: str, tmp_path: Path, engine: str, kills: int) -> None:
     moments = random.Random(11)

@@ -41,6 +41,7 @@ def copied(path: Path, **options: str) -> Stream:
     return copying(declared(COLUMNS, "csv", **options), COLUMNS)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", range(len(RIGHT)))
 @pytest.mark.parametrize("options", [{}, {"csv__errors_to": "bad"}], ids=["strict", "keeping"])
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
@@ -182,15 +183,17 @@ def test_no_line_of_one_field_is_two_rows(tmp_path: Path, options: dict[str, str
 def test_both_readers_find_the_same_rows(tmp_path: Path, columns: dict[str, str], header: str) -> None:
     """What DuckDB's reader takes without an error has the rows that the other one finds."""
     csv, random = table("csv", columns, header=header), Random(26)
-    compared = 0
-    for _ in range(round(400 * SHARE)):
-        body = "".join(random.choices(["x", "4", ",", "\n", "\r\n", "\r", '""'], k=random.randint(1, 9)))
-        split = write(tmp_path / "a.csv", ("s,t\n" if len(columns) == 2 else "s\n") * (header == "true") + body)
-        with duckdb.connect() as con, contextlib.suppress(duckdb.Error):
-            found = rows(con, csv, split)
-            assert found == con.execute(read_records(con, [split], csv, csv.physical).sql).fetchall(), repr(body)
-            compared += 1
-    assert compared > 50 * SHARE
+    head = ("s,t\n" if len(columns) == 2 else "s\n") * (header == "true")
+    compared, tries = 0, max(100, round(400 * SHARE))
+    with duckdb.connect() as con:
+        for number in range(tries):
+            body = "".join(random.choices(["x", "4", ",", "\n", "\r\n", "\r", '""'], k=random.randint(1, 9)))
+            split = write(tmp_path / f"{number}.csv", head + body)
+            with contextlib.suppress(duckdb.Error):
+                found = rows(con, csv, split)
+                assert found == con.execute(read_records(con, [split], csv, csv.physical).sql).fetchall(), repr(body)
+                compared += 1
+    assert compared > tries // 10
 
 
 def test_files_that_are_mixed(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
         yield Encrypted(broker, ca, ann, other.write(folder / "other.pem"))
 
 
+@pytest.mark.one_in(2, of="brokers of their own")
 @pytest.mark.parametrize("source", ["SASL_SSL", pytest.param("SSL", marks=pytest.mark.thorough)])
 def test_source_and_sink_are_encrypted(encrypted: Encrypted, source: str) -> None:
     servers = encrypted.broker.servers

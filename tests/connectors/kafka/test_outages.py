@@ -105,6 +105,7 @@ def goes_on(jobs: Sequence[Job]) -> bool:
     return True
 
 
+@pytest.mark.one_in(2, of="brokers of their own")
 def test_jobs_that_write_start_again_when_the_brokers_are_back(broker: Broker, tmp_path: Path) -> None:
     topics = {guarantee: make_topic(broker.servers) for guarantee in ("exactly-once", "at-least-once")}
 
