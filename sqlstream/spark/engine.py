@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sqlstream.compiler.project import Project
+from sqlstream.project import Project
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.clusters import check_place, cluster_settings, is_cluster
