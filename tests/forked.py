@@ -39,7 +39,7 @@ _FOR_COMMANDS = (
     "sqlstream.cli.main",
     "sqlstream.cli.query",
     "sqlstream.cli.run",
-    "sqlstream.compiler.project",
+    "sqlstream.project",
     "sqlstream.jobs.ending",
     "sqlstream.jobs.launch",
     "sqlstream.session.explaining",

@@ -13,14 +13,13 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.parallelism import newest_entry
-from sqlstream.jobs.restoring import Restore, Restorer
+from sqlstream.jobs.savepoints import savepoint_folders
+from sqlstream.jobs.savepoints.restore_plans import Restore, Restorer
+from sqlstream.jobs.savepoints.restored_files import complete, forget_completed
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.sql.statements import parse_script
-from sqlstream.storage import savepoints
+from sqlstream.storage.caches import forget_all
 from sqlstream.storage.joblog import labels_of
-from sqlstream.storage.key_index import forget_indexes
-from sqlstream.storage.restoring import complete, forget_completed
-from sqlstream.storage.segments import forget_known
 from sqlstream.testing import Stream
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
@@ -40,7 +39,7 @@ class SavedStream(Stream):
     def savepoint(self, job: str, name: str, folder: Path | None = None) -> None:
         """Take a savepoint of a job, in the warehouse or in a folder."""
         target = None if folder is None else Warehouse(str(folder))
-        savepoints.take(Warehouse(self.warehouse), job, name, target)
+        savepoint_folders.take(Warehouse(self.warehouse), job, name, target)
 
     def go_back(self, job: str, savepoint: str) -> None:
         """Let a job go on from a savepoint of its own, by its name or its folder."""
@@ -72,7 +71,7 @@ class SavedStream(Stream):
                 self._go_on(self.planned(name))
                 continue
             taken = Path(f"{self._directory.name}/taken-{number}")
-            savepoints.take(Warehouse(old), name, "moving", Warehouse(str(taken)))
+            savepoint_folders.take(Warehouse(old), name, "moving", Warehouse(str(taken)))
             moved = taken.rename(f"{taken}-moved")
             self._restore(self.planned(name), Restore(str(moved)), before)
             shutil.rmtree(moved)
@@ -113,8 +112,7 @@ class SavedStream(Stream):
         return job_spec(planned, self.warehouse, labels, project=self._directory.name)
 
     def _forget(self) -> None:
-        forget_known()
-        forget_indexes()
+        forget_all()
 
 
 def _nowhere(_: object) -> None:

@@ -23,11 +23,11 @@ from sqlstream.errors import JobError, SourceText
 from sqlstream.functions.registration import recover
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.restarting import RestartingRun
-from sqlstream.local.fed_tables import FedTables
 from sqlstream.session.session import Session
 from sqlstream.spark.run import SparkRun
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import write_rows
+from sqlstream.testing.fed_tables import FedTables
 from tests.golden import PARALLELISMS, Row
 from tests.kinds import of_type
 from tests.processes import SECONDS

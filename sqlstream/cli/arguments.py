@@ -189,7 +189,7 @@ def parsed_table_options(texts: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 def query_text(sql: str | None, file: str | None) -> str:
     """Return a command's query: its argument, a file, or standard input (-). Raises UsageError for none or for two."""
-    from sqlstream.compiler.project import read_text
+    from sqlstream.project import read_text
 
     if (sql is None) == (file is None):
         hint = "Write it behind the command, name a file with -f, or write - to have it read from standard input."
@@ -222,8 +222,8 @@ def is_job(word: str) -> bool:
 
 def compile_all(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[Compiled]:
     """Compile files, then statements. Raises UsageError if there are none, and the errors of the SQL."""
-    from sqlstream.compiler.project import read_source
     from sqlstream.errors import SourceText
+    from sqlstream.project import read_source
 
     sources = [read_source(file, root=session.project.root) for file in files]
     sources += [SourceText("-e" if len(statements) == 1 else f"-e {i}", text) for i, text in enumerate(statements, 1)]

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 from sqlstream.errors import DamageError, SqlStreamError
+from sqlstream.jobs.file_checks import Checkup, SavepointCheckup, check_savepoints, repair_savepoint
 from sqlstream.session.session import Session
-from sqlstream.storage.check import Checkup
-from sqlstream.storage.savepoint_check import SavepointCheckup, check_savepoints, repair_savepoint
 
 
 class Outcome(IntEnum):

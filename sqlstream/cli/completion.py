@@ -20,7 +20,7 @@ def completion_script(shell: str, cli: click.Command) -> str:
 
 def job_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the jobs of the warehouse whose names begin with a text, for click; none with --server."""
-    from sqlstream.compiler.project import find_project
+    from sqlstream.project import find_project
     from sqlstream.warehouse.paths import Warehouse
 
     if context.find_root().params.get("server"):

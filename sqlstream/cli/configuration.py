@@ -18,8 +18,8 @@ def config(everything: bool, form: str, project: str | None, warehouse: str | No
 
     Secrets are masked. A script may set options with SET, and --set goes over all of them.
     """
-    from sqlstream.compiler.project import find_project
     from sqlstream.configuration import ARGUMENT, DEFAULT
+    from sqlstream.project import find_project
 
     current_project = find_project(project, warehouse)
     settings = dict(current_project.configuration.settings)

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sqlstream.cli.waiting import Silence, dropped, span_text, time_text
+from sqlstream.cli.silent_jobs import Silence, dropped, span_text, time_text
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import SqlStreamError, wrapped
 from sqlstream.jobs.job import Job

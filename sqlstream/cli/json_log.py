@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.invocation import named
 from sqlstream.secrets import masked
-from sqlstream.storage.facts import FACTS
 
 if TYPE_CHECKING:
     from sqlstream.jobs.job import Job
@@ -90,12 +89,13 @@ class JsonLog:
 
 def _numbers(progress: Progress) -> dict[str, Any]:
     """Return the numbers of a job, under earlier names, too; those that are 0 are left out, but for ALWAYS."""
+    from sqlstream.session.job_texts import older_totals
+
     mark, totals = progress.watermark, progress.totals
-    older = {f.older_total: totals[f.total] for facts in FACTS.values() for f in facts if f.older_total}
     return {
         **{name: totals[name] for name in ALWAYS},
         "watermark": None if mark is None or mark == datetime.max else mark.isoformat(),
-        **{name: number for name, number in (totals | older).items() if number},
+        **{name: number for name, number in (totals | older_totals(progress)).items() if number},
     }
 
 

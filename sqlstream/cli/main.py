@@ -122,7 +122,7 @@ def run(
     from sqlstream.cli.run import run_jobs, served, unused
     from sqlstream.cli.upgrades import asked_upgrade, confirm
     from sqlstream.jobs.launch import check_fresh, fresh_jobs, only_jobs
-    from sqlstream.jobs.restoring import plan_restore
+    from sqlstream.jobs.savepoints.restore_plans import plan_restore
 
     with reporting(log_format) as log:
         notice = log.notice if log is not None else None
@@ -190,10 +190,10 @@ def explain(
 ) -> None:
     """Show the plan of a query: operators, state, guarantees."""
     from sqlstream.compiler.planned_job import PlannedJob
-    from sqlstream.compiler.project import read_text
     from sqlstream.errors import SourceText
+    from sqlstream.project import read_text
     from sqlstream.session.explaining import explained
-    from sqlstream.session.upgrade_plans import compared_with
+    from sqlstream.session.upgrades import compared_with
     from sqlstream.session.verifying import existing_record, planned_job
 
     view = view_of_plan(stage, against, migrate, verbose=verbose, batch=batch)
@@ -220,7 +220,7 @@ def explain(
 def jobs(project: str | None, warehouse: str | None) -> None:
     """List the jobs of the warehouse; rows are counted since a job began."""
     from sqlstream.cli.query import show
-    from sqlstream.queries.listings import JOBS
+    from sqlstream.compiler.listings import JOBS
 
     show(JOBS, "table", None, project, warehouse)
 
@@ -258,7 +258,7 @@ def stop(
             ending.await_end(session.warehouse, name, drain=drain)
             click.echo(f'job "{name}" {"drained: all its windows are closed" if drain else "stopped"}', err=True)
             if savepoint is not None:
-                take(session.warehouse, name, savepoint or None, None)
+                take(session, name, savepoint or None, None)
     if not targets:
         click.echo("no job is running", err=True)
 
@@ -268,7 +268,7 @@ def stop(
 @with_folders
 def drop(job: str | None, savepoint: str | None, project: str | None, warehouse: str | None) -> None:
     """Delete a job: its state, its checkpoint, and the rows that it wrote. Its savepoints stay."""
-    from sqlstream.jobs.savepoints import drop_savepoint
+    from sqlstream.jobs.savepoints.named_savepoints import drop_savepoint
 
     if (job is None) == (savepoint is None):
         raise UsageError("drop takes the name of a job, or --savepoint and the name of a savepoint")

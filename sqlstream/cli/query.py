@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlstream.compiler.project import find_project
+from sqlstream.project import find_project
 from sqlstream.session.project_query import open_project_query
 from sqlstream.session.rendering import show_relation
 from sqlstream.session.stopping import InterruptedBySignals

@@ -115,7 +115,7 @@ def _client() -> Any:
 
 def _script(files: Sequence[str], statements: Sequence[str]) -> str:
     """Return the SQL of files and of -e as one script. Raises UsageError if there is none."""
-    from sqlstream.compiler.project import read_text
+    from sqlstream.project import read_text
 
     texts = [*map(read_text, files), *statements]
     if not texts:
@@ -146,7 +146,7 @@ def run(
 ) -> None:
     """Submit SQL to the server, which runs its jobs, and starts them again when they die."""
     from sqlstream.cli.upgrades import ask
-    from sqlstream.compiler.project import read_text
+    from sqlstream.project import read_text
     from sqlstream.session.rendering import write_rows
 
     body = {"sql": _script(files, statements), "upgrade": upgrade, **_options(settings, tables)}
@@ -191,7 +191,7 @@ def query(sql: str | None, file: str | None, form: str | None, output: str | Non
 @remote.command(short_help="List the jobs of the warehouse.")
 def jobs() -> None:
     """List the jobs of the server's warehouse, also those that other processes run."""
-    from sqlstream.queries.listings import JOBS
+    from sqlstream.compiler.listings import JOBS
 
     _show(JOBS, "table", None)
 
@@ -200,7 +200,7 @@ def jobs() -> None:
 @with_savepoints
 def savepoints(job: str | None) -> None:
     """List the savepoints of the server's warehouse, or those of one job."""
-    from sqlstream.queries.listings import savepoints_of
+    from sqlstream.compiler.listings import savepoints_of
 
     _show(savepoints_of(job), "table", None)
 
@@ -311,7 +311,7 @@ def explain(
     tables: tuple[str, ...],
 ) -> None:
     """Show the plan of a query as the server makes it."""
-    from sqlstream.compiler.project import read_text
+    from sqlstream.project import read_text
 
     view = view_of_plan(stage, against, migrate, verbose=verbose, batch=batch)
     body: dict[str, Any] = _options(settings, tables)

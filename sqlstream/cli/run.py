@@ -18,11 +18,11 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.options import JOB_NAME, Options
 from sqlstream.secrets import masked
-from sqlstream.session.answer_texts import write_answer
+from sqlstream.session.answers import write_answer
 from sqlstream.session.session import Session
 from sqlstream.session.stopping import stop_on_signals
 

@@ -13,7 +13,7 @@ from sqlstream.distribution import install_command
 from sqlstream.errors import UsageError
 
 if TYPE_CHECKING:
-    from sqlstream.compiler.project import Project
+    from sqlstream.project import Project
     from sqlstream.server.settings import Limits, ServerSettings
 
 
@@ -48,7 +48,7 @@ def serve(project: str | None, warehouse: str | None, **arguments: Any) -> None:
 
     A second server on the same warehouse answers, too, and supervises when the first one is gone.
     """
-    from sqlstream.compiler.project import find_project
+    from sqlstream.project import find_project
 
     try:
         from sqlstream.server.serve import serve as serve_until_stopped
@@ -84,17 +84,15 @@ def _settings(project: Project, arguments: Mapping[str, Any], limits: Limits) ->
 
 
 def _limits(arguments: Mapping[str, Any]) -> Limits:
-    from sqlstream.queries.query import QueryLimits
-    from sqlstream.server.settings import Limits
+    from sqlstream.server.settings import Limits, limits_of_query
 
-    memory = _size("--query-memory", arguments["query_memory"])
     return Limits(
         body=_size("--max-body", arguments["max_body"]),
         query_seconds=arguments["query_seconds"],
         compile_seconds=arguments["compile_seconds"],
         verify_seconds=arguments["verify_seconds"],
         queries=arguments["queries"],
-        query=QueryLimits(memory=memory, spilled=4 * memory, threads=2),
+        query=limits_of_query(_size("--query-memory", arguments["query_memory"])),
     )
 
 

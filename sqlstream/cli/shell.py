@@ -33,8 +33,8 @@ def shell(
 
     Without a terminal, and with -f and -c, it ends at the first error, and waits at the end for the jobs that it started.
     """
-    from sqlstream.compiler.project import read_source
     from sqlstream.errors import SourceText
+    from sqlstream.project import read_source
     from sqlstream.shell.output import ShellOutput, Standard
     from sqlstream.shell.shell import Shell
 

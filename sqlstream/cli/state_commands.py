@@ -106,7 +106,7 @@ def savepoint(job: str, name: str | None, to: str | None, project: str | None, w
     from sqlstream.cli.savepoints import take
 
     with open_session(project, warehouse, (), load=False) as session:
-        take(session.warehouse, job, name, to)
+        take(session, job, name, to)
 
 
 @click.command(short_help="List the savepoints of the warehouse.")

@@ -11,13 +11,12 @@ from typing import Any
 
 import duckdb
 
-from sqlstream.compiler.project import find_project
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
+from sqlstream.project import find_project
 from sqlstream.session.project_query import open_project_query
-from sqlstream.session.rendering import show_relation, write_rows, write_table
+from sqlstream.session.rendering import printable, show_relation, write_rows, write_table
 from sqlstream.session.state_tools import folders_in, run_own_sql
-from sqlstream.session.texts import printable
 
 CHANGES = ("added", "removed", "changed")
 

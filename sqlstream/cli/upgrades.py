@@ -11,13 +11,12 @@ import click
 from sqlstream.cli.json_log import JsonLog
 from sqlstream.compiler.compiler import Compiled
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.compiler.project import read_text
 from sqlstream.errors import SourceText, SqlStreamError, UsageError, terminal_width
-from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
-from sqlstream.session.migrating import upgrade_with
+from sqlstream.project import read_text
 from sqlstream.session.session import Session
-from sqlstream.session.upgrade_plans import upgrade_texts
+from sqlstream.session.upgrades import upgrade_texts, upgrade_with
 
 
 def asked_upgrade(

@@ -9,11 +9,11 @@ from typing import TypeVar, assert_never
 
 from sqlstream.catalog import Catalog, Column, Table, View
 from sqlstream.compiler.function_answers import described_function, function_rows
+from sqlstream.compiler.listings import JOBS, SAVEPOINTS
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.options import Options
-from sqlstream.queries.listings import JOBS, SAVEPOINTS
 from sqlstream.secrets import shown
 from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.compiler.project import Project, read_source
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.load import load
+from sqlstream.project import Project, read_source
 
 
 def load_project(project: Project, compiler: Compiler) -> None:

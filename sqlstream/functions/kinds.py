@@ -7,7 +7,7 @@ from typing import Any
 from sqlstream.catalog import AggregateFunction, AnyFunction, ProcessFunction
 from sqlstream.errors import BindError
 from sqlstream.functions.aggregates.api import is_aggregate
-from sqlstream.functions.aggregates.declaration import declare_aggregate
+from sqlstream.functions.aggregates.declare import declare_aggregate
 from sqlstream.functions.declare import declare
 from sqlstream.functions.decorators import DECORATORS, mark_of
 from sqlstream.functions.process.api import is_process, table_options

@@ -1,1 +1,1 @@
-"""Planned jobs: how they are started, continued, ended and deleted, and the handle that a session gives out."""
+"""Planned jobs: how they are started, saved, continued, upgraded, verified and ended, and the handle that a session gives out."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlstream.errors import SqlStreamError, UsageError, plainly
 from sqlstream.jobs.progress import Progress, progress_of
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.jobs.verification.report import Verification
 from sqlstream.queries.versions import Version
 from sqlstream.runtime.engine import Run

@@ -11,13 +11,13 @@ import duckdb
 from msgspec.structs import replace
 
 from sqlstream.duck.key_hash import in_version
+from sqlstream.jobs.redistribution import Spread
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.runtime.tasks import bucket_metrics
 from sqlstream.runtime.worker import JobSpec, connection
 from sqlstream.storage.begun import read_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.metrics import OperatorMetrics
-from sqlstream.storage.redistribution import Spread
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.compiler.project import Project
 from sqlstream.errors import DamageError, SqlStreamError
 from sqlstream.jobs import ending
+from sqlstream.jobs.file_checks import repair_job
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.restoring import Restore
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.jobs.start import Starter
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
+from sqlstream.project import Project
 from sqlstream.runtime.engine import Engine, Receivers
 from sqlstream.spark.engine import SparkEngine
-from sqlstream.storage.check import repair_job
 from sqlstream.units import now, to_millis
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord

@@ -9,7 +9,6 @@ from dataclasses import replace as replace_spec
 from msgspec.structs import replace
 
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.compiler.project import Project
 from sqlstream.connectors.warehouse.publishing import check_places
 from sqlstream.errors import DamageError, SqlStreamError, UsageError
 from sqlstream.jobs import ending
@@ -18,18 +17,19 @@ from sqlstream.jobs.identity import is_planned, planned_identity, recorded_ident
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import check_fresh, check_only_writer, job_record, job_spec, key_hash_of
 from sqlstream.jobs.parallelism import SpreadProgress, begun_outside, newest_entry, spread
+from sqlstream.jobs.read_positions import start_over
 from sqlstream.jobs.restart_strategies import NoRestart, covered_errors, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
-from sqlstream.jobs.restoring import Restore, Restorer
+from sqlstream.jobs.savepoints.restore_plans import Restore, Restorer
+from sqlstream.jobs.savepoints.restored_files import StartOver, complete, forget_completed, is_draft
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, upgradable
+from sqlstream.project import Project
 from sqlstream.runtime.engine import Engine, Layout, Pace, Receivers, Resources, Run
 from sqlstream.runtime.feed import check_input
-from sqlstream.runtime.starting_over import start_over
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
 from sqlstream.storage.joblog import labels_of
 from sqlstream.storage.recovery import Versions
-from sqlstream.storage.restoring import StartOver, complete, forget_completed, is_draft
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import lock_job

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlstream.operators.operator import Clock
 from sqlstream.runtime import tasks
-from sqlstream.runtime.batches import Work, from_lines
+from sqlstream.runtime.batch_descriptors import Work, from_lines
 from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.tasks import Output

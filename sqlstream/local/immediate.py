@@ -11,7 +11,7 @@ from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.values.connector import ALL
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime import tasks as stages
-from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
+from sqlstream.runtime.batch_descriptors import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Receivers, hand_on
 from sqlstream.runtime.worker import JobSpec

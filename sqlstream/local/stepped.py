@@ -14,7 +14,7 @@ from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.local.batches import LocalBatches
 from sqlstream.local.immediate import values_splits
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.batches import Descriptor, to_lines
+from sqlstream.runtime.batch_descriptors import Descriptor, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
 from sqlstream.runtime.feed import Feed, check_input

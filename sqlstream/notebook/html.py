@@ -10,8 +10,7 @@ import duckdb
 
 from sqlstream.jobs.job import Job
 from sqlstream.session.job_texts import facts
-from sqlstream.session.rendering import texts
-from sqlstream.session.texts import is_number
+from sqlstream.session.rendering import is_number, texts
 
 # The most rows of a result that are shown.
 MOST = 100

@@ -18,10 +18,10 @@ from sqlstream.notebook.html import MOST, job_html, relation_html, table
 from sqlstream.session.changes import Changes
 from sqlstream.session.job_texts import progress_text
 from sqlstream.session.rendering import write_rows
+from sqlstream.session.routing import Route, route
 from sqlstream.session.session import Session
-from sqlstream.shell.reading import Command, alone, parts
+from sqlstream.shell.entries import Command, alone, parts
 from sqlstream.shell.result_views import MaterializedTable
-from sqlstream.shell.routing import Route, route
 
 _REDRAW_SECONDS = 0.25
 # The notebook's variable with the session, so that Python cells can use the same one.

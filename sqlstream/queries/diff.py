@@ -21,9 +21,7 @@ from sqlstream.duck.types import time_literal
 from sqlstream.errors import QueryError, Span
 from sqlstream.queries.arguments import Given, placed
 from sqlstream.queries.statement import tokenize
-from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find_savepoint_named, find_state
-from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
-from sqlstream.storage.version_differences import (
+from sqlstream.queries.version_differences import (
     ADDED,
     BY_BATCH,
     TableVersion,
@@ -31,6 +29,8 @@ from sqlstream.storage.version_differences import (
     content_difference,
     version_difference,
 )
+from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find_savepoint_named, find_state
+from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
 from sqlstream.storage.views import clock_of, operator_version, state_tables, visible_state
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime

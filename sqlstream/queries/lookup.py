@@ -23,12 +23,12 @@ from sqlstream.catalog import Column
 from sqlstream.duck import clock, databases, key_hash
 from sqlstream.duck.sql import Relation, Relations, Select, over
 from sqlstream.errors import DamageError, QueryError
+from sqlstream.queries.histories import JobHistories
 from sqlstream.queries.key_rows import LookupView, StoredKey, StoredRows
 from sqlstream.queries.lookup_turns import Turns, Waiting
 from sqlstream.queries.prepared import PreparedStatements
 from sqlstream.queries.versions import Version, find_state, find_version, no_version
 from sqlstream.queries.why import check_key_value
-from sqlstream.storage.histories import JobHistories
 from sqlstream.storage.joblog import labels_of
 from sqlstream.storage.manifests import Manifest
 from sqlstream.storage.segments import Segment

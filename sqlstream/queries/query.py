@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -17,15 +18,17 @@ from sqlstream.duck.errors import translate
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError
 from sqlstream.queries.arguments import Maker
+from sqlstream.queries.diff import create_diff
 from sqlstream.queries.relations import Relations, drop_names
 from sqlstream.queries.statement import Statement, parse_statement
+from sqlstream.queries.why import create_why
 from sqlstream.storage.snapshot import VersionGone
+from sqlstream.storage_errors import storage_errors
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.process_folders import SPILL, process_folder
 from sqlstream.warehouse.records import GONE
-from sqlstream.warehouse.storage_errors import storage_errors
 
-__all__ = ["QueryLimits", "Sandbox", "list_relations", "open_query", "translate"]
+__all__ = ["QueryLimits", "Sandbox", "calls_with", "list_relations", "open_query", "translate"]
 
 # How often a query is tried whose files are deleted while it starts; two such failures in a row are rare.
 _ATTEMPTS = 4
@@ -98,6 +101,11 @@ def open_query(
     return sandbox.query(
         sql, catalog_tables=catalog_tables, others=others, calls=calls, extra_relations=extra_relations
     )
+
+
+def calls_with(folders: Mapping[str, Warehouse]) -> dict[str, Maker]:
+    """Return `sqlstream.diff` and `sqlstream.why`, which read savepoints of `folders`, too, by the texts that name these."""
+    return {"diff": partial(create_diff, folders=folders), "why": partial(create_why, folders=folders)}
 
 
 class Sandbox:

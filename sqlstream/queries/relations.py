@@ -26,7 +26,7 @@ from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
-from sqlstream.warehouse.savepoints import Savepoint, read_savepoint
+from sqlstream.warehouse.savepoint_records import Savepoint, read_savepoint
 
 Pick = Callable[[JobHistory], JobVersion | None]
 

@@ -24,8 +24,8 @@ from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
 from sqlstream.warehouse.restarts import read_restarts
-from sqlstream.warehouse.savepoints import FORMAT as SAVEPOINT_FORMAT
-from sqlstream.warehouse.savepoints import read_savepoint
+from sqlstream.warehouse.savepoint_records import FORMAT as SAVEPOINT_FORMAT
+from sqlstream.warehouse.savepoint_records import read_savepoint
 from sqlstream.warehouse.status import RUNNING, effective_status
 
 _COLUMNS: Mapping[str, Mapping[str, str]] = {

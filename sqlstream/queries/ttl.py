@@ -13,8 +13,8 @@ from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import Select, quote_name, union_all
 from sqlstream.errors import QueryError, Span, missing
 from sqlstream.queries.arguments import Given
+from sqlstream.queries.batch_changes import changes_of, oldest_readable, stored_bytes
 from sqlstream.queries.system import create_table
-from sqlstream.storage.changes import changes_of, oldest_readable, stored_bytes
 from sqlstream.storage.snapshot import JobHistory, JobVersion
 from sqlstream.storage.views import state_tables
 from sqlstream.storage.zsets import VERSION, WEIGHT

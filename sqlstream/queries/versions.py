@@ -15,7 +15,7 @@ from sqlstream.storage.snapshot import JobHistory, JobVersion
 from sqlstream.units import SECOND, ProcessingTime
 from sqlstream.warehouse.jobs import OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import Savepoint, read_savepoint
+from sqlstream.warehouse.savepoint_records import Savepoint, read_savepoint
 
 # A version: its number, or a time, in UTC if it has no zone.
 Version = int | str | datetime

@@ -16,7 +16,7 @@ from datetime import datetime
 import msgspec
 
 from sqlstream.catalog import Column
-from sqlstream.connectors.batch import Batch
+from sqlstream.connectors.batch_rows import Batch
 from sqlstream.connectors.discovery import Json
 from sqlstream.connectors.interface import BatchWriter, Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of

@@ -21,7 +21,7 @@ from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.batches import Descriptor, Work, by_slot, from_lines, to_lines
+from sqlstream.runtime.batch_descriptors import Descriptor, Work, by_slot, from_lines, to_lines
 from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem

@@ -32,7 +32,7 @@ from sqlstream.operators.process.batch import user_counters
 from sqlstream.physical.plan import Exchange, Fragment, Lookup, ScanStage
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed
-from sqlstream.runtime.batches import Work
+from sqlstream.runtime.batch_descriptors import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection

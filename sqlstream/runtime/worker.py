@@ -21,8 +21,7 @@ from sqlstream.options import memory_bytes
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember
 from sqlstream.storage.bucket import Bucket
-from sqlstream.storage.key_index import forget_indexes
-from sqlstream.storage.sums import forget_sums
+from sqlstream.storage.caches import forget_folder
 from sqlstream.units import NO_TIME, Duration, VersionRetention
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 from sqlstream.warehouse.process_folders import SPILL, process_folder
@@ -183,9 +182,7 @@ def release(job: JobSpec) -> None:
         if entry is not None:
             entry.database.close()
     finally:
-        root = f"{Warehouse(job.warehouse).job(job.name).root}/"
-        forget_indexes(root)
-        forget_sums(root)
+        forget_folder(Warehouse(job.warehouse).job(job.name).root)
         for stage in job.plan.stages:
             stage.operator.release()
 

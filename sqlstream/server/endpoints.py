@@ -13,7 +13,7 @@ import msgspec
 from sqlstream.distribution import VERSION
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs import ending
-from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import drop_savepoint, take_savepoint
 from sqlstream.monitoring.endpoint import exposition, registry
 from sqlstream.queries.lookup import Lookups
 from sqlstream.queries.outlook import event_time
@@ -38,15 +38,15 @@ from sqlstream.server.problems import HttpError
 from sqlstream.server.queries import Queries
 from sqlstream.server.settings import ServerSettings
 from sqlstream.server.states import versions_of
+from sqlstream.server.submissions import is_going_on
 from sqlstream.server.supervisor import Supervisor
 from sqlstream.server.table_tails import TableTails
 from sqlstream.server.turns import RequestTurns
-from sqlstream.session.row_values import json_row
+from sqlstream.session.rendering import json_row
 from sqlstream.session.session import Session
 from sqlstream.session.state_tools import diff_sql, why_sql
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import effective_status, request_stop
-from sqlstream.warehouse.submissions import is_going_on
 
 EVENT_STREAM = "text/event-stream"
 PLAIN = "text/plain"

@@ -11,11 +11,9 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.functions.registration import recover
-from sqlstream.queries.query import translate
 from sqlstream.server.query_processes.protocol import PART_BYTES
 from sqlstream.server.query_processes.worker import OpenRelation, Worker
-from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
+from sqlstream.session.rendering import ROWS, error_of_rows, finite, plain_value, values_of
 from sqlstream.session.state_tools import run_own_sql
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -70,7 +68,7 @@ class HttpAnswer:
         try:
             part, self.is_whole = next(self._parts)
         except duckdb.Error as error:
-            failed = recover(error) or translate(error, self._query.sql)
+            failed = error_of_rows(error, self._query.sql)
             if self._query.is_made and failed.span is not None:
                 failed.span = None
             raise failed from error

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlstream.compiler.project import Project
 from sqlstream.errors import OutageError
+from sqlstream.project import Project
+from sqlstream.server.submissions import Submission, SubmissionState
+from sqlstream.storage_errors import make_folder
 from sqlstream.warehouse.locks import birth_of_process, process_is_alive
 from sqlstream.warehouse.process_folders import user_folder
-from sqlstream.warehouse.storage_errors import make_folder
-from sqlstream.warehouse.submissions import Submission, SubmissionState
 
 # So much of a process's output is shown if it gives no other reason for its end.
 _LAST_BYTES = 4_000

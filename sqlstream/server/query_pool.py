@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from sqlstream.compiler.project import Project
+from sqlstream.project import Project
 from sqlstream.session.state_queries import ProjectQueries
 
 

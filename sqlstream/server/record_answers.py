@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError
-from sqlstream.functions.registration import recover
-from sqlstream.queries.query import translate
 from sqlstream.server.query_processes.protocol import ROW_BYTES
 from sqlstream.server.query_processes.worker import Worker
+from sqlstream.session.rendering import error_of_rows
 
 # Rows per batch of DuckDB's. Clients refuse large messages, those in Go above 4 MiB: larger batches are split.
 _ROWS = 65_536
@@ -47,7 +46,7 @@ class RecordAnswer:
             self._schema = _schema(self._relation)
         except duckdb.Error as error:
             self.close()
-            raise recover(error) or translate(error, request.sql) from error
+            raise error_of_rows(error, request.sql) from error
         except BaseException:
             self.close()
             raise
@@ -61,8 +60,7 @@ class RecordAnswer:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             if isinstance(error, MemoryError):
                 raise
-            recovered = recover(error) if isinstance(error, duckdb.Error) else None
-            raise recovered or translate(error, self._request.sql) from error
+            raise error_of_rows(error, self._request.sql) from error
         if batch is None:
             self.is_whole = True
             return None, 0

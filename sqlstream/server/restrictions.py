@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
-from sqlstream.compiler.project import Project
 from sqlstream.connectors.confined_files import is_within, outside
 from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.interface import Reach
 from sqlstream.connectors.registry import find
 from sqlstream.errors import SourceText, Span
+from sqlstream.project import Project
 from sqlstream.server.messages import SubmitRequest
 from sqlstream.server.problems import HttpError
 from sqlstream.sql.nodes import CreateFunction, SetOption

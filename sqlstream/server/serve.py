@@ -30,8 +30,8 @@ from sqlstream.server.state_reader import StateReader
 from sqlstream.server.supervisor import Supervisor
 from sqlstream.server.table_tails import TableTails
 from sqlstream.server.turns import RequestTurns
+from sqlstream.storage_errors import make_folder
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.storage_errors import make_folder
 
 # Requests that run when the server ends get so many seconds.
 _LAST_SECONDS = 3

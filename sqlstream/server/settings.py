@@ -8,8 +8,8 @@ import re
 import ssl
 from dataclasses import dataclass, field
 
-from sqlstream.compiler.project import Project
 from sqlstream.errors import UsageError
+from sqlstream.project import Project
 from sqlstream.queries.query import QueryLimits
 from sqlstream.server.access import Tokens
 
@@ -17,7 +17,14 @@ DEFAULT_PORT = 8642
 _MB = 1 << 20
 _LAST_PORT = 65_535
 _BRACKETS = re.compile(r"\[[^\[\]]+\]")
-_OF_A_QUERY = QueryLimits(memory=1024 * _MB, spilled=4096 * _MB, threads=2)
+
+
+def limits_of_query(memory: int) -> QueryLimits:
+    """Return the limits of one query that may have so many bytes of memory: on disk it may have four times as many."""
+    return QueryLimits(memory=memory, spilled=4 * memory, threads=2)
+
+
+_OF_A_QUERY = limits_of_query(1024 * _MB)
 
 
 @dataclass(frozen=True, slots=True)

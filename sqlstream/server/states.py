@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sqlstream.jobs import ending
+from sqlstream.queries.batch_changes import oldest_readable
 from sqlstream.queries.system import oldest_queryable
 from sqlstream.queries.versions import find_state
 from sqlstream.server.batches import time_data
 from sqlstream.server.messages import StateSummary, StateWindow, VersionList, VersionSummary
-from sqlstream.storage.changes import oldest_readable
 from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.metrics import OperatorMetrics
 from sqlstream.storage.snapshot import JobHistory

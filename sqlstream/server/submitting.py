@@ -20,7 +20,7 @@ from sqlstream.errors import SourceText, Span, SqlStreamError, UsageError
 from sqlstream.jobs.identity import is_planned
 from sqlstream.jobs.launch import check_fresh, check_only_writer, fresh_jobs, only_jobs
 from sqlstream.jobs.restart_strategies import PREFIX
-from sqlstream.jobs.restoring import Restore, plan_restore
+from sqlstream.jobs.savepoints.restore_plans import Restore, plan_restore
 from sqlstream.jobs.start import check_same_query, ended_for_good
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.secrets import places, shown
@@ -29,18 +29,7 @@ from sqlstream.server.messages import Answered, PlanRequest, SubmitRequest, Subm
 from sqlstream.server.placeholders import check_text
 from sqlstream.server.restrictions import TableRestrictions, check_request
 from sqlstream.server.settings import ServerSettings
-from sqlstream.session.explaining import explained
-from sqlstream.session.migrating import upgrade_with
-from sqlstream.session.session import Session
-from sqlstream.session.upgrade_plans import compared_with, upgrade_texts
-from sqlstream.session.verifying import NotDeclared, existing_record, planned_job
-from sqlstream.sql.nodes import head
-from sqlstream.units import now
-from sqlstream.warehouse.commits import newest_commit
-from sqlstream.warehouse.jobs import read_record
-from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import effective_status, read_status
-from sqlstream.warehouse.submissions import (
+from sqlstream.server.submissions import (
     Submission,
     forget_submission,
     is_going_on,
@@ -48,6 +37,16 @@ from sqlstream.warehouse.submissions import (
     submissions,
     write_submission,
 )
+from sqlstream.session.explaining import explained
+from sqlstream.session.session import Session
+from sqlstream.session.upgrades import compared_with, upgrade_texts, upgrade_with
+from sqlstream.session.verifying import NotDeclared, existing_record, planned_job
+from sqlstream.sql.nodes import head
+from sqlstream.units import now
+from sqlstream.warehouse.commits import newest_commit
+from sqlstream.warehouse.jobs import read_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import effective_status, read_status
 
 _KEEPING = threading.Lock()
 

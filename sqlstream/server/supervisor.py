@@ -19,6 +19,17 @@ from sqlstream.errors import NotWritableError, OutageError, SqlStreamError, Usag
 from sqlstream.jobs.restart_strategies import Attempt, RestartStrategy, strategy_of
 from sqlstream.options import Options
 from sqlstream.server.processes import Command, JobProcess, last_words
+from sqlstream.server.submissions import (
+    ENDED,
+    Submission,
+    SubmissionState,
+    leadership,
+    read_state,
+    submission_ids,
+    submissions,
+    write_state,
+)
+from sqlstream.server.submissions import FAILED as SUBMISSION_FAILED
 from sqlstream.storage.joblog import JobLog
 from sqlstream.units import Duration, elapsed, now, seconds
 from sqlstream.warehouse.commits import last_committed
@@ -38,17 +49,6 @@ from sqlstream.warehouse.status import (
     effective_status,
     requested_stop,
 )
-from sqlstream.warehouse.submissions import (
-    ENDED,
-    Submission,
-    SubmissionState,
-    leadership,
-    read_state,
-    submission_ids,
-    submissions,
-    write_state,
-)
-from sqlstream.warehouse.submissions import FAILED as SUBMISSION_FAILED
 
 LOOK_SECONDS = 0.25
 # A store is read over a network.

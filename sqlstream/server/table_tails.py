@@ -16,10 +16,10 @@ from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import SqlStreamError, missing
+from sqlstream.queries.batch_changes import changes_of_table
 from sqlstream.secrets import masked
 from sqlstream.server.events import COMMENT, COMMENT_SECONDS, LOOK_IN_STORE_SECONDS, LOOK_SECONDS, RETRY, Event, Places
 from sqlstream.server.problems import HttpError
-from sqlstream.storage.changes import changes_of_table
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.zsets import VERSION, WEIGHT

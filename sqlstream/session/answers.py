@@ -1,10 +1,11 @@
-"""The answers to SHOW, DESCRIBE and EXPLAIN, and the results of statements about savepoints and state checks, as relations."""
+"""The answers to SHOW, DESCRIBE and EXPLAIN, and the results of statements about savepoints and state checks."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable
-from typing import assert_never
+from typing import TYPE_CHECKING, TextIO, assert_never
 
 import duckdb
 import pyarrow as pa
@@ -12,13 +13,16 @@ import pyarrow as pa
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Explanation, Question, SavepointRequest
 from sqlstream.errors import NotWritableError, SqlStreamError
-from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
-from sqlstream.session.described_state import described_state
-from sqlstream.session.explaining import explained
+from sqlstream.jobs.savepoints.named_savepoints import drop_savepoint, take_savepoint
+from sqlstream.session.explaining import described_state, explained
+from sqlstream.session.rendering import write_table
 from sqlstream.session.state_checks import change_state_check
 from sqlstream.sql.nodes import CreateSavepoint, CreateStateCheck, DescribeState, DropSavepoint, DropStateCheck
+from sqlstream.storage_errors import make_folder
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.storage_errors import make_folder
+
+if TYPE_CHECKING:
+    from sqlstream.session.session import Session
 
 
 def answered(
@@ -70,3 +74,19 @@ def relation_of(answer: Answer) -> duckdb.DuckDBPyRelation:
     columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
     arrays = [pa.array(column, pa.string()) for column in columns]
     return duckdb.connect().from_arrow(pa.table(arrays, names=list(answer.columns)))
+
+
+def write_answer(session: Session, question: Question, stream: TextIO | io.TextIOBase) -> None:
+    """Write the answer to a statement such as SHOW, DESCRIBE or EXPLAIN; a changed state check is only a notice."""
+    if isinstance(question, Explanation):
+        stream.write(explained(question.job, question.stage) + "\n")
+        return
+    relation = session.answer(question)
+    if isinstance(question, CreateStateCheck | DropStateCheck):
+        session.notice(relation.fetchall()[0][0])
+        return
+    if isinstance(question, Answer) and question.columns[0].startswith("create "):
+        # The text of a statement, to be copied.
+        stream.write("".join(f"{row[0]};\n" for row in question.rows))
+        return
+    write_table(relation, stream)

@@ -1,16 +1,20 @@
-"""EXPLAIN and `sqlstream explain`: a job as text for people, and at each stage of its compilation."""
+"""EXPLAIN and DESCRIBE STATE: a job as text for people, at each stage of its compilation, and the state of its operators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
+from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.tables import guarantee
 from sqlstream.duck.sql import unquoted
+from sqlstream.errors import BindError, missing
+from sqlstream.jobs.launch import job_record, job_spec
+from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
@@ -18,14 +22,17 @@ from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.steps import Leaves, paths
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
-from sqlstream.session.described_state import state_text
-from sqlstream.sql.nodes import StatementSet
+from sqlstream.sql.nodes import DescribeState, StatementSet
 from sqlstream.storage.zsets import WEIGHT_COLUMN
+from sqlstream.warehouse.jobs import OperatorRecord, read_record
+from sqlstream.warehouse.paths import Warehouse
 
 _APPEND_ONLY = "append-only"
 _CHANGELOG = "changelog"
 # How many letters of an option are shown.
 _WIDTH = 60
+# The columns of DESCRIBE STATE.
+_STATE_COLUMNS = ("operator", "table", "column", "type", "holds", "in a migration")
 
 
 def explained(job: PlannedJob, stage: str) -> str:
@@ -47,7 +54,7 @@ def explained(job: PlannedJob, stage: str) -> str:
             body += f"\nrules that changed it: {', '.join(job.rules) or 'none'}"
         case "batch":
             # Imported here, because it is large and state queries do not need it.
-            from sqlstream.jobs.verification.verify import batch_query
+            from sqlstream.jobs.verification import batch_query
 
             body = batch_query(job)
         case "state":
@@ -234,3 +241,47 @@ def _fragment(fragment: Fragment, plan: PhysicalPlan) -> list[str]:
 
 def _columns(columns: Iterable[Column]) -> str:
     return ", ".join(f"{c.name} {c.type}" for c in columns)
+
+
+def described_state(statement: DescribeState, warehouse: Warehouse) -> Answer:
+    """Return a row for each state column of an operator, or of all operators of a job.
+
+    Raises BindError for a job or an operator that does not exist.
+    """
+    job, operator = statement.job, statement.operator
+    record = read_record(warehouse.fs, warehouse.job(job.text))
+    if record is None:
+        hint = missing("job", job.text, warehouse.jobs())
+        raise BindError(f'job "{job.text}" does not exist', job.span, hint=hint)
+    operators = [o for o in record.operators if operator is None or o.name.lower() == operator.text.lower()]
+    if not operators and operator is not None:
+        hint = missing("operator", operator.text, [o.name for o in record.operators])
+        raise BindError(f'job "{record.job}" has no operator "{operator.text}"', operator.span, hint=hint)
+    return Answer(_STATE_COLUMNS, tuple(_state_rows(operators)))
+
+
+def _state_rows(operators: Iterable[OperatorRecord]) -> Iterator[tuple[str, ...]]:
+    for operator in operators:
+        for table in state_tables(operator):
+            for c in table.shown:
+                yield operator.name, table.name, c.name, c.type, c.holds, _in_migration(table, c)
+
+
+def _in_migration(table: ShownTable, column: ShownColumn) -> str:
+    return "may be left out" if table.follows or column.filled is not None else "needed"
+
+
+def state_text(planned: PlannedJob) -> str:
+    """Return the state tables of a query's operators as text, with their columns, and whether a migration may leave these out."""
+    record = job_record(planned, job_spec(planned, "", (0,)), 1)
+    lines = []
+    for operator in record.operators:
+        for table in state_tables(operator):
+            follows = " (follows from the others)" if table.follows else ""
+            lines.append(f"{operator.name}.{table.name}{follows}")
+            names = max(len(c.name) for c in table.shown)
+            types = max(len(c.type) for c in table.shown)
+            for c in table.shown:
+                may = ", may be left out" if c.filled is not None else ""
+                lines.append(f"   {c.name:{names}}  {c.type:{types}}  {c.holds}{may}")
+    return "\n".join(lines) or "no operator keeps state"

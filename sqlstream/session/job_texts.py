@@ -41,6 +41,12 @@ def losses(progress: Progress) -> list[str]:
     return [f"{n:,} {what.format('row' if n == 1 else 'rows')}" for what, n in counts.items() if n]
 
 
+def older_totals(progress: Progress) -> dict[str, int]:
+    """Return the totals that have an earlier name, by that name."""
+    totals = progress.totals
+    return {fact.older_total: totals[fact.total] for facts in FACTS.values() for fact in facts if fact.older_total}
+
+
 def facts(job: Job) -> dict[str, str | None]:
     """Return the status, the progress and the error of a job, as texts by label; None if there is none yet."""
     progress = job.progress

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import duckdb
 
-from sqlstream.compiler.project import Project
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.options import Options
-from sqlstream.queries.diff import create_diff
-from sqlstream.queries.query import QueryLimits, open_query
+from sqlstream.project import Project
+from sqlstream.queries.query import QueryLimits, calls_with, open_query
 from sqlstream.queries.statement import parse_statement
-from sqlstream.queries.why import create_why
 from sqlstream.warehouse.paths import Warehouse
 
 Opened = Callable[[duckdb.DuckDBPyConnection], object]
@@ -71,7 +68,7 @@ def _without_catalog(
         Warehouse(project.warehouse),
         sql,
         functions=[opened] if opened is not None else [],
-        calls={"diff": partial(create_diff, folders=folders), "why": partial(create_why, folders=folders)},
+        calls=calls_with(folders),
         more_warehouses=list(folders.values()),
         limits=limits,
     )

@@ -5,24 +5,31 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TextIO, cast
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+from uuid import UUID
 
 import duckdb
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import UsageError
+from sqlstream.duck.time_texts import python_values
+from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.queries.query import translate
-from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
-from sqlstream.session.texts import is_number, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
 PIPE_WIDTH = 10_000
+# Rows that are in memory at a time.
+ROWS = 10_000
+# Characters that move the cursor, change colours, or do worse; newline and tab are not among them.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def show_relation(relation: duckdb.DuckDBPyRelation, form: str, output: str | None, sql: str = "") -> None:
@@ -45,10 +52,15 @@ def write_relation(relation: duckdb.DuckDBPyRelation, form: str, stream: TextIO,
         # The reader has closed the pipe.
         raise
     except (duckdb.Error, OSError) as e:
-        # Imported here, because most queries do not need functions.
-        from sqlstream.functions.registration import recover
+        raise error_of_rows(e, sql) from e
 
-        raise (recover(e) if isinstance(e, duckdb.Error) else None) or translate(e, sql) from e
+
+def error_of_rows(error: Exception, sql: str | SourceText) -> SqlStreamError:
+    """Return the error to raise for one while rows are computed: that of a user's function, or one that points into `sql`."""
+    # Imported here, because most queries do not need functions.
+    from sqlstream.functions.registration import recover
+
+    return (recover(error) if isinstance(error, duckdb.Error) else None) or translate(error, sql)
 
 
 @contextmanager
@@ -184,3 +196,64 @@ def _json(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
         stream.write(separator + (printable(text, "\\u{:04x}") if stream.isatty() else text))
         separator = ",\n "
     stream.write("\n]\n" if separator.startswith(",") else "]\n")
+
+
+def printable(text: str, form: str = "\\x{:02x}") -> str:
+    """Return a text with escapes in place of characters that control a terminal: values may come from anywhere.
+
+    >>> printable("red: \x1b[31m")
+    'red: \\\\x1b[31m'
+    """
+    return _CONTROL.sub(lambda match: form.format(ord(match[0])), text)
+
+
+def is_number(type: str) -> bool:
+    """Return whether a DuckDB type is numeric: such columns are right-aligned."""
+    return type.endswith("INT") or type in ("INTEGER", "DOUBLE", "FLOAT") or type.startswith("DECIMAL")
+
+
+def values_of(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a relation as Python values, while they are computed; times that Python lacks are texts."""
+    for batch in relation.to_arrow_reader(ROWS):
+        yield from zip(*map(python_values, batch.columns), strict=True)
+
+
+def finite(value: Any) -> Any:
+    """Return a value for JSON: NaN and infinities, also in lists and structs, become texts.
+
+    >>> finite([1.5, {"a": float("nan")}])
+    [1.5, {'a': 'nan'}]
+    """
+    match value:
+        case float() if value != value or value in (float("inf"), float("-inf")):
+            return str(value)
+        case list() | tuple():
+            return list(map(finite, value))
+        case dict():
+            return {name: finite(one) for name, one in value.items()}
+    return value
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value of a type that JSON lacks as a number or a text; for the argument `default` of `json.dumps`."""
+    match value:
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case timedelta() | UUID():
+            return str(value)
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)
+
+
+def json_row(row: Sequence[Any]) -> list[Any]:
+    """Return the values of a row as JSON values.
+
+    >>> json_row([1, Decimal("1.5"), date(2026, 3, 1), float("nan")])
+    [1, 1.5, '2026-03-01', 'nan']
+    """
+    values: list[Any] = json.loads(json.dumps(list(map(finite, row)), default=plain_value))
+    return values

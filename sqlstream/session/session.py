@@ -15,28 +15,26 @@ import duckdb
 from sqlstream.compiler.compiler import Compiled, Compiler, Question
 from sqlstream.compiler.loading import load_project
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.compiler.project import Project, find_project
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SourceText, UsageError, plainly
 from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs import ending
+from sqlstream.jobs.file_checks import Checkup, check_job
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import check_fresh, fresh_jobs
-from sqlstream.jobs.restoring import Restore, plan_restore
+from sqlstream.jobs.savepoints.restore_plans import Restore, plan_restore
 from sqlstream.jobs.session_jobs import SessionJobs
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.jobs.verification import Verification
 from sqlstream.options import Options
+from sqlstream.project import Project, find_project
 from sqlstream.queries.versions import Version
-from sqlstream.runtime.engine import Receiver
 from sqlstream.session.answers import answered
-from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
-from sqlstream.session.migrating import upgrade_with
-from sqlstream.session.output import RowPrinter, printers
+from sqlstream.session.changes import ChangeReceiver, Changes, RowPrinter, RowReceiver, printers
 from sqlstream.session.state_queries import query
 from sqlstream.session.state_tools import Key, diff_sql, folders_in, run_own_sql, why_sql
+from sqlstream.session.upgrades import upgrade_with
 from sqlstream.session.verifying import existing_record, verify, verify_planned
-from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
 
 
@@ -240,7 +238,7 @@ class Session:
         planned: PlannedJob,
         *,
         fresh: bool = False,
-        receiver: Receiver | None = None,
+        receiver: ChangeReceiver | RowReceiver | None = None,
         restore: Restore | None = None,
         upgrade: Upgrade | None = None,
     ) -> Job:

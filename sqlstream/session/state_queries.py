@@ -14,7 +14,6 @@ from sqlstream.catalog import Catalog, Table
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.loading import load_project
-from sqlstream.compiler.project import Project
 from sqlstream.connectors.interface import Snapshot
 from sqlstream.connectors.registry import connector_of
 from sqlstream.connectors.tables import is_queried, not_queried
@@ -22,10 +21,9 @@ from sqlstream.duck.sql import Relation, Select, no_rows, quote_name, subquery
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
 from sqlstream.options import Options
-from sqlstream.queries.diff import create_diff
-from sqlstream.queries.query import QueryLimits, open_query
+from sqlstream.project import Project
+from sqlstream.queries.query import QueryLimits, calls_with, open_query
 from sqlstream.queries.statement import Statement, parse_statement
-from sqlstream.queries.why import create_why
 from sqlstream.sql.nodes import DescribeState, Show
 from sqlstream.sql.statements import describes_state, parse_script, shows_what_scripts_show
 from sqlstream.warehouse.paths import Warehouse
@@ -108,11 +106,7 @@ def _query(
         table_functions=table_functions,
         catalog_tables={name: rows.relation for name, rows in snapshots.items()},
         others=_not_queried(compiler),
-        calls={
-            "verify": partial(_verified, project, compiler),
-            "diff": partial(create_diff, folders=folders),
-            "why": partial(create_why, folders=folders),
-        },
+        calls={"verify": partial(_verified, project, compiler), **calls_with(folders)},
         extra_relations=relations,
         allowed_paths=[path for rows in snapshots.values() for path in rows.paths],
         more_warehouses=list(folders.values()),
@@ -148,7 +142,7 @@ def _no_rows(table: Table) -> Relation:
 def _described(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
     """Return the answer to DESCRIBE STATE, a statement that DuckDB does not have."""
     from sqlstream.session.answers import relation_of
-    from sqlstream.session.described_state import described_state
+    from sqlstream.session.explaining import described_state
 
     statement, *more = parse_script(SourceText("query", sql))
     assert isinstance(statement, DescribeState)

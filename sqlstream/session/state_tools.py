@@ -11,7 +11,7 @@ from sqlstream.errors import QueryError, UsageError
 from sqlstream.queries.versions import Version
 from sqlstream.queries.why import place_of_key
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import is_savepoint
+from sqlstream.warehouse.savepoint_records import is_savepoint
 
 T = TypeVar("T")
 # The key of a state: values by column, values in the order of the columns, or the value of the only column.

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from sqlstream.compiler.compiler import Compiled, Compiler
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.compiler.project import Project
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, QueryError, SourceText, Span, SqlStreamError, UsageError, missing
 from sqlstream.jobs.identity import is_planned
 from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.verification import Verification, verify_job
+from sqlstream.project import Project
 from sqlstream.queries.arguments import Given, placed
 from sqlstream.queries.versions import Version, find_version
 from sqlstream.sql.nodes import CreateTable, CreateView
@@ -25,7 +25,7 @@ from sqlstream.sql.statements import parse_script
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import find_savepoint
+from sqlstream.warehouse.savepoint_records import find_savepoint
 
 IN_PYTHON = 'Declare them in the session first, as the script does: session.sql("CREATE TABLE ..").'
 USAGE = "Write sqlstream.verify('job'), or sqlstream.verify('job', 20) for a version, as a number or a time."

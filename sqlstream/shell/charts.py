@@ -11,7 +11,7 @@ import duckdb
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
-from sqlstream.session.texts import is_number, printable
+from sqlstream.session.rendering import is_number, printable
 
 HEIGHT = 15
 # Nobody reads more bars, and more points would be closer than a dot.

@@ -13,15 +13,15 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from sqlstream.compiler.catalog_answers import WarehouseQuery
-from sqlstream.compiler.project import read_source
+from sqlstream.compiler.listings import JOBS
 from sqlstream.errors import SourceText, Span, UsageError, nearest, plainly
-from sqlstream.queries.listings import JOBS
-from sqlstream.session.answer_texts import write_answer
-from sqlstream.session.relations import described, relations
+from sqlstream.project import read_source
+from sqlstream.session.answers import write_answer
+from sqlstream.session.known_names import described, relations
 from sqlstream.session.rendering import text_table, write_rows
+from sqlstream.session.routing import Route
 from sqlstream.shell.charts import chart
-from sqlstream.shell.reading import Command, parts
-from sqlstream.shell.routing import Route
+from sqlstream.shell.entries import Command, parts
 from sqlstream.shell.shell import Shell
 
 # Six digits are more seconds than a day has, and fewer than the longest possible wait.

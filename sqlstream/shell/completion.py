@@ -10,8 +10,7 @@ from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 
 from sqlstream.errors import SourceText
-from sqlstream.session.relations import Known
-from sqlstream.shell.known_names import KnownNames
+from sqlstream.session.known_names import Known, KnownNames
 from sqlstream.sql.cutting import cut
 
 KEYWORDS = (

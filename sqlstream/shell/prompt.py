@@ -19,14 +19,14 @@ from pygments.lexers.sql import SqlLexer
 
 from sqlstream.duck.interrupts import keyboard_interrupts
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
+from sqlstream.session.known_names import KnownNames
 from sqlstream.session.session import Session
 from sqlstream.shell.commands import COMMANDS, run
 from sqlstream.shell.completion import SqlCompleter, Suggestions
+from sqlstream.shell.entries import is_whole
 from sqlstream.shell.history import append_history, read_history
 from sqlstream.shell.keys import hidden_keys
-from sqlstream.shell.known_names import KnownNames
 from sqlstream.shell.output import unexpected
-from sqlstream.shell.reading import is_whole
 from sqlstream.shell.shell import Shell
 
 PROMPT = "sqlstream> "

@@ -13,9 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.session.changes import Change
-from sqlstream.session.output import RowPrinter, Writable
-from sqlstream.session.texts import is_number, printable
+from sqlstream.session.changes import Change, RowPrinter, Writable
+from sqlstream.session.rendering import is_number, printable
 
 # Lines of a terminal that hold no rows: the header, its rule, the count, the line about the job, the cursor.
 _OTHER_LINES = 5

@@ -16,18 +16,18 @@ from rich.text import Text
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import Span, SqlStreamError
 from sqlstream.jobs.job import Job
-from sqlstream.session.answer_texts import write_answer
+from sqlstream.session.answers import write_answer
 from sqlstream.session.changes import Changes
 from sqlstream.session.job_texts import ended_text, progress_text
 from sqlstream.session.rendering import write_relation
+from sqlstream.session.routing import Route, route
 from sqlstream.session.session import Session
 from sqlstream.session.state_queries import query
 from sqlstream.session.stopping import InterruptedBySignals, stop_on_signals
 from sqlstream.shell.background import BackgroundJobs
+from sqlstream.shell.entries import alone
 from sqlstream.shell.output import ShellOutput
-from sqlstream.shell.reading import alone
 from sqlstream.shell.result_views import ChangelogView, ResultView, TableauView, TableView
-from sqlstream.shell.routing import Route, route
 
 # A statement waits for changes so many seconds before it checks for Ctrl-C.
 _POLL_SECONDS = 0.1

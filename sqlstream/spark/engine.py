@@ -9,14 +9,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sqlstream.compiler.project import Project
+from sqlstream.project import Project
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.clusters import check_place, cluster_settings, is_cluster
 from sqlstream.spark.java import find_java
 from sqlstream.spark.labels import spread_labels
+from sqlstream.storage_errors import make_folder
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.storage_errors import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlstream.errors import JobError, NotWritableError, OutageError, SqlStreamError
 from sqlstream.spark import chatter
 from sqlstream.spark.carried_errors import find_carried
-from sqlstream.warehouse.storage_errors import storage_error
+from sqlstream.storage_errors import storage_error
 
 FRAMES = 15
 _CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)

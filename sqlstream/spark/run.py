@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlstream.errors import JobError, SqlStreamError
-from sqlstream.runtime.batches import Descriptor, by_slot, to_lines
+from sqlstream.runtime.batch_descriptors import Descriptor, by_slot, to_lines
 from sqlstream.runtime.engine import Layout, Pace, Receivers
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.job_thread import POLL_SECONDS, JobThread

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 from sqlstream.operators.operator import Clock
 from sqlstream.runtime import tasks as stages
-from sqlstream.runtime.batches import from_lines
+from sqlstream.runtime.batch_descriptors import from_lines
 from sqlstream.runtime.frames import WAKE, Frame
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros

@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import ParseError, SourceText, Span
 from sqlstream.sql.process_calls import ProcessCall, TableArgumentSQL
-from sqlstream.sql.reading import in_lower_case
+from sqlstream.sql.required_tokens import in_lower_case
 from sqlstream.sql.spans import marks, span_of
 from sqlstream.sql.windows import WindowTVF
 

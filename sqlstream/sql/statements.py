@@ -41,7 +41,7 @@ from sqlstream.sql.nodes import (
     StatementSet,
     WatermarkDef,
 )
-from sqlstream.sql.reading import Failure
+from sqlstream.sql.required_tokens import Failure
 from sqlstream.sql.show import ShowParser
 from sqlstream.sql.unsupported import STATEMENTS, UPSERT
 from sqlstream.sql.variables import with_variables

@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import UnsupportedError
-from sqlstream.sql.reading import Reader
+from sqlstream.sql.required_tokens import Reader
 from sqlstream.sql.spans import mark
 
 # Names whose parameters DuckDB ignores.

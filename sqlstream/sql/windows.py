@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import missing
-from sqlstream.sql.reading import Failure
+from sqlstream.sql.required_tokens import Failure
 from sqlstream.sql.spans import mark
 from sqlstream.sql.types import TypeParser
 

@@ -12,9 +12,9 @@ frames, tracking the watermark, firing timers) is imitated.
         assert harness.state("last", key="a") == 20.0
 """
 
-from sqlstream.local.given_rows import write_rows
 from sqlstream.testing.connectors import check_connector
 from sqlstream.testing.harness import Emitted, ProcessHarness
+from sqlstream.testing.row_files import write_rows
 from sqlstream.testing.stream import Stream
 
 __all__ = ["Emitted", "ProcessHarness", "Stream", "check_connector", "write_rows"]

@@ -21,10 +21,10 @@ from sqlstream.functions.declaration import literal
 from sqlstream.functions.process.context import Timer, instant
 from sqlstream.functions.process.declare import declare_process, implementation_of
 from sqlstream.functions.process.shapes import ResultShape
+from sqlstream.jobs.changelog import changelog
 from sqlstream.logical.bind.process_rows import with_rows
 from sqlstream.logical.plan.expressions import Field
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Receiver
 from sqlstream.testing.harness_tables import Row, harness_tables
 from sqlstream.testing.stream import Stream, clock_step

@@ -23,7 +23,6 @@ from sqlstream.catalog import AggregateFunction, AnyFunction, Function, ProcessF
 from sqlstream.compiler.compiler import Compiled, Compiler
 from sqlstream.compiler.loading import load_project
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.compiler.project import find_project
 from sqlstream.connectors.filesystem.connector import FilesystemConnector
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.interface import SessionSink
@@ -33,24 +32,24 @@ from sqlstream.duck import databases
 from sqlstream.errors import BindError, SourceText, UsageError, missing
 from sqlstream.functions.kinds import declare_any
 from sqlstream.functions.registration import recover
+from sqlstream.jobs.changelog import changelog
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
 from sqlstream.jobs.parallelism import newest_entry
 from sqlstream.jobs.parallelism import spread as spread_state
 from sqlstream.jobs.verification import Verification, verify_job
-from sqlstream.local.fed_tables import FedTables
-from sqlstream.local.given_rows import write_rows
 from sqlstream.local.stepped import SteppedEngine, SteppedRun, takes_files
 from sqlstream.options import Options
 from sqlstream.physical.plan import SinkPlan
+from sqlstream.project import find_project
 from sqlstream.queries.query import Sandbox, translate
-from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Pace, Receiver
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
-from sqlstream.storage.key_index import forget_indexes
-from sqlstream.storage.segments import forget_known
+from sqlstream.storage.caches import forget_all
+from sqlstream.testing.fed_tables import FedTables
 from sqlstream.testing.project_tables import without_connector
+from sqlstream.testing.row_files import write_rows
 from sqlstream.testing.sandboxes import StreamSandbox, projects
 from sqlstream.units import (
     END_OF_INPUT,
@@ -273,8 +272,7 @@ class Stream:
         """Drop all that is not on disk, as a new process would, and continue, with another `parallelism` if it is set."""
         self._parallelism = self._parallelism if parallelism is None else parallelism
         labels = self._engine.layout(self._parallelism).labels
-        forget_known()
-        forget_indexes()
+        forget_all()
         for name, run in list(self.runs.items()):
             release(run.job)
             self._run(name, self._spread(run.job, labels))

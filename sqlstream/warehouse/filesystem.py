@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
 from sqlstream.errors import UsageError
+from sqlstream.storage_errors import make_folder, storage_errors
 from sqlstream.units import ProcessingTime
-from sqlstream.warehouse.storage_errors import make_folder, storage_errors
 
 T = TypeVar("T")
 

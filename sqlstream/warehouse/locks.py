@@ -22,10 +22,10 @@ from uuid import uuid4
 
 from sqlstream.errors import DamageError, SqlStreamError, UsageError
 from sqlstream.names import path_name
+from sqlstream.storage_errors import make_folder, storage_errors
 from sqlstream.warehouse.filesystem import SESSIONS, Filesystem
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.records import CHANGED, damage, read_sealed, write_sealed
-from sqlstream.warehouse.storage_errors import make_folder, storage_errors
 
 # Seconds that a JVM may need to notice that its driver is gone.
 ORPHAN_SECONDS = 15.0

@@ -20,8 +20,8 @@ from functools import cache
 from uuid import uuid4
 
 from sqlstream.errors import UsageError
+from sqlstream.storage_errors import make_folder, storage_errors
 from sqlstream.warehouse.locks import process_is_alive
-from sqlstream.warehouse.storage_errors import make_folder, storage_errors
 
 SPILL, SPARK, COPIES = "spill", "spark", "copies"
 _looking = threading.Lock()

@@ -28,11 +28,11 @@ import pyarrow.parquet as pq
 from sqlstream.distribution import install_command
 from sqlstream.duck import remote_files
 from sqlstream.errors import OutageError, SqlStreamError, UsageError
+from sqlstream.storage_errors import storage_errors
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.file_cache import user_cache
 from sqlstream.warehouse.filesystem import FileInfo, Filesystem
 from sqlstream.warehouse.process_folders import COPIES, process_folder
-from sqlstream.warehouse.storage_errors import storage_errors
 from sqlstream.warehouse.uris import split_options
 
 # Bytes of a file that is collected in memory before its put; a larger one is collected on disk.

@@ -18,8 +18,8 @@ from pathlib import Path
 from sqlstream import Session
 from sqlstream.errors import SourceText
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.restoring import Restore
-from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import drop_savepoint, take_savepoint
+from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Layout
 from sqlstream.warehouse.paths import Warehouse

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from sqlstream.cli.main import cli
 from sqlstream.cli.remote import FOLDERS, LOCAL_COMMANDS, LOCAL_PARAMETERS, remote
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.local.engine import LocalEngine
 from sqlstream.server.client import RemoteError
+from sqlstream.server.submissions import Submission
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import DRAINED, read_status, write_status
-from sqlstream.warehouse.submissions import Submission
 from tests.kinds import job_of, jobs_of
 from tests.processes import wait_until
 from tests.server.serving import serving, settings_of

@@ -17,8 +17,8 @@ from sqlstream.connectors.formats.value_source import ValueRows
 from sqlstream.connectors.guarantees import Replay, Rollback
 from sqlstream.connectors.interface import Connector, Reach, TableSource
 from sqlstream.errors import SourceText, UsageError
-from sqlstream.jobs.savepoints import take_savepoint
-from sqlstream.jobs.ways_back import rollback
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.rollbacks import rollback
 from sqlstream.server.problems import HttpError
 from sqlstream.server.restrictions import TableRestrictions
 from sqlstream.testing import check_connector

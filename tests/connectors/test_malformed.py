@@ -14,7 +14,7 @@ import pytest
 
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.errors import BindError, DataError
-from sqlstream.runtime.batches import Descriptor
+from sqlstream.runtime.batch_descriptors import Descriptor
 from sqlstream.testing import Stream
 from sqlstream.units import MILLISECOND, ProcessingTime, from_millis
 from tests.connectors.formats.test_avro import field, record

@@ -11,10 +11,10 @@ import pytest
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.loading import load_project
-from sqlstream.compiler.project import Project
 from sqlstream.connectors import reference, registry
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.errors import SourceText, UsageError
+from sqlstream.project import Project
 from sqlstream.session.project_query import open_project_query
 
 TABLES = """

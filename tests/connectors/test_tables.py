@@ -17,7 +17,7 @@ from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.warehouse.source import BatchRange
 from sqlstream.errors import DataError, UsageError
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.batches import from_lines
+from sqlstream.runtime.batch_descriptors import from_lines
 from sqlstream.runtime.feed import Feed
 from sqlstream.testing import Stream
 from sqlstream.warehouse.jobs import read_record

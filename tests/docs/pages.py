@@ -50,7 +50,6 @@ import click
 from sqlstream.cli.main import cli
 from sqlstream.compiler.compiler import Explanation
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.compiler.project import find_project
 from sqlstream.connectors import registry
 from sqlstream.errors import JobError, SourceText, SqlStreamError
 from sqlstream.functions import load
@@ -58,6 +57,7 @@ from sqlstream.jobs.identity import is_planned
 from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
 from sqlstream.local.stepped import SteppedRun
+from sqlstream.project import find_project
 from sqlstream.runtime.state_checks import StateChecks
 from sqlstream.runtime.worker import release
 from sqlstream.session.explaining import explained
@@ -69,7 +69,7 @@ from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
 from sqlstream.warehouse.jobs import read_record
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import find_savepoint
+from sqlstream.warehouse.savepoint_records import find_savepoint
 from tests.docs.mysql import shown_by_mysql
 from tests.docs.psql import shown_by_psql
 from tests.mariadb_server import MySQLDatabase

@@ -13,11 +13,11 @@ import duckdb
 import pytest
 
 from sqlstream import Session, SqlStreamError
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import FORMAT
 from sqlstream.warehouse.records import opened, sealed
-from sqlstream.warehouse.savepoints import FORMAT as SAVEPOINT_FORMAT
+from sqlstream.warehouse.savepoint_records import FORMAT as SAVEPOINT_FORMAT
 from tests.formats.make import CUSTOMERS, ORDERS, SCRIPT, put
 from tests.jobs.savepoint_jobs import start
 from tests.processes import SECONDS, wait_until

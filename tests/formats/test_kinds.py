@@ -18,8 +18,8 @@ from sqlstream import Session
 from sqlstream.compiler import planned_job
 from sqlstream.errors import UsageError
 from sqlstream.jobs.identity import is_planned, planned_digests
-from sqlstream.jobs.restoring import Restore
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.jobs.upgrades.shapes import shape_kind, shapes
 from sqlstream.jobs.upgrades.upgrading import Upgrade

@@ -17,7 +17,7 @@ from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import BindError, JobError, SourceText
 from sqlstream.functions import pickling
 from sqlstream.functions.aggregates.api import udaf
-from sqlstream.functions.aggregates.declaration import declare_aggregate
+from sqlstream.functions.aggregates.declare import declare_aggregate
 from sqlstream.functions.aggregates.steps import AggregateSteps
 from sqlstream.functions.kinds import declare_any
 from sqlstream.testing import Stream

@@ -9,8 +9,8 @@ import pytest
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.loading import load_project
-from sqlstream.compiler.project import Project
 from sqlstream.errors import BindError, SourceText, SqlStreamError
+from sqlstream.project import Project
 from sqlstream.session.project_query import open_project_query
 from tests.kinds import jobs_of
 

@@ -120,7 +120,7 @@ def test_registered_in_a_session(tmp_path: Path) -> None:
 
 QUERY = """
 import sys
-from sqlstream.compiler.project import Project
+from sqlstream.project import Project
 from sqlstream.session.project_query import open_project_query
 
 project = Project(sys.argv[1], sys.argv[1] + "/warehouse")

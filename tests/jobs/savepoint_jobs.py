@@ -14,7 +14,7 @@ from sqlstream import Session
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.local.engine import LocalEngine
 from sqlstream.warehouse.commits import last_committed
 from tests.local.test_engine import wait_for_rows

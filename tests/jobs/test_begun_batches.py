@@ -8,12 +8,12 @@ import pytest
 
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import JobError, SourceText, SqlStreamError
-from sqlstream.jobs.savepoints import take_savepoint
-from sqlstream.jobs.ways_back import has_gone_on
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.rollbacks import has_gone_on
 from sqlstream.local.batches import LocalBatches
 from sqlstream.local.engine import LocalEngine
 from sqlstream.units import ProcessingTime
-from sqlstream.warehouse.savepoints import find_savepoint
+from sqlstream.warehouse.savepoint_records import find_savepoint
 from tests.jobs.savepoint_jobs import FIRST, open_session, put
 from tests.jobs.upgrades.upgrade_jobs import go_on
 from tests.processes import SECONDS

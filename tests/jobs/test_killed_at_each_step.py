@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.storage import savepoints
+from sqlstream.jobs.savepoints import savepoint_folders
 from sqlstream.units import Duration
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
@@ -127,7 +127,7 @@ def deaths(
 def test_a_savepoint_is_whole_or_not_there(stream: SavedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = Warehouse(stream.warehouse)
     # What those have left that died goes at once.
-    monkeypatch.setattr(savepoints, "_LEFTOVER", Duration(-10_000_000))
+    monkeypatch.setattr(savepoint_folders, "_LEFTOVER", Duration(-10_000_000))
     for is_done in deaths(stream, monkeypatch, lambda: stream.savepoint(JOB, "second"), STRIDE):
         there = "second" in warehouse.savepoints()
         assert there or not is_done
@@ -140,7 +140,7 @@ def test_a_savepoint_is_whole_or_not_there(stream: SavedStream, monkeypatch: pyt
 @pytest.mark.slow
 def test_a_savepoint_is_dropped_or_whole(stream: SavedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = Warehouse(stream.warehouse)
-    for is_done in deaths(stream, monkeypatch, lambda: savepoints.drop(warehouse, "first"), STRIDE):
+    for is_done in deaths(stream, monkeypatch, lambda: savepoint_folders.drop(warehouse, "first"), STRIDE):
         if warehouse.savepoints():
             assert not is_done
             assert stream.query("SELECT k, n FROM savepoint.first.by_key ORDER BY ALL") == totals(FIRST)

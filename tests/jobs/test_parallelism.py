@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.jobs import parallelism
+from sqlstream.jobs import parallelism, redistribution
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Layout
-from sqlstream.storage import redistribution
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.retention import GRACE, sweep
 from sqlstream.testing import Stream

@@ -16,14 +16,14 @@ from sqlstream import Session, SqlStreamError
 from sqlstream.catalog import Table
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
-from sqlstream.jobs.restoring import Restore, plan_restore
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints import restored_files
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.restore_plans import Restore, plan_restore
 from sqlstream.local.engine import LocalEngine
-from sqlstream.storage import restoring
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import read_record
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import find_savepoint
+from sqlstream.warehouse.savepoint_records import find_savepoint
 from tests.jobs.savepoint_jobs import (
     FIRST,
     FORK,
@@ -385,17 +385,17 @@ def test_a_drained_job_is_not_restored_but_can_be_queried(tmp_path: Path) -> Non
 KILLED = """
 import os, sys
 from pathlib import Path
-from sqlstream.storage import restoring
+from sqlstream.jobs.savepoints import restored_files
 from tests.jobs.savepoint_jobs import open_session, start
 steps = int(sys.argv[2])
-put = restoring.put_file
+put = restored_files.put_file
 def put_file(*arguments, **options):
     global steps
     steps -= 1
     if steps < 0:
         os.kill(os.getpid(), 9)
     put(*arguments, **options)
-restoring.put_file = put_file
+restored_files.put_file = put_file
 start(open_session(Path(sys.argv[1])), restore="first")
 """
 
@@ -437,7 +437,7 @@ def test_a_restore_that_is_killed_and_begun_again_knows_what_the_job_wrote_befor
             raise Killed
 
         with monkeypatch.context() as patch:
-            patch.setattr(restoring, "put_file", dying)
+            patch.setattr(restored_files, "put_file", dying)
             with pytest.raises(Killed):
                 start(s, restore="first")
         run_over(s, [*FIRST, *SECOND], restore="first")

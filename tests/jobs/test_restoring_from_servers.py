@@ -12,8 +12,8 @@ import pytest
 from sqlstream import Session, SqlStreamError
 from sqlstream.errors import SourceText
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.restoring import plan_restore
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.restore_plans import plan_restore
 from sqlstream.local.engine import LocalEngine
 from tests.connectors.kafka.topics import Topic
 from tests.connectors.kafka.written import messages

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sqlstream import SqlStreamError
-from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
-from sqlstream.storage import savepoints
+from sqlstream.jobs.savepoints import savepoint_folders
+from sqlstream.jobs.savepoints.named_savepoints import drop_savepoint, take_savepoint
 from sqlstream.storage.retention import sweep
 from sqlstream.units import Duration, ProcessingTime, now
 from sqlstream.warehouse.commits import last_committed
@@ -210,9 +210,9 @@ def test_a_version_that_is_deleted_while_it_is_linked_makes_room_for_the_next(
     with open_session(tmp_path) as s:
         run_over(s, FIRST)
         versions = []
-        put_manifest = savepoints._Taking._put_manifest
+        put_manifest = savepoint_folders._Taking._put_manifest
 
-        def overtaken(taking: savepoints._Taking, *args: object) -> str:
+        def overtaken(taking: savepoint_folders._Taking, *args: object) -> str:
             """Let the job go on to another version, and retention take a file of the first, before it is linked."""
             versions.append(taking._version)
             if len(versions) == 1:
@@ -221,7 +221,7 @@ def test_a_version_that_is_deleted_while_it_is_linked_makes_room_for_the_next(
                 raise FileNotFoundError("a segment")
             return put_manifest(taking, *args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(savepoints._Taking, "_put_manifest", overtaken)
+        monkeypatch.setattr(savepoint_folders._Taking, "_put_manifest", overtaken)
         taken = take_savepoint(s.warehouse, JOB, "late").record
         assert versions[0] < taken.version == last_committed(s.warehouse.fs, s.warehouse.job(JOB))
         assert rows_of(s, TOTALS.format("savepoint.late.by_key")) == batch([*FIRST, *SECOND])[1]
@@ -232,16 +232,16 @@ def test_of_two_who_take_one_of_the_same_name_one_gets_it(tmp_path: Path, monkey
     put(tmp_path, "a", FIRST)
     with open_session(tmp_path) as s:
         run_over(s, FIRST)
-        put_output = savepoints._Taking._put_output
+        put_output = savepoint_folders._Taking._put_output
         others = [lambda: take_savepoint(s.warehouse, JOB, "same")]
 
-        def overtaken(taking: savepoints._Taking) -> None:
+        def overtaken(taking: savepoint_folders._Taking) -> None:
             """Let another process come in the middle."""
             if others:
                 others.pop()()
             put_output(taking)
 
-        monkeypatch.setattr(savepoints._Taking, "_put_output", overtaken)
+        monkeypatch.setattr(savepoint_folders._Taking, "_put_output", overtaken)
         with pytest.raises(SqlStreamError, match='savepoint "same" exists already'):
             take_savepoint(s.warehouse, JOB, "same")
         assert rows_of(s, TOTALS.format("savepoint.same.by_key")) == batch(FIRST)[1]
@@ -270,19 +270,19 @@ def test_what_is_left_of_one_that_was_half_dropped_has_no_name(tmp_path: Path) -
 
 KILLED = """
 import os, sys
-from sqlstream.storage import savepoints
+from sqlstream.jobs.savepoints import savepoint_folders
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import sealed
 steps = int(sys.argv[3])
-put = savepoints._Taking._write
+put = savepoint_folders._Taking._write
 def write(self, target, text):
     global steps
     steps -= 1
     if steps < 0:
         os.kill(os.getpid(), 9)
     put(self, target, text)
-savepoints._Taking._write = write
-savepoints.take(Warehouse(sys.argv[1]), sys.argv[2], "half")
+savepoint_folders._Taking._write = write
+savepoint_folders.take(Warehouse(sys.argv[1]), sys.argv[2], "half")
 """
 
 
@@ -296,14 +296,14 @@ def test_nothing_half_is_listed_when_the_process_that_takes_it_is_killed(tmp_pat
             assert s.query(LISTED).fetchall() == []
         assert len(os.listdir(f"{s.warehouse.root}/savepoints")) == 2
         # Another one may have the name; what was left goes when nobody can be writing it any more.
-        savepoints._remove_leftovers(s.warehouse)
+        savepoint_folders._remove_leftovers(s.warehouse)
         assert len(os.listdir(f"{s.warehouse.root}/savepoints")) == 2
-        savepoints_since = savepoints._LEFTOVER
+        savepoints_since = savepoint_folders._LEFTOVER
         try:
-            savepoints._LEFTOVER = Duration(-1)
+            savepoint_folders._LEFTOVER = Duration(-1)
             take_savepoint(s.warehouse, JOB, "half")
         finally:
-            savepoints._LEFTOVER = savepoints_since
+            savepoint_folders._LEFTOVER = savepoints_since
         assert os.listdir(f"{s.warehouse.root}/savepoints") == ["half"]
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from sqlstream import Context, ListState, Row, ValueState, process, state
-from sqlstream.storage.savepoints import take
+from sqlstream.jobs.savepoints.savepoint_folders import take
 from sqlstream.testing import Stream
 from sqlstream.warehouse.paths import Warehouse
 

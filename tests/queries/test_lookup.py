@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from sqlstream.errors import QueryError
+from sqlstream.queries.histories import JobHistories
 from sqlstream.queries.lookup import FoundRows, Lookups, Question
 from sqlstream.queries.lookup_turns import Waiting
-from sqlstream.storage.histories import JobHistories
 from sqlstream.storage.key_index import forget_indexes
 from sqlstream.testing import Stream
 from sqlstream.warehouse.paths import Warehouse

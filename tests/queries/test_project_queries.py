@@ -6,8 +6,8 @@ import pytest
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.loading import load_project
-from sqlstream.compiler.project import Project, find_project
 from sqlstream.errors import QueryError, SqlStreamError
+from sqlstream.project import Project, find_project
 from sqlstream.server.query_pool import QueryPool
 from sqlstream.session.project_query import open_project_query
 from sqlstream.session.session import Session

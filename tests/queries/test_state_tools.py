@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from sqlstream.errors import QueryError
-from sqlstream.session.row_values import values_of
+from sqlstream.jobs.savepoints.savepoint_folders import take
+from sqlstream.session.rendering import values_of
 from sqlstream.session.state_tools import Key, why_sql
-from sqlstream.storage.savepoints import take
 from sqlstream.testing import Stream
 from sqlstream.warehouse.paths import Warehouse
 from tests.queries.state_kinds import KINDS, TABLES, WINDOWED, job_of, rows_at, versions

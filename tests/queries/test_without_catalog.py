@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.compiler.project import Project, find_project
 from sqlstream.errors import SqlStreamError
+from sqlstream.project import Project, find_project
 from sqlstream.session.project_query import open_project_query
 from sqlstream.session.state_queries import ProjectQueries
 from tests.queries.small_job import SmallJob

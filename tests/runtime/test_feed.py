@@ -13,7 +13,7 @@ from sqlstream.connectors.filesystem.splits import FileDiscovery
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import feed as feeds
-from sqlstream.runtime.batches import Descriptor, by_slot, from_lines, to_lines
+from sqlstream.runtime.batch_descriptors import Descriptor, by_slot, from_lines, to_lines
 from sqlstream.runtime.feed import Feed
 from sqlstream.storage import descriptors
 from sqlstream.units import END_OF_INPUT, EPOCH, EventTime, from_millis

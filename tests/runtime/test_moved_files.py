@@ -14,7 +14,7 @@ from sqlstream.connectors.interface import ReadContext
 from sqlstream.connectors.registry import source_of
 from sqlstream.errors import DamageError
 from sqlstream.runtime import feed as feeds
-from sqlstream.runtime.batches import Descriptor, from_lines
+from sqlstream.runtime.batch_descriptors import Descriptor, from_lines
 from sqlstream.runtime.feed import Feed
 from sqlstream.units import EPOCH, EventTime
 from sqlstream.warehouse.filesystem import LocalFilesystem

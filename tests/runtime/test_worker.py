@@ -30,7 +30,7 @@ def test_what_a_worker_keeps_goes_although_a_resource_cannot_be_closed(monkeypat
         with worker.connection(run.job):
             pass
         forgotten: list[str] = []
-        monkeypatch.setattr(worker, "forget_sums", forgotten.append)
+        monkeypatch.setattr(worker, "forget_folder", forgotten.append)
         kept = worker._databases[worker._key(run.job)]
 
         def fail() -> None:

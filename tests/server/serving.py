@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sqlstream.compiler.project import find_project
+from sqlstream.project import find_project
 from sqlstream.server.endpoints import Service
 from sqlstream.server.processes import Command, run_command
 from sqlstream.server.query_processes.pool import QueryProcesses
 from sqlstream.server.serve import http_server, listening_socket, opened_service
 from sqlstream.server.settings import ServerSettings
-from sqlstream.warehouse.submissions import Submission
+from sqlstream.server.submissions import Submission
 from tests.processes import wait_until
 
 

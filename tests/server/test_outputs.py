@@ -10,8 +10,8 @@ import pytest
 
 from sqlstream.server import supervisor
 from sqlstream.server.processes import JobProcess, last_words
+from sqlstream.server.submissions import submissions
 from sqlstream.warehouse import log_files
-from sqlstream.warehouse.submissions import submissions
 from tests.processes import wait_until
 from tests.server.serving import serving, settings_of, without_spark
 

@@ -23,12 +23,7 @@ from sqlstream.server.access import Role, Tokens
 from sqlstream.server.messages import SubmitRequest, Submitted
 from sqlstream.server.processes import JobProcess
 from sqlstream.server.settings import ServerSettings
-from sqlstream.server.submitting import keep, prepare
-from sqlstream.server.supervisor import Supervisor
-from sqlstream.session.session import Session
-from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import effective_status
-from sqlstream.warehouse.submissions import (
+from sqlstream.server.submissions import (
     ENDED,
     FAILED,
     Submission,
@@ -38,6 +33,11 @@ from sqlstream.warehouse.submissions import (
     write_state,
     write_submission,
 )
+from sqlstream.server.submitting import keep, prepare
+from sqlstream.server.supervisor import Supervisor
+from sqlstream.session.session import Session
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import effective_status
 from tests.clocks import HOURS, WrongClock, set_clock
 from tests.processes import is_gone, wait_until
 from tests.server.serving import serving, settings_of, without_spark

@@ -22,7 +22,7 @@ from sqlstream.errors import JobError, SourceText, SqlStreamError, UsageError
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import only_jobs
 from sqlstream.jobs.progress import progress_of
-from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.session.changes import HELD, Change, ChangeReceiver, Changes, Held, RowReceiver

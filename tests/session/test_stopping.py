@@ -13,12 +13,12 @@ import duckdb
 import pytest
 
 from sqlstream.errors import SourceText
+from sqlstream.session.routing import Route, route
 from sqlstream.session.session import Session
 from sqlstream.session.stopping import InterruptedBySignals
 from sqlstream.shell import shell as shells
 from sqlstream.shell.commands import run
 from sqlstream.shell.output import ShellOutput
-from sqlstream.shell.routing import Route, route
 from sqlstream.shell.shell import Shell
 from tests.shell.in_process import run_in_process
 

@@ -23,11 +23,11 @@ from prompt_toolkit.output import DummyOutput
 
 from sqlstream.compiler.compiler import Question
 from sqlstream.session.changes import Changes
+from sqlstream.session.known_names import KnownNames
 from sqlstream.session.session import Session
 from sqlstream.shell.commands import COMMANDS
 from sqlstream.shell.completion import SqlCompleter, Suggestions
 from sqlstream.shell.history import append_history, history_file, read_history
-from sqlstream.shell.known_names import KnownNames
 from sqlstream.shell.output import ShellOutput
 from sqlstream.shell.prompt import Prompt, interact
 from sqlstream.shell.shell import Shell

@@ -13,12 +13,12 @@ import pytest
 
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.jobs.job import Job
+from sqlstream.session.routing import Route, route
 from sqlstream.session.session import Session
 from sqlstream.shell.commands import run
+from sqlstream.shell.entries import Command, is_whole, parts
 from sqlstream.shell.output import ShellOutput
-from sqlstream.shell.reading import Command, is_whole, parts
 from sqlstream.shell.result_views import MaterializedTable
-from sqlstream.shell.routing import Route, route
 from sqlstream.shell.shell import Shell
 from tests.local.test_engine import wait_for_rows
 from tests.shell.in_process import run_in_process

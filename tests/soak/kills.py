@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import psutil
 
+from sqlstream.server.submissions import read_state, submissions
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.restarts import read_restarts
 from sqlstream.warehouse.status import FAILED, effective_status
-from sqlstream.warehouse.submissions import read_state, submissions
 from tests.processes import children_of
 from tests.soak.clients import Outages
 from tests.soak.serving import SoakServer

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import httpx
 
-from sqlstream.compiler.project import find_project
+from sqlstream.project import find_project
 from sqlstream.server.processes import run_command
 from sqlstream.server.serve import serve
 from sqlstream.server.settings import ServerSettings
-from sqlstream.warehouse.submissions import Submission
+from sqlstream.server.submissions import Submission
 from tests.processes import wait_until
 from tests.server.serving import without_spark
 

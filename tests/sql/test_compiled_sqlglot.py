@@ -6,7 +6,7 @@ import pytest
 import sqlglot.parser
 
 from sqlstream.errors import UsageError
-from sqlstream.sql.reading import check_interpreted
+from sqlstream.sql.required_tokens import check_interpreted
 
 
 def test_the_compiled_form_is_refused_with_a_hint() -> None:

@@ -14,15 +14,15 @@ from msgspec import structs
 
 from sqlstream.cli.check import Outcome, checked
 from sqlstream.errors import DamageError, JobError, QueryError
+from sqlstream.jobs.file_checks import check_job, repair_job
+from sqlstream.jobs.savepoints.savepoint_folders import take
 from sqlstream.local.stepped import SteppedRun
 from sqlstream.queries.query import open_query
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.session.session import Session
 from sqlstream.storage.begun import Begun, read_begun, write_begun
-from sqlstream.storage.check import check_job, repair_job
 from sqlstream.storage.manifests import manifest_name, read_manifest
 from sqlstream.storage.recovery import Versions
-from sqlstream.storage.savepoints import take
 from sqlstream.storage.segments import forget_known
 from sqlstream.testing import Stream
 from sqlstream.units import EPOCH, from_millis

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from sqlstream.cli.main import cli
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import QueryError, SourceText, UsageError
-from sqlstream.jobs.restoring import Restore
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.local.engine import LocalEngine
 from sqlstream.physical.batch.rows import CannotVerify
 from sqlstream.runtime import feed, job_thread

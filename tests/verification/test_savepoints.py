@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.physical.batch.rows import CannotVerify
 from tests.jobs.savepoint_jobs import FIRST, INPUT, SECOND, open_session, put
 from tests.verification.test_upgraded import run, verified

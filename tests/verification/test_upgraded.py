@@ -11,7 +11,7 @@ import pytest
 
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UsageError
-from sqlstream.jobs.savepoints import drop_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import drop_savepoint
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.jobs.verification import Verification
 from sqlstream.local.engine import LocalEngine

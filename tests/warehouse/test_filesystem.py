@@ -10,6 +10,7 @@ import pyarrow.fs
 import pytest
 
 from sqlstream.errors import JobError, NotWritableError, UsageError
+from sqlstream.storage_errors import storage_error, storage_errors
 from sqlstream.warehouse.filesystem import (
     ArrowFilesystem,
     Filesystem,
@@ -17,7 +18,6 @@ from sqlstream.warehouse.filesystem import (
     open_filesystem,
 )
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.storage_errors import storage_error, storage_errors
 from tests.forked import run_python
 from tests.users import OTHER, home, unwritable
 

@@ -31,9 +31,9 @@ from sqlstream.connectors.interface import Committer, SinkContext, Writer
 from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.duck.sql import Select, quote_name, quote_text
 from sqlstream.errors import UnsupportedError
+from sqlstream.storage_errors import storage_errors
 from sqlstream.warehouse.filesystem import STORES, Filesystem, LocalFilesystem, open_filesystem
 from sqlstream.warehouse.records import read_sealed, write_sealed
-from sqlstream.warehouse.storage_errors import storage_errors
 from sqlstream.warehouse.uris import split_options
 
 # The extension of hidden files: other readers, even ones that list hidden folders, do not take them for data.

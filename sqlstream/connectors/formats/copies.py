@@ -21,9 +21,9 @@ from pyarrow import fs as arrow_fs
 
 from sqlstream.connectors.uris import is_remote, open_uri
 from sqlstream.errors import UsageError
+from sqlstream.storage_errors import make_folder, storage_errors
 from sqlstream.warehouse.filesystem import STORES
 from sqlstream.warehouse.process_folders import COPIES, process_folder
-from sqlstream.warehouse.storage_errors import make_folder, storage_errors
 from sqlstream.warehouse.stores import open_store
 from sqlstream.warehouse.uris import split_options
 

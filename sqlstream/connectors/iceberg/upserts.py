@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.batch import Batch
+from sqlstream.connectors.batch_rows import Batch
 from sqlstream.connectors.iceberg.catalogs import Located, errors
 from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema
@@ -110,7 +110,8 @@ def _values_of(column: pa.ChunkedArray) -> list[Any]:
         column = column.cast(pa.int32())
     elif pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-    return column.to_pylist()
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def _condition(filters: Any, name: str, values: Sequence[Any], by_bounds: bool) -> Any:

@@ -20,7 +20,7 @@ from sqlstream.duck.aggregates.partial_columns import Strategy
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import nearest
 from sqlstream.functions import types
-from sqlstream.functions.aggregates.declaration import aggregate_steps
+from sqlstream.functions.aggregates.declare import aggregate_steps
 from sqlstream.functions.aggregates.steps import AggregateSteps
 from sqlstream.functions.codecs import Codec, column, decoded
 from sqlstream.functions.process.plain_aggregates import PlainAggregate, plain_aggregate

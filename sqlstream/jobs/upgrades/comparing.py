@@ -16,7 +16,7 @@ from sqlstream.jobs.upgrades.changes import (
     New,
     NotAdaptable,
 )
-from sqlstream.jobs.upgrades.ends import compared_sinks, compared_sources, dropped_sinks, dropped_sources
+from sqlstream.jobs.upgrades.compared_tables import compared_sinks, compared_sources, dropped_sinks, dropped_sources
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, key_forms, steps_form, value_form
 from sqlstream.jobs.upgrades.matching import Pairs, matched
 from sqlstream.jobs.upgrades.older_settings import settings_of

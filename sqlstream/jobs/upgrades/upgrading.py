@@ -22,29 +22,29 @@ from sqlstream.duck.key_hash import in_version
 from sqlstream.errors import JobError, SqlStreamError, UsageError
 from sqlstream.jobs.identity import is_planned, recorded_identity
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of
-from sqlstream.jobs.savepoints import default_name, take_savepoint
+from sqlstream.jobs.read_positions import carry_over, carry_over_begun, received
+from sqlstream.jobs.savepoints import restored_files, savepoint_folders
+from sqlstream.jobs.savepoints.named_savepoints import default_name, take_savepoint
+from sqlstream.jobs.savepoints.restored_files import Restoring
+from sqlstream.jobs.savepoints.rollbacks import may_have_begun, rollback, way_back
 from sqlstream.jobs.upgrades.adaptations.registry import Adapter
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
+from sqlstream.jobs.upgrades.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
 from sqlstream.jobs.upgrades.widening import unfit
-from sqlstream.jobs.ways_back import may_have_begun, rollback, way_back
 from sqlstream.operators.operator import Operator
 from sqlstream.operators.process.tables import DUE, PROCESSING_TIMERS
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.runtime.carrying_over import carry_over, carry_over_begun, received
 from sqlstream.runtime.tasks import ROWS, bucket_metrics
 from sqlstream.runtime.worker import connection
 from sqlstream.sql.nodes import head
-from sqlstream.storage import restoring, savepoints
 from sqlstream.storage.begun import read_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.storage.restoring import Restoring
-from sqlstream.storage.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
+from sqlstream.warehouse.savepoint_records import Savepoint, find_savepoint
 
 _WAYS_ON = (
     "Say what becomes of the state with MIGRATE STATE in a file for --migrate, or start the job anew with --fresh."
@@ -174,11 +174,11 @@ class Upgrader:
             plan = Restoring(draft.place, record.to_json(), tables, sinks)
         except BaseException:
             if before is None:
-                savepoints.drop(self._warehouse, savepoint.record.name)
+                savepoint_folders.drop(self._warehouse, savepoint.record.name)
             raise
         # Should this process die now, the job publishes them anew with the query that it has.
         unpublish(self._warehouse, saved, record)
-        restoring.restore(self._warehouse, draft, plan, lambda which: None)
+        restored_files.restore(self._warehouse, draft, plan, lambda which: None)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         assert paths.name == self._planned.name.lower()
         is_same = recorded_identity(saved).is_same(recorded_identity(record))
@@ -200,8 +200,8 @@ class Upgrader:
         rows that wait there. Raises DamageError, UsageError for a value that its new type does not hold, and JobError if the
         state cannot be computed for another reason.
         """
-        restoring.check(savepoint)
-        folder = restoring.draft_folder(self._warehouse, record.job)
+        restored_files.check(savepoint)
+        folder = restored_files.draft_folder(self._warehouse, record.job)
         spec = job_spec(
             self._planned, self._warehouse.root, saved.bucket_labels, name=record.job, project=self._project
         )
@@ -309,12 +309,16 @@ def _earlier_savepoint(warehouse: Warehouse, saved: JobRecord) -> Savepoint | No
         # A damaged savepoint cannot be used.
         with suppress(SqlStreamError, FileNotFoundError):
             savepoint = find_savepoint(warehouse, place)
-            restoring.check_present(savepoint)
+            restored_files.check_present(savepoint)
             is_same = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(saved.job)) == saved
-            if not is_same or savepoint.record.version != version or not restoring.has_rows_of(warehouse, savepoint):
+            if (
+                not is_same
+                or savepoint.record.version != version
+                or not restored_files.has_rows_of(warehouse, savepoint)
+            ):
                 continue
             # Also one that was taken while the job ran, which went on to receive rows, or to write into sinks.
-            if savepoints.is_as_now(warehouse, savepoint):
+            if savepoint_folders.is_as_now(warehouse, savepoint):
                 return savepoint
     return None
 

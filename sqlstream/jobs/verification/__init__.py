@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from sqlstream.jobs.verification.report import Difference, TableReport, Verification
-from sqlstream.jobs.verification.verify import verify_job
+from sqlstream.jobs.verification.verify import batch_query, verify_job
 
-__all__ = ["Difference", "TableReport", "Verification", "verify_job"]
+__all__ = ["Difference", "TableReport", "Verification", "batch_query", "verify_job"]

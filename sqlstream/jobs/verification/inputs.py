@@ -19,7 +19,7 @@ from sqlstream.physical.batch.rows import AT, BATCH, MARK, STANDS, TIMES, UNTIME
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed
-from sqlstream.runtime.batches import Work
+from sqlstream.runtime.batch_descriptors import Work
 from sqlstream.runtime.times import from_spark_millis, to_spark_micros
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.joblog import LogEntry

@@ -19,14 +19,14 @@ from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.batch.rows import BATCH, CannotVerify
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.runtime.batches import Work, from_lines
+from sqlstream.runtime.batch_descriptors import Work, from_lines
 from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.snapshot import JobHistory, JobVersion
 from sqlstream.storage.views import table_view
 from sqlstream.units import EventTime
 from sqlstream.warehouse.jobs import TABLE, JobRecord
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
+from sqlstream.warehouse.savepoint_records import Savepoint, find_savepoint
 
 _AS_ANOTHER = "Run the query as a job of another name over all input, and compare the tables."
 

@@ -29,7 +29,7 @@ from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.physical.batch.query import TABLES, BatchQuery, Inputs
 from sqlstream.physical.batch.rows import CannotVerify, LeftOut
 from sqlstream.physical.plan import PhysicalPlan, SinkPlan
-from sqlstream.runtime.batches import Work, from_lines
+from sqlstream.runtime.batch_descriptors import Work, from_lines
 from sqlstream.runtime.worker import JobSpec, connection
 from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.joblog import LogEntry

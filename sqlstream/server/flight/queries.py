@@ -15,7 +15,7 @@ import pyarrow.flight as fl
 
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.server.flight.errors import flight_exception, placed
-from sqlstream.server.flight.held import HeldMemory
+from sqlstream.server.flight.result_memory import HeldMemory
 from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.record_answers import RecordRequest
 from sqlstream.server.state_reader import RunningAnswer, RunningQuery, StateReader

@@ -9,8 +9,6 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.errors import SourceText
-from sqlstream.functions.registration import recover
-from sqlstream.queries.query import translate
 from sqlstream.server.postgres.catalog import ClientCatalog, catalog_query
 from sqlstream.server.postgres.encoding import encoded, expression
 from sqlstream.server.postgres.errors import ProtocolError
@@ -19,6 +17,7 @@ from sqlstream.server.postgres.session import ClientSession
 from sqlstream.server.postgres.types import column_type
 from sqlstream.server.query_processes.protocol import PART_BYTES, ROW_BYTES
 from sqlstream.server.query_processes.worker import OpenRelation, Worker
+from sqlstream.session.rendering import error_of_rows
 
 # The number of rows in memory at a time.
 ROWS = 10_000
@@ -119,8 +118,7 @@ class PostgresAnswer:
         try:
             yield from self._result.relation.project(", ".join(items)).to_arrow_reader(ROWS)
         except (duckdb.Error, OSError) as error:
-            recovered = recover(error) if isinstance(error, duckdb.Error) else None
-            raise recovered or translate(error, self._source) from error
+            raise error_of_rows(error, self._source) from error
 
     def _computed(self) -> Sequence[pa.RecordBatch]:
         """Return all rows. Raises ProtocolError if there are more than COMPUTED_ROWS."""

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from sqlstream.compiler.project import Project
 from sqlstream.errors import QueryError, SqlStreamError
+from sqlstream.project import Project
 from sqlstream.queries.query import QueryLimits
 from sqlstream.secrets import masked
 from sqlstream.server.query_processes.memory import add_memory, bound_memory, has_grown, out_of_memory

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlstream.compiler.project import Project
 from sqlstream.errors import OutageError, SqlStreamError
+from sqlstream.project import Project
 from sqlstream.queries.query import QueryLimits
 from sqlstream.server.query_pool import project_files
 from sqlstream.server.query_processes.process import ProcessGone, QueryProcess, SeedProcess

@@ -14,8 +14,8 @@ from collections import deque
 from multiprocessing.connection import Connection
 from typing import Any
 
-from sqlstream.compiler.project import Project
 from sqlstream.errors import OutageError
+from sqlstream.project import Project
 from sqlstream.queries.query import QueryLimits
 from sqlstream.server.query_processes.protocol import NextPart, ProcessReply, ProcessRequest
 from sqlstream.server.query_processes.seed import FORGET, FORK, NUMBER, REQUEST

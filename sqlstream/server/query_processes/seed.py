@@ -19,7 +19,7 @@ import sys
 import warnings
 from typing import NoReturn
 
-from sqlstream.compiler.project import Project
+from sqlstream.project import Project
 from sqlstream.queries.query import QueryLimits
 from sqlstream.server.query_processes.priority import SharedSpending
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from sqlstream.compiler.project import Project
+from sqlstream.project import Project
 from sqlstream.queries.query import QueryLimits
 from sqlstream.server.listed_tables import TABLES, ListedTable, listed_table
 from sqlstream.session.state_queries import ProjectQueries

@@ -52,7 +52,8 @@ class Topic:
 
     def _end(self, level: IsolationLevel) -> int:
         place = TopicPartition(self.name, 0)
-        answers = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        answers = self.admin.list_offsets({place: latest}, isolation_level=level)
         return int(answers[place].result(60).offset)
 
     def grow(self, partitions: int) -> None:

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sqlstream.jobs.savepoints import restored_files
 from sqlstream.runtime.commits import Commits
-from sqlstream.storage import restoring
 from tests.jobs.savepoint_jobs import open_session
 from tests.jobs.upgrades.test_killed_upgrades import die_at
 from tests.jobs.upgrades.test_upgraded_sinks import start
@@ -42,7 +42,7 @@ def main(project: str, script: str, rows: str, where: str) -> None:
     if where == "written":
         die_when_written(int(rows))
     elif where == "laid-out":
-        put(restoring, "write_record", kill)
+        put(restored_files, "write_record", kill)
     else:
         die_at(put, int(where.removeprefix("after ")), kill)
     with open_session(Path(project)) as session:

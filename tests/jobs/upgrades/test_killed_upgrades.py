@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from sqlstream import SqlStreamError
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints import savepoint_folders
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.jobs.upgrades.upgrading import Upgrader
-from sqlstream.storage import savepoints
 from sqlstream.warehouse.filesystem import Filesystem, LocalFilesystem
 from sqlstream.warehouse.paths import Warehouse
 from tests.jobs.savepoint_jobs import FIRST, SECOND, put
@@ -158,7 +158,7 @@ def test_an_upgrade_that_is_run_again_uses_the_savepoint_that_there_is(
     for _ in range(2):
         with monkeypatch.context() as patch:
             patch.setattr(Upgrader, "rewritten", die)
-            patch.setattr(savepoints, "drop", die)
+            patch.setattr(savepoint_folders, "drop", die)
             with pytest.raises(Killed):
                 go_on(tmp_path, NEW, FIRST, upgrade=True)
         [first] = rows_of(tmp_path, saved)
@@ -177,12 +177,12 @@ def test_an_upgrade_takes_what_came_after_a_savepoint_of_the_same_version(tmp_pa
     go_on(tmp_path, OLD, FIRST)
     warehouse = Warehouse(str(tmp_path / "warehouse"))
     taken = take_savepoint(warehouse, "totals")
-    assert savepoints.is_as_now(warehouse, taken)
+    assert savepoint_folders.is_as_now(warehouse, taken)
     # As of a source that has received rows since, or of a sink that writes a batch otherwise.
     came = Path(warehouse.job("totals").root) / place
     came.parent.mkdir(parents=True, exist_ok=True)
     came.write_text("{}")
-    assert not savepoints.is_as_now(warehouse, taken)
+    assert not savepoint_folders.is_as_now(warehouse, taken)
     go_on(tmp_path, NEW, FIRST, upgrade=True)
     assert len(warehouse.savepoints()) == 2
     assert "received" not in place or came.read_text() == "{}"

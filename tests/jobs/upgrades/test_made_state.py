@@ -14,7 +14,7 @@ from sqlstream.errors import SourceText
 from sqlstream.jobs.upgrades.state_columns import state_tables
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Layout
-from sqlstream.session.migrating import upgrade_with
+from sqlstream.session.upgrades import upgrade_with
 from sqlstream.units import ProcessingTime
 from tests.jobs.savepoint_jobs import INPUT, Rows, open_session, put, rows_of, start
 from tests.jobs.upgrades.driver import Driven

@@ -10,10 +10,10 @@ import pytest
 from sqlstream import Session, SqlStreamError
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
-from sqlstream.jobs.restoring import plan_restore
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.restore_plans import plan_restore
 from sqlstream.local.engine import LocalEngine
-from sqlstream.session.migrating import upgrade_with
+from sqlstream.session.upgrades import upgrade_with
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from tests.jobs.savepoint_jobs import (
     FIRST,

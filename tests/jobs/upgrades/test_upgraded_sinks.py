@@ -13,8 +13,8 @@ import pytest
 from sqlstream import Session, SqlStreamError
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
-from sqlstream.jobs.restoring import Restore
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.commits import Commits

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sqlstream import SqlStreamError
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.local.engine import LocalEngine
 from sqlstream.warehouse.jobs import read_record, write_record
 from tests.jobs.savepoint_jobs import FIRST, INPUT, SECOND, THIRD, open_session, put

@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlstream import Session
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
-from sqlstream.jobs.restoring import plan_restore
+from sqlstream.jobs.savepoints.restore_plans import plan_restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from tests.jobs.savepoint_jobs import Rows, open_session, wait_until_done

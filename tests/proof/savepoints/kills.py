@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from sqlstream import Session, SqlStreamError
-from sqlstream.storage.savepoint_check import check_savepoints
+from sqlstream.jobs.file_checks import check_savepoints
 from sqlstream.warehouse.commits import last_committed
 from tests.forked import Forked, start_python
 from tests.processes import SECONDS

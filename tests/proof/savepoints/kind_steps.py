@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from sqlstream import Session
-from sqlstream.jobs.savepoints import take_savepoint
-from sqlstream.warehouse.savepoints import find_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.warehouse.savepoint_records import find_savepoint
 from tests.proof.savepoints.kills import FURTHER, HALF, NEW, NOTHING, KilledSteps, Step, differing
 from tests.proof.savepoints.kinds import STAGES, WAITING, Kind, answer, rows_of_seed
 from tests.proof.savepoints.step import (

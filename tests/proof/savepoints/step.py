@@ -13,12 +13,12 @@ from typing import Any
 from sqlstream import Session
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
-from sqlstream.jobs.restoring import plan_restore
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.restore_plans import plan_restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Engine, Layout, Resources
-from sqlstream.session.migrating import upgrade_with
+from sqlstream.session.upgrades import upgrade_with
 from tests.processes import SECONDS
 from tests.proof.savepoints.kinds import Kind, kind_of
 

@@ -12,7 +12,7 @@ import adbc_driver_flightsql.dbapi
 import pyarrow as pa
 import pytest
 
-from sqlstream.compiler.project import Project
+from sqlstream.project import Project
 from sqlstream.server.flight.server import FlightServer
 from sqlstream.server.query_processes.pool import QueryProcesses
 from tests.queries.small_job import SmallJob

@@ -6,7 +6,7 @@ import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from sqlstream.compiler.project import Project
+from sqlstream.project import Project
 from sqlstream.server.flight.server import FlightServer
 from sqlstream.server.query_processes.pool import QueryProcesses
 from tests.server import child

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from sqlstream.compiler.project import Project
+from sqlstream.project import Project
 from sqlstream.server.postgres.backend import ClientLimits
 from sqlstream.server.postgres.server import PostgresServer
 from sqlstream.server.query_processes.pool import QueryProcesses

@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from sqlstream.compiler.project import Project
 from sqlstream.errors import UsageError
+from sqlstream.project import Project
 from sqlstream.server.postgres.server import PostgresServer
 from sqlstream.server.query_processes.pool import QueryProcesses
 from tests.certificates import Authority

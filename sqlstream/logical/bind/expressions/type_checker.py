@@ -17,7 +17,7 @@ from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missin
 from sqlstream.logical.bind.expressions.flink_functions import REWRITTEN
 from sqlstream.logical.plan.expressions import Field, Schema
 from sqlstream.sql.dialect import to_duckdb
-from sqlstream.sql.reading import in_lower_case
+from sqlstream.sql.required_tokens import in_lower_case
 from sqlstream.sql.spans import span_of
 from sqlstream.units import EPOCH
 

@@ -30,7 +30,7 @@ from sqlstream.warehouse.leases import check_held, lock_job
 from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import SAVEPOINT, BucketedPaths, JobPaths, Warehouse
 from sqlstream.warehouse.records import GONE, damage, sealed
-from sqlstream.warehouse.savepoints import Savepoint, SavepointRecord, is_savepoint, write_savepoint
+from sqlstream.warehouse.savepoint_records import Savepoint, SavepointRecord, is_savepoint, write_savepoint
 from sqlstream.warehouse.stores import StoreFilesystem
 
 # How often a version may be deleted while it is being linked, before that is an error.

@@ -17,13 +17,13 @@ from sqlstream.catalog import Column
 from sqlstream.duck import key_hash
 from sqlstream.duck.sql import Select, no_rows, over, quote_name, subquery, typed, union_all
 from sqlstream.duck.types import encoded, time_literal
+from sqlstream.jobs.redistribution import count_forgotten, merged, share_counters, weights
+from sqlstream.jobs.savepoints.savepoint_folders import put_file
 from sqlstream.storage.begun import Begun
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, labels_of
 from sqlstream.storage.manifests import FIRED_AT, Manifest, manifest_name, read_manifest
 from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics, SourceMetrics, earliest
-from sqlstream.storage.redistribution import count_forgotten, merged, share_counters, weights
-from sqlstream.storage.savepoints import put_file
 from sqlstream.storage.segments import (
     BATCH_COLUMN,
     ROW_GROUP_ROWS,
@@ -39,7 +39,7 @@ from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 from sqlstream.warehouse.records import sealed
-from sqlstream.warehouse.savepoints import Savepoint, SavepointRecord, write_savepoint
+from sqlstream.warehouse.savepoint_records import Savepoint, SavepointRecord, write_savepoint
 
 _MADE, _BUCKET = "_made", "_bucket"
 _ROWS = "rows"

@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from sqlstream.cli import display, waiting
+from sqlstream.cli import display, silent_jobs
 from sqlstream.cli.display import LINE_SECONDS, Display, Rate, StateCounts, count_state
-from sqlstream.cli.waiting import SILENCE, Hint, Silence, awaited, dropped, held
+from sqlstream.cli.silent_jobs import SILENCE, Hint, Silence, awaited, dropped, held
 from sqlstream.errors import UnboundedState
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import Progress, SourceProgress, progress_of
@@ -295,7 +295,7 @@ def test_windows_wait_also_where_a_source_always_has_rows(start: Start) -> None:
 
 def test_times_of_today_have_no_date(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = start(ONE)
-    monkeypatch.setattr(waiting, "today", lambda: date(2026, 1, 1))
+    monkeypatch.setattr(silent_jobs, "today", lambda: date(2026, 1, 1))
     found = awaited(put(stream, "a", "10:00:34.5"), windows(stream))
     assert found is not None
     assert found.text == (

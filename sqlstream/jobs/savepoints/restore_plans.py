@@ -17,20 +17,20 @@ from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.identity import planned_identity, recorded_identity
 from sqlstream.jobs.launch import check_only_writer
+from sqlstream.jobs.savepoints import restored_files
+from sqlstream.jobs.savepoints.restored_files import Restoring, StartOver
+from sqlstream.jobs.savepoints.rollbacks import ahead, had_gone_on, has_gone_on, rollback
 from sqlstream.jobs.upgrades.changes import Comparison
-from sqlstream.jobs.upgrades.ends import has_malformed_rows
+from sqlstream.jobs.upgrades.compared_tables import has_malformed_rows
 from sqlstream.jobs.upgrades.upgrading import Upgrader, unpublish
-from sqlstream.jobs.ways_back import ahead, had_gone_on, has_gone_on, rollback
 from sqlstream.names import problem
 from sqlstream.sql.nodes import head
-from sqlstream.storage import restoring
 from sqlstream.storage.joblog import JobLog
-from sqlstream.storage.restoring import Restoring, StartOver
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, SinkRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
+from sqlstream.warehouse.savepoint_records import Savepoint, find_savepoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Restorer:
             record = self._check_itself(savepoint, saved, record)
         if restore.is_fork or comparison is not None:
             check_only_writer(self._warehouse, self._planned, self._planned.name)
-        restoring.check(savepoint)
+        restored_files.check(savepoint)
         if comparison is not None:
             self._restore_changed(savepoint, saved, record, comparison, restore, overruled)
             return
@@ -140,7 +140,7 @@ class Restorer:
         sink_places = () if restore.is_fork else self._going_on(savepoint, saved.sinks)
         plan = Restoring(place, record.to_json(), tables, sink_places, tuple(overruled))
         self._unpublish(record, is_fork=restore.is_fork)
-        restoring.restore(self._warehouse, savepoint, plan, self._start_over)
+        restored_files.restore(self._warehouse, savepoint, plan, self._start_over)
         self._tell(savepoint, record, sink_places, is_fork=restore.is_fork)
         self._tell_overruled(overruled)
 
@@ -161,7 +161,7 @@ class Restorer:
         tables = {sink.table.lower(): sink.table for sink in record.sinks if sink.kind == TABLE}
         plan = Restoring(draft.place, record.to_json(), tables, sink_places, tuple(overruled))
         self._unpublish(record, is_fork=restore.is_fork)
-        restoring.restore(self._warehouse, draft, plan, self._start_over)
+        restored_files.restore(self._warehouse, draft, plan, self._start_over)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         self._tell(savepoint, record, sink_places, is_fork=restore.is_fork)
         self._tell_overruled(overruled)
@@ -260,11 +260,11 @@ class Restorer:
             recorded_identity(saved)
         ):
             return False
-        return restoring.has_rows_of(self._warehouse, savepoint)
+        return restored_files.has_rows_of(self._warehouse, savepoint)
 
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, record: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where a sink or a source cannot."""
-        half = restoring.interrupted(self._warehouse, saved.job)
+        half = restored_files.interrupted(self._warehouse, saved.job)
         paths = self._warehouse.job(saved.job)
         current = half.record if half is not None else read_record(self._warehouse.fs, paths)
         # From a new time of creation, readers of the job's tables learn that rows which they have read may be gone.
@@ -335,7 +335,7 @@ def _named(sinks: list[SinkRecord]) -> str:
 def _saved(savepoint: Savepoint) -> JobRecord:
     """Return the record of the job in a savepoint. Raises UsageError when no job can continue from it, and DamageError."""
     fs, paths = savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job)
-    restoring.check_present(savepoint)
+    restored_files.check_present(savepoint)
     record, entry = read_record(fs, paths), JobLog(fs, paths.log).entry(savepoint.record.version)
     assert record is not None
     assert entry is not None

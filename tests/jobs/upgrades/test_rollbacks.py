@@ -15,9 +15,9 @@ from sqlstream.catalog import Table
 from sqlstream.cli.main import cli
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
-from sqlstream.jobs import ways_back
-from sqlstream.jobs.restoring import plan_restore
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints import rollbacks
+from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
+from sqlstream.jobs.savepoints.restore_plans import plan_restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Layout
@@ -247,9 +247,9 @@ class Source:
 def test_a_table_that_is_read_with_several_sets_of_options_comes_again_with_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: tuple[str, str]
 ) -> None:
-    monkeypatch.setattr(ways_back, "source_of", Source)
+    monkeypatch.setattr(rollbacks, "source_of", Source)
     scans = tuple(ScanRecord(name, "t", kind="python") for name in ("t", "t_2"))
     saved = replace(record(planned("SELECT 1 AS one FROM u", "SELECT count(*) AS n FROM t"), tmp_path), scans=scans)
     tables = [Table("t", (), options={"connector": "python", "class": name}) for name in classes]
-    way = ways_back.way_back(Warehouse(str(tmp_path)), saved, tables)
+    way = rollbacks.way_back(Warehouse(str(tmp_path)), saved, tables)
     assert ('because rows of "t" (python) do not come again' in way) is ("a.Once" in classes)

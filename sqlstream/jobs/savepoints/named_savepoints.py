@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs import ending
+from sqlstream.jobs.savepoints import savepoint_folders
+from sqlstream.jobs.savepoints.restored_files import half_restored
 from sqlstream.names import problem
-from sqlstream.storage import savepoints
-from sqlstream.storage.restoring import half_restored
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import Savepoint
+from sqlstream.warehouse.savepoint_records import Savepoint
 
 
 def take_savepoint(warehouse: Warehouse, job: str, name: str | None = None, to: str | None = None) -> Savepoint:
@@ -24,7 +24,7 @@ def take_savepoint(warehouse: Warehouse, job: str, name: str | None = None, to: 
         name = _free_name(warehouse, default_name(warehouse, job, last_committed(warehouse.fs, paths)))
     if (wrong := problem(name)) is not None:
         raise UsageError(f"the name of a savepoint {wrong}")
-    return savepoints.take(warehouse, paths.name, name, None if to is None else Warehouse(to))
+    return savepoint_folders.take(warehouse, paths.name, name, None if to is None else Warehouse(to))
 
 
 def default_name(warehouse: Warehouse, job: str, version: int | None) -> str:
@@ -50,4 +50,4 @@ def drop_savepoint(warehouse: Warehouse, name: str) -> None:
     if (job := half_restored(warehouse, name)) is not None:
         hint = "Run the job, which completes it, or start it anew with --fresh. Then drop the savepoint."
         raise UsageError(f'job "{job}" is half restored from savepoint "{name}"', hint=hint)
-    savepoints.drop(warehouse, name)
+    savepoint_folders.drop(warehouse, name)

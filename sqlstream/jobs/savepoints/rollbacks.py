@@ -8,15 +8,15 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.guarantees import Rollback
 from sqlstream.connectors.registry import find, source_of
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
+from sqlstream.jobs.savepoints.restored_files import Interrupted
 from sqlstream.runtime.times import from_spark_millis
 from sqlstream.storage import begun
 from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.storage.restoring import Interrupted
 from sqlstream.warehouse.commits import committed_spark_millis, last_committed
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, read_record
 from sqlstream.warehouse.paths import JobPaths, Warehouse
-from sqlstream.warehouse.savepoints import Savepoint
+from sqlstream.warehouse.savepoint_records import Savepoint
 
 
 def rollback(kind: str) -> Rollback:

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from sqlstream.errors import DamageError, OtherVersionError, UsageError
+from sqlstream.jobs.savepoints.savepoint_folders import put_file
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.recovery import Versions
-from sqlstream.storage.savepoints import put_file
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
-from sqlstream.warehouse.savepoints import Savepoint, find_savepoint, is_savepoint
+from sqlstream.warehouse.savepoint_records import Savepoint, find_savepoint, is_savepoint
 
 
 class Restoring(Record, frozen=True, tag_field="format", tag=1):

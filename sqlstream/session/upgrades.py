@@ -1,22 +1,60 @@
-"""What upgrades of jobs would do, as text; nothing is changed."""
+"""Upgrades of jobs in a session: files with MIGRATE STATE statements, and what upgrades would do, as text.
+
+The SELECTs of such a file can read what state queries read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from sqlstream.compiler.compiler import Compiled
+import duckdb
+
+from sqlstream.compiler.compiler import Compiled, Compiler
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UsageError, missing
 from sqlstream.jobs.identity import is_planned
-from sqlstream.jobs.restoring import Restore
-from sqlstream.jobs.upgrades.text import explanation
+from sqlstream.jobs.savepoints.restore_plans import Restore
+from sqlstream.jobs.savepoints.restored_files import interrupted
+from sqlstream.jobs.upgrades.comparison_text import explanation
+from sqlstream.jobs.upgrades.migrations import Given, Migrations
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, check_open, newest, upgradable
-from sqlstream.session.migrating import upgrade_with
-from sqlstream.session.session import Session
+from sqlstream.project import Project
+from sqlstream.session.state_queries import query
 from sqlstream.session.verifying import existing_record
-from sqlstream.storage.restoring import interrupted
+from sqlstream.sql.migrations import only_migrations
+from sqlstream.sql.statements import parse_script
 from sqlstream.warehouse.jobs import read_record
-from sqlstream.warehouse.savepoints import find_savepoint
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoint_records import find_savepoint
+
+if TYPE_CHECKING:
+    from sqlstream.session.session import Session
+
+
+def upgrade_with(
+    project: Project,
+    compiler: Compiler,
+    compiled: Sequence[Compiled],
+    source: SourceText,
+    restored: Iterable[Restore] = (),
+) -> Upgrade:
+    """Return the upgrade of compiled jobs with the MIGRATE STATE statements in `source`. Raises errors that point into it.
+
+    The statements may name a job of `restored` by its name in the savepoint, too.
+    """
+    names = [one.name for one in compiled if isinstance(one, PlannedJob) and not (one.appends or one.is_query)]
+    names += [find_savepoint(Warehouse(project.warehouse), one.savepoint).record.job for one in restored]
+    migrations = _migrations(project, compiler, source)
+    migrations.check_jobs(names)
+    return Upgrade(migrations)
+
+
+def _migrations(project: Project, compiler: Compiler, source: SourceText) -> Migrations:
+    def read(sql: str, relations: Given, state: Warehouse) -> duckdb.DuckDBPyRelation:
+        return query(project, compiler, sql, {"": state}, relations)
+
+    return Migrations(only_migrations(source, parse_script(source)), read)
 
 
 def compared_with(

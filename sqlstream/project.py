@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlstream.configuration import FILE, NOTHING, Configuration
 from sqlstream.configuration import load as load_configuration
 from sqlstream.errors import SourceText, UsageError
-from sqlstream.warehouse.storage_errors import storage_errors
+from sqlstream.storage_errors import storage_errors
 
 
 @dataclass(frozen=True, slots=True)
