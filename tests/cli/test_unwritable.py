@@ -180,7 +180,7 @@ def test_a_project_without_a_warehouse_that_cannot_be_written(tmp_path: Path) ->
 UNREADABLE = """
 import sys
 
-from sqlstream.compiler.project import find_project
+from sqlstream.project import find_project
 from sqlstream.errors import SqlStreamError
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.paths import Warehouse

@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from sqlstream.session.output import printers
 
 from sqlstream import Session
 from sqlstream.errors import SourceText
 from sqlstream.local.engine import LocalEngine
+from sqlstream.session.changes import printers
 from tests.command_line import run_command
 from tests.kinds import job_of, jobs_of
 from tests.processes import SECONDS

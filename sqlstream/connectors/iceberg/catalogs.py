@@ -14,7 +14,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.confined_files import leads_outside
 from sqlstream.connectors.lakes.libraries import library
 from sqlstream.connectors.uris import is_remote, local_path
-from sqlstream.errors import JobError, UsageError
+from sqlstream.errors import DataError, JobError, UsageError
 from sqlstream.secrets import harmless
 
 # The options with this prefix go to the library, for the catalog.
@@ -29,11 +29,14 @@ def pyiceberg(table: Table) -> Any:
 
 @contextmanager
 def errors(table: Table, doing: str) -> Iterator[None]:
-    """Turn errors of the library and of catalogs into JobError; `doing` is what failed, such as "reading"."""
+    """Turn errors of the library and of catalogs into JobError, DataError for a time that Python lacks; `doing` is what failed."""
     try:
         yield
     except (JobError, UsageError):
         raise
+    except OverflowError as error:
+        message = f'table "{table.name}": Iceberg table "{table.options["table"]}" cannot have a date or time of a row'
+        raise DataError(message, detail="The library of Iceberg has the years 1 to 9999.") from harmless(error)
     # Errors of the library and of the databases behind catalogs have no common class.
     except (Exception, pa.ArrowException) as error:
         message = f'table "{table.name}": {doing} Iceberg table "{table.options["table"]}" failed'

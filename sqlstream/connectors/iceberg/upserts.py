@@ -100,18 +100,8 @@ def matching(keys: pa.Table, *, by_bounds: bool = False) -> Any:
     It is exact for one column; for several, or with `by_bounds`, it may match more rows.
     """
     filters: Any = import_module("pyiceberg.expressions")
-    values = {name: _values_of(keys[name]) for name in keys.column_names}
+    values = {name: keys[name].to_pylist() for name in keys.column_names}
     return reduce(filters.And, [_condition(filters, name, of, by_bounds) for name, of in values.items()])
-
-
-def _values_of(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column; dates are days, and times microseconds since 1970, because Python lacks some of them."""
-    if pa.types.is_date32(column.type):
-        column = column.cast(pa.int32())
-    elif pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-    values: list[Any] = column.to_pylist()
-    return values
 
 
 def _condition(filters: Any, name: str, values: Sequence[Any], by_bounds: bool) -> Any:
