@@ -29,7 +29,7 @@ def pyiceberg(table: Table) -> Any:
 
 @contextmanager
 def errors(table: Table, doing: str) -> Iterator[None]:
-    """Turn errors of the library and of catalogs into JobErrors, DataError for times that Python lacks; `doing` is what failed."""
+    """Turn errors of the library and of catalogs into JobErrors, DataErrors for times that Python lacks; `doing` failed."""
     try:
         yield
     except (JobError, UsageError):
