@@ -197,6 +197,8 @@ def markdown(record: Mapping[str, Any]) -> Iterator[str]:
 if __name__ == "__main__":
     recorded = json.loads(Path(sys.argv[1]).read_text())
     if "--budgets" in sys.argv:
-        BUDGETS.write_text(json.dumps(shared_out(recorded), indent=1) + "\n")
+        # A folder may have no test in that run.
+        shares = dict.fromkeys(budgets(), 0.0) | shared_out(recorded)
+        BUDGETS.write_text(json.dumps(dict(sorted(shares.items())), indent=1) + "\n")
     else:
         print(*markdown(recorded), sep="\n")
