@@ -195,7 +195,7 @@ class OtherVersionError(UsageError):
 
 
 class NotWritableError(UsageError):
-    """A folder or a file cannot be written: the user of this process must not, or the file system is read-only."""
+    """A folder or a file cannot be written: the user of this process lacks the permission, or the file system is read-only."""
 
 
 class JobError(SqlStreamError):

@@ -69,7 +69,7 @@ def now() -> ProcessingTime:
 
 
 def elapsed() -> Duration:
-    """Return the time since some moment in the past, on a clock that nobody sets: for lengths of time."""
+    """Return the time of the monotonic clock, which setting the machine's clock does not change: for lengths of time."""
     return Duration(time.monotonic_ns() // 1000)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from sqlstream.connectors.batch_rows import Batch
+    from sqlstream.connectors.batch import Batch
     from sqlstream.connectors.formats.malformed import MalformedRow
     from sqlstream.connectors.worker_calls import Workers
     from sqlstream.warehouse.filesystem import Filesystem

@@ -16,7 +16,7 @@ from datetime import datetime
 import msgspec
 
 from sqlstream.catalog import Column
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.discovery import Json
 from sqlstream.connectors.interface import BatchWriter, Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of
@@ -160,8 +160,8 @@ class Commits:
     """Records the results and metrics of one job; `totals` has the metrics up to the last batch.
 
     The constructor restores them from the last committed batch, and opens the sinks, whose errors it raises. `began` is when
-    this run of the job started. `steady` is a clock that nobody sets, which tells whether sources are idle; without it their
-    last rows have the times of the metrics. `workers` are processes of the engine for sinks that need some.
+    this run of the job started. By the clock `monotonic` sources are idle, whatever the machine's clock is set to; without it, by
+    the times of their last rows in the metrics. `workers` are processes of the engine for sinks that need some.
     """
 
     def __init__(
@@ -170,14 +170,14 @@ class Commits:
         emit: Emit | None = None,
         *,
         began: ProcessingTime = EPOCH,
-        steady: Callable[[], ProcessingTime] | None = None,
+        monotonic: Callable[[], ProcessingTime] | None = None,
         workers: Workers | None = None,
     ):
         self.job = job
         self.emit = emit
         self.began = began
-        self._steady = steady
-        # When the last rows of scans, and of their partitions, came in this run, by the steady clock.
+        self._monotonic = monotonic
+        # When the last rows of scans, and of their partitions, came in this run, by the monotonic clock.
         self._came: dict[tuple[str, ...], ProcessingTime] = {}
         self._workers = workers
         self.timeouts = idle_timeouts(job.plan, job.idle_timeout)
@@ -292,7 +292,7 @@ class Commits:
 
         `logged` is its time in the metrics, by the machine's clock.
         """
-        came = logged if self._steady is None else self._came.get(of)
+        came = logged if self._monotonic is None else self._came.get(of)
         return max(self.began, came or self.began)
 
     def see_partitions(
@@ -374,8 +374,8 @@ class Commits:
         now = at if now is None else now
         # Another thread sees the totals before the batch or after it, nothing in between.
         totals = self.totals.copy()
-        steady = now if self._steady is None else self._steady()
-        reports = self._received(outputs, totals, now, steady)
+        monotonic = now if self._monotonic is None else self._monotonic()
+        reports = self._received(outputs, totals, now, monotonic)
         for sink, records in reports.written.items():
             if records:
                 self._committers[sink].commit(batch, records)
@@ -389,7 +389,7 @@ class Commits:
             totals.sources[scan].latency = Duration(now - event)
         self.spend("commit", began)
         self._add_spent(totals)
-        self._find_idle(totals, now, steady)
+        self._find_idle(totals, now, monotonic)
         self.log.append(
             LogEntry(
                 version=batch,
@@ -408,7 +408,7 @@ class Commits:
         self.totals = totals
 
     def _received(
-        self, outputs: Iterable[Output], totals: Totals, now: ProcessingTime, steady: ProcessingTime
+        self, outputs: Iterable[Output], totals: Totals, now: ProcessingTime, monotonic: ProcessingTime
     ) -> _BatchReports:
         """Sort the outputs of a batch's tasks, and add their reports to the totals."""
         sinks = range(len(self.job.plan.sinks))
@@ -424,10 +424,11 @@ class Commits:
                 case "metrics":
                     report = _REPORTS.decode(output.body)
                     totals.add(report, now)
-                    if isinstance(report, ScanReport):
-                        rows = {(report.scan,): report.rows, **_rows_of_partitions(report)}
-                        self._came |= {of: steady for of, count in rows.items() if count}
-                    if isinstance(report, ScanReport) and report.max_event_time is not None:
+                    if not isinstance(report, ScanReport):
+                        continue
+                    rows = {(report.scan,): report.rows, **_rows_of_partitions(report)}
+                    self._came |= {of: monotonic for of, count in rows.items() if count}
+                    if report.max_event_time is not None:
                         before = reports.newest_events.get(report.scan, report.max_event_time)
                         reports.newest_events[report.scan] = max(report.max_event_time, before)
         return reports
@@ -443,13 +444,13 @@ class Commits:
         for phase, duration in spent.items():
             totals.spent[phase] = Duration(totals.spent.get(phase, 0) + duration)
 
-    def _find_idle(self, totals: Totals, now: ProcessingTime, steady: ProcessingTime) -> None:
-        """Mark the sources that are idle by the steady clock, with the time by the machine's clock since when they are."""
+    def _find_idle(self, totals: Totals, now: ProcessingTime, monotonic: ProcessingTime) -> None:
+        """Mark the sources that are idle by the monotonic clock, with the time by the machine's clock since when they are."""
         plan = self.job.plan
 
         def idle_since(clock: ScanClock) -> ProcessingTime | None:
-            since = clock.idle_since(steady)
-            return None if since is None else ProcessingTime(since + now - steady)
+            since = clock.idle_since(monotonic)
+            return None if since is None else ProcessingTime(since + now - monotonic)
 
         for i, clock in self._clocks(totals).items():
             totals.sources[plan.scans[i].name].idle_since = idle_since(clock)
@@ -458,7 +459,7 @@ class Commits:
             source.said_at = max(source.said_at or advanced_at, advanced_at)
         for i in self._partitions.keys() & self.timeouts.keys():
             source = totals.sources[plan.scans[i].name]
-            for name, clock in self._partition_clocks(i, source, steady).items():
+            for name, clock in self._partition_clocks(i, source, monotonic).items():
                 partition = source.partitions.setdefault(name, PartitionMetrics())
                 partition.found_at = partition.found_at or self._first_seen[i, name]
                 partition.idle_since = idle_since(clock)

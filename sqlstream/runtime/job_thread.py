@@ -52,7 +52,7 @@ class JobThread(threading.Thread, ABC):
         self.job, self.layout, self.pace, self.receivers = job, layout, pace, receivers
         self.started_at, self._began_at = now(), elapsed()
         emit = partial(hand_on, receivers, self)
-        self.commits = Commits(job, emit, began=self.started_at, steady=self._steady, workers=workers)
+        self.commits = Commits(job, emit, began=self.started_at, monotonic=self._monotonic_time, workers=workers)
         self.paths = self.commits.paths
         self.fs = self.commits.warehouse.fs
         self.state = RUNNING
@@ -219,8 +219,8 @@ class JobThread(threading.Thread, ABC):
             self.commits.spend("plan", began)
             self._run_next(tasks)
 
-    def _steady(self) -> ProcessingTime:
-        """Return the time as of a clock that was right when this run began, and that nobody sets.
+    def _monotonic_time(self) -> ProcessingTime:
+        """Return when this run began, by the machine's clock, plus what the monotonic clock says has passed since.
 
         If the machine's clock is set forward, sources that have rows must not count as idle: their next rows would be late.
         """
@@ -228,7 +228,7 @@ class JobThread(threading.Thread, ABC):
 
     def _ticks(self, feed: Feed) -> tuple[dict[int, EventTime], dict[int, EventTime]]:
         """Return, by scan, ticks of scans whose partitions have watermarks, and ticks of idle scans."""
-        moment = self._steady()
+        moment = self._monotonic_time()
         self.commits.see_partitions(feed.partitions(self.totals.sequence), feed.watermarks(), moment)
         # A tick in a descriptor that no batch has finished yet need not be sent again.
         clocks = {

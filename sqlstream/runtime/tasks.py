@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -220,14 +220,13 @@ class Advance:
         self.event_timer: EventTime | None = None
         self.manifest = manifest or ""
 
-    def run(self, arrived: Iterable[Frame]) -> Iterator[Frame | Output]:
+    def run(self, arrived: Sequence[Frame]) -> Iterator[Frame | Output]:
         """Run the operator over frames, and commit the bucket's state; yield what the fragments behind it emit, then metrics."""
-        frames = list(arrived)
-        inputs = ((self.stage.ports[f.input], f.rows()) for f in frames)
+        inputs = ((self.stage.ports[f.input], f.rows()) for f in arrived)
         delay = self.stage.delay
         # The machine's clock may have been set back: then the time of the operator stands still, as that of its input does.
         before = [] if self.state.manifest is None else [self.state.manifest.time]
-        self.clock = clock = replace(self.clock, time=max([self.clock.time, *before, *(f.time for f in frames)]))
+        self.clock = clock = replace(self.clock, time=max([self.clock.time, *before, *(f.time for f in arrived)]))
         name = self.stage.name
         with connection(self.job) as con, user_errors(name), overflows(name):
             execute.set_clock(con, clock.time, clock.watermark)

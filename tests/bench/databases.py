@@ -21,7 +21,7 @@ import duckdb
 import psutil
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.relational.writer import DatabaseSink, DatabaseWriter

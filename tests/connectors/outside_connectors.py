@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from sqlstream.connectors import registry
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.datagen.connector import DatagenConnector, GeneratedRows
 from sqlstream.connectors.guarantees import Delivery, Rollback
 from sqlstream.connectors.interface import BatchWriter, Connector, DriverSink, Reach, SinkContext

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Column
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck.sql import Select
 from sqlstream.storage.zsets import WEIGHT

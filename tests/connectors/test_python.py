@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.interface import DriverSink, SinkContext
 from sqlstream.connectors.python.instances import kind

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.kafka.sink import TopicSink
 from sqlstream.warehouse.paths import Warehouse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.delta.commits import Transactions
 from sqlstream.connectors.delta.location import Location
 from sqlstream.connectors.delta.schema import DELTA, arrow_schema

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.delta.appends import statistics_of
 from sqlstream.connectors.delta.commits import Transactions
 from sqlstream.connectors.delta.location import STORAGE, Location

@@ -16,7 +16,7 @@ from sqlstream.connectors.relational.writer import DatabaseSink
 from sqlstream.duck.sql import Select, names, quote_name, typed
 
 if TYPE_CHECKING:
-    from sqlstream.connectors.batch_rows import Batch
+    from sqlstream.connectors.batch import Batch
 
 _ROWS = "_sqlstream_rows"
 _CHUNK = 100_000

@@ -128,6 +128,7 @@ class Seen:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Seen) and self._files == other._files
 
+    # It changes, so it cannot be a key; mypy takes the None for a missing method.
     __hash__ = None  # type: ignore[assignment]
 
 

@@ -29,7 +29,10 @@ def pyiceberg(table: Table) -> Any:
 
 @contextmanager
 def errors(table: Table, doing: str) -> Iterator[None]:
-    """Turn errors of the library and of catalogs into JobErrors, DataErrors for times that Python lacks; `doing` failed."""
+    """Turn errors of the library and of catalogs into JobError; `doing` is what failed, such as "reading".
+
+    The library fails with OverflowError for a date or time outside of Python's years 1 to 9999: that is a DataError.
+    """
     try:
         yield
     except (JobError, UsageError):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.iceberg.catalogs import CATALOG, Located, errors, pyiceberg
 from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.iceberg.catalogs import Located, errors
 from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sqlstream.catalog import DEBEZIUM, Column, Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.formats.registry import FORMATS, MessageEncoding
 from sqlstream.connectors.formats.schema_registry import KEY_PART, VALUE_PART
 from sqlstream.duck.sql import Select, names, quote_name, quote_text

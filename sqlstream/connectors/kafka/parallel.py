@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import BatchWriter, SinkContext
 from sqlstream.connectors.kafka.messages import MessageLayout
 from sqlstream.connectors.kafka.parts import PartState, TopicPart, open_part, write_part

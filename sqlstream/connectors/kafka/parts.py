@@ -15,7 +15,7 @@ from uuid import uuid4
 import duckdb
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.batch_rows import ROW_NUMBER, Batch
+from sqlstream.connectors.batch import ROW_NUMBER, Batch
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.kafka.messages import MessageLayout
 from sqlstream.connectors.kafka.producing import Topic

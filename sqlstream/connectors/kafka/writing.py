@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import BatchWriter
 from sqlstream.connectors.kafka.messages import MessageEncoders, MessageLayout
 from sqlstream.connectors.kafka.producing import Broken, BulkSender, Sender, Topic

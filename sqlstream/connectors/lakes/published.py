@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.lakes.columns import StoredColumn
 from sqlstream.connectors.lakes.commits import LakeCommits
 from sqlstream.connectors.lakes.files import WrittenFile

@@ -21,7 +21,7 @@ from sqlstream.duck.sql import Select, names
 from sqlstream.errors import BindError, DataError
 
 if TYPE_CHECKING:
-    from sqlstream.connectors.batch_rows import Batch
+    from sqlstream.connectors.batch import Batch
 
 # Rows that are converted to literals at a time.
 _CHUNK = 50_000

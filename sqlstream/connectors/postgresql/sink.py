@@ -22,7 +22,7 @@ from sqlstream.storage.zsets import WEIGHT
 if TYPE_CHECKING:
     import duckdb
 
-    from sqlstream.connectors.batch_rows import Batch
+    from sqlstream.connectors.batch import Batch
 
 _DIALECT = PostgreSQL()
 # Rows that are converted to CSV at a time.

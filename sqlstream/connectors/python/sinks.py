@@ -37,7 +37,7 @@ from sqlstream.warehouse.records import read_sealed, write_sealed
 if TYPE_CHECKING:
     import duckdb
 
-    from sqlstream.connectors.batch_rows import Batch
+    from sqlstream.connectors.batch import Batch
 
 _AT_ONCE = 100_000
 _PROMISES: Mapping[type[AnySink], tuple[Delivery, str]] = {

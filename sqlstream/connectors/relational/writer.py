@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, TypeVar
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.guarantees import Delivery, Rollback
 from sqlstream.connectors.interface import BatchWriter, DriverSink, SinkContext
 from sqlstream.connectors.options import BOOLEAN, NUMBER, TableOption

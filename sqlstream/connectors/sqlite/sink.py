@@ -16,7 +16,7 @@ from sqlstream.connectors.sqlite.introspection import file_table, is_passing
 from sqlstream.duck.sql import Select, quote_name
 
 if TYPE_CHECKING:
-    from sqlstream.connectors.batch_rows import Batch
+    from sqlstream.connectors.batch import Batch
 
 # Rows that are converted to tuples at a time.
 _CHUNK = 20_000

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.lakes.columns import columns_of, items
 from sqlstream.connectors.lakes.files import WrittenFile, file_name, is_uncommitted, write_files

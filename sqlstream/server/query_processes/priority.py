@@ -88,8 +88,8 @@ class Courtesy:
 def _give_way() -> None:
     """Lower the priority of all threads of this process, and the priority of its session; new threads inherit it.
 
-    Linux shares the cores out to sessions first (autogroups), and counts the priority of a thread within its session alone. A
-    job's thread that wakes up takes the core of an idle one at once. On the first half of the cores it finds none of them.
+    Linux shares the cores out to sessions first (autogroups), and counts the priority of a thread within its session alone. With
+    SCHED_IDLE a thread of a job that wakes up takes the core at once. The first half of the cores has no such thread at all.
     """
     with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:
         group.write(str(_NICE))

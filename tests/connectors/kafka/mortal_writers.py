@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from sqlstream.connectors import worker_processes
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.kafka import parts, progress
 from sqlstream.connectors.kafka.transactions import TopicTransactions
 from tests.processes import wait_until

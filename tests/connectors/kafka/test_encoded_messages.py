@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pool, message_factory, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.formats import schema_registry
 from sqlstream.connectors.kafka.messages import KEY, VALUE, MessageEncoders, MessageLayout
 from sqlstream.errors import BindError, DataError, OutageError

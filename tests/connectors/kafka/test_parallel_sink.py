@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from sqlstream.catalog import Column, Table
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors import worker_processes
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import BatchWriter, SinkContext
 from sqlstream.connectors.kafka import parallel
 from sqlstream.connectors.kafka.sink import TopicSink

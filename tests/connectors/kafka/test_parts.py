@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.batch_rows import Batch
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.kafka.parts import TopicPart, divided
 from sqlstream.connectors.kafka.sink import TopicSink
 from sqlstream.errors import BindError

@@ -104,6 +104,7 @@ def _checked(rows: pa.Table) -> pa.Table:
 
 def has_polars() -> bool:
     try:
+        # Only whether it is installed counts.
         import polars  # noqa: F401
     except ImportError:
         return False
