@@ -115,6 +115,13 @@ def _decided(node: Node) -> Node:
             return ordered if isinstance(ordered, Rank) else without_arrival(ordered)
         case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
+        case TemporalJoin() if not node.inputs[1].is_changelog and node.late_reads is None:
+            rows, versions = node.inputs
+            if _covers_key(versions, {*(k.column or "" for k in node.keys[1]), node.times[1]}):
+                return node
+            below = with_arrival(versions)
+            # Both inputs cannot have it: no two columns of a join have the same name.
+            return node if below is None else without_arrival(replace(node, inputs=(without_arrival(rows), below)))
         case LateRows(input=Projection() as below):
             # The operator itself is what drops the rows; its late rows are without ARRIVED.
             return replace(node, input=below.input)
