@@ -122,11 +122,18 @@ def _decided(node: Node) -> Node:
             below = with_arrival(versions)
             # Both inputs cannot have it: no two columns of a join have the same name.
             return node if below is None else without_arrival(replace(node, inputs=(without_arrival(rows), below)))
+        case Process():
+            # Rows of a key reach the function in the order of arrival, or are in it if the function's ORDER BY leaves them equal.
+            return replace(node, inputs=tuple(map(_arriving, node.inputs)))
         case LateRows(input=Projection() as below):
             # The operator itself is what drops the rows; its late rows are without ARRIVED.
             return replace(node, input=below.input)
         case _:
             return node
+
+
+def _arriving(node: Node) -> Node:
+    return with_arrival(node) or node
 
 
 def without_arrival(node: Node) -> Node:
