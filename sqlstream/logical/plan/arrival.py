@@ -115,6 +115,9 @@ def _decided(node: Node) -> Node:
             return ordered if isinstance(ordered, Rank) else without_arrival(ordered)
         case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
+        case Projection(input=Projection() as below) if below == without_arrival(below.input) is not below.input:
+            # It names the columns that it reads: what leaves ARRIVED out is not needed below it.
+            return replace(node, input=below.input)
         case LateRows(input=Projection() as below):
             # The operator itself is what drops the rows; its late rows are without ARRIVED.
             return replace(node, input=below.input)
