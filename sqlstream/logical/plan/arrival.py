@@ -115,7 +115,6 @@ def _decided(node: Node) -> Node:
             return ordered if isinstance(ordered, Rank) else without_arrival(ordered)
         case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
-<<<<<<< HEAD
         case TemporalJoin() if not node.inputs[1].is_changelog and node.late_reads is None:
             rows, versions = node.inputs
             if _covers_key(versions, {*(k.column or "" for k in node.keys[1]), node.times[1]}):
@@ -126,11 +125,9 @@ def _decided(node: Node) -> Node:
         case Process():
             # Rows of a key reach the function in the order of arrival, or are in it if the function's ORDER BY leaves them equal.
             return replace(node, inputs=tuple(map(_arriving, node.inputs)))
-=======
         case Projection(input=Projection() as below) if below == without_arrival(below.input) is not below.input:
             # It names the columns that it reads: what leaves ARRIVED out is not needed below it.
             return replace(node, input=below.input)
->>>>>>> arrival-rule
         case LateRows(input=Projection() as below):
             # The operator itself is what drops the rows; its late rows are without ARRIVED.
             return replace(node, input=below.input)
