@@ -6,9 +6,9 @@ nodes between pass it on. Nobody sees it: a projection above the operator leaves
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias, assert_never, cast
+from typing import assert_never, cast
 
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.internal_columns import ARRIVED
@@ -24,13 +24,10 @@ from sqlstream.logical.plan.over import PLACED, RANKS, Over, OverItem, Sort
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-
-# What decides which of several rows is the first one if they are equal in an order: which one came first, or the values of all
-# their columns.
-Ties: TypeAlias = Literal["arrival", "columns"]
 
 _FIELD = Field(ARRIVED.name, ARRIVED.type)
 _COLUMN = Expression.of_column(ARRIVED.name, ARRIVED.type)
@@ -93,6 +90,11 @@ def decided(plans: Sequence[ResultSink]) -> list[ResultSink]:
     """
     rewritten = [cast(ResultSink, rebuilt(plan, _decided)) for plan in plans]
     return shared(_read_once(shared(rewritten)))
+
+
+def reads_arrival(plans: Iterable[Node]) -> bool:
+    """Return whether the order of arrival decides anything in plans."""
+    return any(has_arrival(node) for plan in plans for node in walk(plan))
 
 
 def ties_of(node: Node) -> Ties | None:
