@@ -44,6 +44,7 @@ from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_ta
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.bind.queries import Binder
+from sqlstream.logical.plan.arrival import Ties, decided
 from sqlstream.logical.plan.graph import shared
 from sqlstream.logical.plan.late_rows import united, with_late_reads
 from sqlstream.logical.plan.rules import optimize
@@ -136,6 +137,8 @@ class Compiler:
         self.warn: Callable[[SqlStreamError], None] = lambda warning: None
         # Returns the names of the running jobs that read or write a table.
         self.jobs_of: Callable[[str], Iterable[str]] = lambda table: ()
+        # Returns what decides ties in the job of a name.
+        self.ties_of: Callable[[str], Ties] = lambda job: "arrival"
 
     @property
     def _con(self) -> duckdb.DuckDBPyConnection:
@@ -478,6 +481,9 @@ class Compiler:
             optimized.append(better)
             rules |= dict.fromkeys(applied)
         optimized = shared(united(optimized))
+        ties = self.ties_of(name)
+        if ties == "arrival":
+            optimized = decided(optimized)
         planned = PlannedJob(
             name=name,
             statement=statement,
@@ -489,6 +495,7 @@ class Compiler:
             options=self.options.copy(),
             functions=self.catalog.duck_functions,
             script=script_of(statement.span.written, self._declarations, self.options.values, self.table_options),
+            ties=ties,
         )
         if self.options.text("sqlstream.unbounded-state").lower() == "error":
             for warning in planned.warnings:

@@ -10,6 +10,7 @@ from sqlstream.compiler.declarations import Script
 from sqlstream.compiler.table_options import lasting
 from sqlstream.connectors.tables import is_bounded
 from sqlstream.errors import StatementWarning, UnboundedState
+from sqlstream.logical.plan.arrival import Ties
 from sqlstream.logical.plan.batch_order import divided
 from sqlstream.logical.plan.bounds import unbounded
 from sqlstream.logical.plan.explain import logical_text
@@ -25,7 +26,8 @@ class PlannedJob:
     """A compiled job: its statement, its plans at every stage, and the options and functions that apply to it.
 
     `logical` and `optimized` have a plan per INSERT; `rules` are the names of the rules that changed a plan. `script` holds the
-    declarations and options of its script that the job needs, or is None if these contain secrets.
+    declarations and options of its script that the job needs, or is None if these contain secrets. `ties` says what decides which
+    of several rows is the first if they are equal in an order; the logical plans do not have that yet.
     """
 
     name: str
@@ -37,6 +39,7 @@ class PlannedJob:
     options: Options
     functions: tuple[DuckFunction, ...] = ()
     script: Script | None = None
+    ties: Ties = "arrival"
 
     @property
     def warnings(self) -> tuple[UnboundedState | StatementWarning, ...]:

@@ -10,7 +10,7 @@ from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.connectors.registry import source_of
 from sqlstream.duck.clock import NOW, reached
-from sqlstream.duck.internal_columns import INTERNAL, PARTITION
+from sqlstream.duck.internal_columns import PARTITION
 from sqlstream.duck.sql import Items, Relation, Rows, Select, quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.expressions import Field
@@ -160,7 +160,7 @@ class _Planner:
             changes=("keyed" if keyed else "whole") if table.has_changes else None,
             has_partitions=has_partitions,
             has_watermarks=has_watermarks,
-            node=_declared(scan),
+            node=scan.declared,
         )
 
     def _stateful(self, node: Stateful) -> None:
@@ -228,12 +228,6 @@ class _Planner:
             candidate = f"{name}_{number}"
         self.names.add(candidate.lower())
         return candidate
-
-
-def _declared(scan: Scan) -> Scan:
-    """Return a scan without the columns of the order of rows, which only the plan reads: so the logical plan has it."""
-    columns = tuple(c for c in scan.table.columns if not c.name.startswith(INTERNAL))
-    return replace(scan, table=replace(scan.table, columns=columns))
 
 
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlstream.connectors.registry import sink_of
-from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.internal_columns import ARRIVED, INTERNAL
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, Overlap
@@ -73,13 +73,24 @@ def refuse_names(sinks: Sequence[ResultSink]) -> None:
     """Refuse columns whose names begin with the reserved prefix `__sqlstream_`."""
     for node in (n for sink in sinks for n in walk(sink)):
         for place, field in enumerate(node.schema):
-            if field.name.lower().startswith(_OWN):
+            if field.name.lower().startswith(_OWN) and not _passes_arrival(node, field.name):
                 span = node.items[place].expression.span if isinstance(node, Projection) else None
                 raise UnsupportedError(
                     f'a column with the name "{field.name}"',
                     span or next((n.span for n in walk(node) if isinstance(n, Scan)), None),
                     hint=f"Rows get columns on their way that begin with {_OWN}: give it another name, with AS.",
                 )
+
+
+def _passes_arrival(node: Node, name: str) -> bool:
+    """Return whether a column is the order of arrival, which a rule has added, and no column of the user."""
+    if name != ARRIVED.name:
+        return False
+    if isinstance(node, Scan):
+        return ARRIVED in node.table.columns
+    if isinstance(node, Projection) and not any(i.name == i.expression.column == name for i in node.items):
+        return False
+    return all(any(f.name == name for f in child.schema) for child in node.children)
 
 
 def refuse_replay_differences(sinks: Sequence[ResultSink]) -> None:

@@ -11,10 +11,12 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.tables import guarantee
+from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import unquoted
 from sqlstream.errors import BindError, missing
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
+from sqlstream.logical.plan.arrival import ties_of
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
@@ -132,6 +134,7 @@ def _operator_step(
         ("reads", "; ".join(dict.fromkeys(reads))),
         ("key", node.key_text or f"none ({node.without_key})"),
         ("computes", node.calls_text),
+        ("ties", f"by {ties}" if (ties := ties_of(node)) is not None else ""),
         ("time", stage.time_column or ""),
         ("keeps", node.states_text),
         ("state", views),
@@ -240,7 +243,7 @@ def _fragment(fragment: Fragment, plan: PhysicalPlan) -> list[str]:
 
 
 def _columns(columns: Iterable[Column]) -> str:
-    return ", ".join(f"{c.name} {c.type}" for c in columns)
+    return ", ".join(f"{c.name} {c.type}" for c in columns if c.name != ARRIVED.name)
 
 
 def described_state(statement: DescribeState, warehouse: Warehouse) -> Answer:

@@ -6,24 +6,31 @@ nodes between pass it on. Nobody sees it: a projection above the operator leaves
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import Literal, TypeAlias, assert_never, cast
 
+from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import Expression, Field, Item
-from sqlstream.logical.plan.graph import once
+from sqlstream.logical.plan.expressions import Expression, Field, Item, arrived, declared, visible
+from sqlstream.logical.plan.graph import once, rebuilt, shared, walk
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
-from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.node import Node, SingleInput
 from sqlstream.logical.plan.nodes import as_any_node
-from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.over import PLACED, RANKS, Over, OverItem, Sort
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+
+# What decides which of several rows is the first one if they are equal in an order: which one came first, or the values of all
+# their columns.
+Ties: TypeAlias = Literal["arrival", "columns"]
 
 _FIELD = Field(ARRIVED.name, ARRIVED.type)
 _COLUMN = Expression.of_column(ARRIVED.name, ARRIVED.type)
@@ -77,3 +84,148 @@ def _last(node: Node) -> Node:
         return node
     others = (Item(f.name, Expression.of_column(f.name, f.type)) for f in node.schema if f != _FIELD)
     return Projection(node, (*others, Item(ARRIVED.name, _COLUMN)))
+
+
+def decided(plans: Sequence[ResultSink]) -> list[ResultSink]:
+    """Return the plans of a job in which rows that are equal in an order are in the order of arrival, where they have one.
+
+    A scan or an operator whose rows some need with ARRIVED, and others without it, runs once.
+    """
+    rewritten = [cast(ResultSink, rebuilt(plan, _decided)) for plan in plans]
+    return shared(_read_once(shared(rewritten)))
+
+
+def ties_of(node: Node) -> Ties | None:
+    """Return what decides ties of a node that orders rows; None if no two rows can be equal, or the result is the same."""
+    match node:
+        case Rank() | WindowRank() | Over() | Sort():
+            return "arrival" if arrived(node.order) else "columns" if _has_ties(node) else None
+        case CountWindows():
+            return "arrival" if has_arrival(node.input) else "columns" if _has_ties(node) else None
+        case _:
+            return None
+
+
+def _decided(node: Node) -> Node:
+    """Return a node that reads the order of arrival if it has ties to decide, above nodes that have been rewritten already."""
+    match node:
+        case Rank() | WindowRank() | Over() | Sort() if _has_ties(node) and (below := with_arrival(node.input)):
+            item = replace(_COLUMN, sql=f"{_COLUMN.sql} DESC", descends=True) if _last_first(node) else _COLUMN
+            ordered = replace(node, input=below, order=(*node.order, item))
+            return ordered if isinstance(ordered, Rank) else without_arrival(ordered)
+        case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
+            return without_arrival(replace(node, input=below))
+        case LateRows(input=Projection() as below):
+            # The operator itself is what drops the rows; its late rows are without ARRIVED.
+            return replace(node, input=below.input)
+        case _:
+            return node
+
+
+def without_arrival(node: Node) -> Node:
+    """Return a node without ARRIVED, by a projection above it; the node itself if it does not have it."""
+    if not has_arrival(node):
+        return node
+    return Projection(node, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in visible(node.schema)))
+
+
+# -- where there are ties
+
+Ordering = Rank | WindowRank | Over | Sort | CountWindows
+
+
+def _has_ties(node: Ordering) -> bool:
+    """Return whether rows of one key may be equal in the order of a node, and its result depends on which of them is first."""
+    match node:
+        case Rank() | WindowRank():
+            # Equal rows have the same RANK.
+            decides = node.function == "row_number"
+            keys, order = node.keys, declared(node.order)
+        case Over():
+            decides, keys, order = any(map(_reads_order, node.calls)), node.keys, declared(node.order)
+        case Sort():
+            decides, keys, order = True, (), declared(node.order)
+        case CountWindows():
+            return not _covers_key(node.input, {*node.keys, node.time_column})
+        case _:
+            assert_never(node)
+    columns = {e.column for e in (*keys, *order) if e.column is not None}
+    return decides and not _covers_key(node.input, columns)
+
+
+def _covers_key(node: Node, columns: Collection[str]) -> bool:
+    return any(key <= frozenset(columns) for key in node.unique_keys)
+
+
+def _reads_order(item: OverItem) -> bool:
+    """Return whether the result of a call with OVER depends on the order of rows that are equal in its ORDER BY."""
+    call = item.call
+    if call.function in RANKS:
+        return call.function == "row_number"
+    if item.frame.mode == "rows" or call.function in PLACED:
+        return True
+    if call.distinct and not call.order_by:
+        return False
+    shape = FUNCTIONS.get(ALIASES.get(call.function, call.function))
+    return call.python is not None or (shape is not None and shape.ordered and shape.kind is not Kind.QUANTILE)
+
+
+def _last_first(node: Rank | WindowRank | Over | Sort) -> bool:
+    """Return whether the row that came last is the first of equal rows: its order asks for the latest time first."""
+    times = _times(node.input)
+    directions = [item.descends for item in node.order if item.column in times]
+    return bool(directions) and directions[-1]
+
+
+def _times(node: Node) -> frozenset[str]:
+    """Return the columns that are, or below were, a time attribute or the processing time of a batch.
+
+    In a window, the time of rows is no time attribute any more, but it still says which row is the latest one.
+    """
+    own = {*node.time_attributes, *node.batch_times}
+    match node:
+        case Scan():
+            own |= {node.table.watermark.column} if node.table.watermark is not None else set()
+        case Projection():
+            below = _times(node.input)
+            own |= {i.name for i in node.items if i.expression.column in below}
+        case Union():
+            places = [{place for place, f in enumerate(i.schema) if f.name in _times(i)} for i in node.inputs]
+            own |= {node.schema[place].name for place in set.intersection(*places)}
+        case SingleInput():
+            own |= _times(node.input) & {f.name for f in node.schema}
+    return frozenset(own)
+
+
+# -- scans and operators with several readers
+
+
+def _read_once(plans: Sequence[ResultSink]) -> list[ResultSink]:
+    """Let those that need rows without ARRIVED read the scan, or the operator, that others need with it."""
+    nodes = list({id(node): node for plan in plans for node in walk(plan)}.values())
+    arriving = [n for n in nodes if isinstance(n, Scan | StatefulNode) and has_arrival(n)]
+    results: dict[int, Node] = {}
+
+    def visit(node: Node) -> Node:
+        if id(node) not in results:
+            other = _same_with_arrival(node, arriving)
+            results[id(node)] = (
+                without_arrival(other)
+                if other is not None
+                else _decided(node.with_children(tuple(map(visit, node.children))))
+                if isinstance(node, LateRows)
+                else node.with_children(tuple(map(visit, node.children)))
+            )
+        return results[id(node)]
+
+    return [cast(ResultSink, visit(plan)) for plan in plans] if arriving else list(plans)
+
+
+def _same_with_arrival(node: Node, arriving: Sequence[Node]) -> Node | None:
+    """Return which of the nodes with ARRIVED does the same as a node without it; None if none does."""
+    if not isinstance(node, Scan | StatefulNode) or has_arrival(node):
+        return None
+    same = with_arrival(node)
+    if isinstance(same, Scan):
+        return same if any(isinstance(other, Scan) and same.is_same(other) for other in arriving) else None
+    return next((other for other in arriving if other == same), None) if same is not None else None

@@ -68,16 +68,16 @@ def deterministic(expressions: Iterable[Expression]) -> None:
             raise CannotVerify(f"an expression depends on {what} of the batch", expression.span)
 
 
-def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[str, ...], columns: Items) -> str:
+def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[str, ...], ties: Items) -> str:
     """Return a call with OVER as a select item, with the name of its result.
 
     `keys` are the expressions of PARTITION BY. Rows are ordered by the SQL `time`, then by the items of `order`; equal rows by
-    `columns`, all columns. Raises CannotVerify as `aggregate` does, and for an aggregate function of Python.
+    `ties`. Raises CannotVerify as `aggregate` does, and for an aggregate function of Python.
     """
     call, frame = item.call, item.frame
     deterministic((*keys, *call.expressions))
     by = f"PARTITION BY {', '.join(k.sql for k in keys)} " if keys else ""
-    peers, rows = ", ".join([time, *order]), ", ".join([time, *order, columns])
+    peers, rows = ", ".join([time, *order]), ", ".join([time, *order, ties])
     name = quote_name(call.name)
     if call.function in RANKS:
         return f"{call.function}() OVER ({by}ORDER BY {rows if call.function == 'row_number' else peers}) AS {name}"
