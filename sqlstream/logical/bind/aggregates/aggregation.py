@@ -306,7 +306,10 @@ class Aggregation:
         ordered = [o.this if isinstance(o, exp.Ordered) else o for o in order]
         values = self._expressions([*arguments, *ordered])
         inputs, keys = values[: len(arguments)], values[len(arguments) :]
-        directed = tuple(replace(key, sql=to_duckdb(binder.rewrite(o))) for key, o in zip(keys, order, strict=True))
+        directed = tuple(
+            replace(key, sql=to_duckdb(binder.rewrite(o)), descends=bool(o.args.get("desc")))
+            for key, o in zip(keys, order, strict=True)
+        )
         return AggregateItem(
             name="",
             function=function,
