@@ -13,6 +13,7 @@ from typing import assert_never, cast
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.arrival_calls import in_order_of_arrival, reads_order
 from sqlstream.logical.plan.expressions import Expression, Field, Item, arrived, declared, visible
 from sqlstream.logical.plan.graph import once, rebuilt, shared, walk
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
@@ -104,6 +105,8 @@ def ties_of(node: Node) -> Ties | None:
             return "arrival" if arrived(node.order) else "columns" if _has_ties(node) else None
         case CountWindows():
             return "arrival" if has_arrival(node.input) else "columns" if _has_ties(node) else None
+        case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)):
+            return "arrival" if any(arrived(call.order_by) for call in node.aggregates) else "columns"
         case _:
             return None
 
@@ -117,6 +120,9 @@ def _decided(node: Node) -> Node:
             return ordered if isinstance(ordered, Rank) else without_arrival(ordered)
         case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
+        case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)) and (below := with_arrival(node.input)):
+            times = _times(node.input)
+            return replace(node, input=below, aggregates=tuple(in_order_of_arrival(a, times) for a in node.aggregates))
         case LateRows(input=Projection() as below):
             # The operator itself is what drops the rows; its late rows are without ARRIVED.
             return replace(node, input=below.input)
