@@ -11,9 +11,10 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Select, no_rows, quote_name
-from sqlstream.jobs.upgrades.forms import expression_form, key_form, value_form
+from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_arrival, reads_arrival, without_arrival
+from sqlstream.jobs.upgrades.forms import expression_form, key_form, text_form, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
-from sqlstream.jobs.upgrades.settings_words import changed_settings
+from sqlstream.jobs.upgrades.settings_words import TIES, changed_settings
 from sqlstream.jobs.upgrades.widening import is_wider, widened
 from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.warehouse.jobs import OperatorRecord, OperatorShape, ShapeItem, TableRecord
@@ -77,7 +78,9 @@ class Carrying:
     def check_settings(self, allowed: Iterable[str] = ()) -> None:
         """Raise CannotAdapt if settings differ in fields that are not `allowed`."""
         for one in changed_settings(self.old_settings, self.new_settings):
-            if one.field not in allowed:
+            # Rows that are kept can take a place in the order of arrival, see `_value`.
+            takes_arrival = one.name == TIES and not one.before
+            if one.field not in allowed and not takes_arrival:
                 raise CannotAdapt(f"{one.name}: was {one.before or 'none'}, is {one.after or 'none'}")
 
     # -- pairs of keys and items
@@ -101,24 +104,39 @@ class Carrying:
 
     @cached_property
     def items(self) -> tuple[Pair, ...]:
-        """The items that the old shape has, too: with equal values, else with equal names and expressions."""
+        """The items that the old shape has, too: with equal values, else with equal names and expressions.
+
+        A call that reads the order of arrival continues one that did not. Raises CannotAdapt if that kept too little.
+        """
         pairs = []
         for item in self.new_shape.items:
             like = [o for o in self.old_shape.items if (o.kind, o.input) == (item.kind, item.input)]
             named = [o for o in like if o.name == item.name]
             # The value of a state is what kind it is of: only its name tells it from others.
             same = [o for o in like if value_form(o) == value_form(item) and item.kind != "state"]
+            if not same and reads_arrival(item.value):
+                own = text_form(without_arrival(item.value))
+                same = [o for o in like if value_form(o) == own]
             old = next((o for o in same if o in named), None) or next(iter(same), None)
             if old is None:
                 old = next((o for o in named if expression_form(o) == expression_form(item)), None)
             if old is not None:
-                pairs.append(Pair(item, old))
+                pair = Pair(item, old)
+                if item.kind == "aggregate" and reads_arrival(item.value) and not reads_arrival(old.value):
+                    raise CannotAdapt(f'"{item.name}" does not keep which of its rows came first')
+                pairs.append(pair)
         return tuple(pairs)
+
+    @property
+    def gains_arrival(self) -> bool:
+        """Whether the order of arrival decides ties, and columns did before."""
+        before, after = ([i for i in shape.items if is_arrival(i)] for shape in (self.old_shape, self.new_shape))
+        return bool(after) and not before
 
     @property
     def added(self) -> tuple[ShapeItem, ...]:
         paired = [pair.new for pair in self.items]
-        return tuple(item for item in self.new_shape.items if item not in paired)
+        return tuple(item for item in self.new_shape.items if item not in paired and not is_arrival(item))
 
     @property
     def removed(self) -> tuple[ShapeItem, ...]:
@@ -188,7 +206,7 @@ class Carrying:
         else:
             name = self._old_name(table, source, column.name)
             if name is None:
-                return f"CAST(NULL AS {column.type})"
+                return f"CAST({BEFORE_ALL if column.name in self._places(table) else 'NULL'} AS {column.type})"
             if name not in types:
                 raise CannotAdapt(f'"{column.name}" of {table} was not kept')
         if types[name] == column.type:
@@ -197,6 +215,10 @@ class Carrying:
         if not is_wider(types[name], column.type):
             raise CannotAdapt(f"{what} was {types[name]}, and {column.type} does not have all of its values")
         return widened(quote_name(name), types[name], column.type, f'operator "{self.new.name}": {what}')
+
+    def _places(self, table: str) -> set[str]:
+        """Return the columns of a new table that hold the places of rows in the order of arrival."""
+        return {c for item in self.new_shape.items if is_arrival(item) for c in item.columns.get(table, ())}
 
     def _old_name(self, table: str, source: str, column: str) -> str | None:
         """Return the old name of a column; None where it holds something new."""

@@ -1,0 +1,58 @@
+"""The order of arrival in the records of operators. A job in which columns decided ties has nothing of it in its state.
+
+An upgrade gives the rows that are kept one place before all others: so they stay before the rows that come, and among each other in
+the order of their columns, as before.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec.structs import replace
+
+from sqlstream.duck.internal_columns import ARRIVED
+from sqlstream.logical.plan.state_settings import AnyState, OverState, RankState, SortState, Sql, WindowRankState
+from sqlstream.warehouse.jobs import OperatorShape, ShapeItem
+
+# The place of rows that were kept by a job without places.
+BEFORE_ALL = "-1"
+# The order of arrival behind other items of ORDER BY, or as the only one.
+_ITEM = re.compile(rf'(?:, | ORDER BY |\A)"?{ARRIVED.name}"?(?: DESC| ASC)?(?: NULLS (?:FIRST|LAST))?')
+
+
+def is_arrival(item: ShapeItem) -> bool:
+    """Return whether an item is the place of a row in the order of arrival."""
+    return item.name == ARRIVED.name
+
+
+def reads_arrival(text: str) -> bool:
+    """Return whether the SQL of a call or of an item of ORDER BY reads the order of arrival."""
+    return ARRIVED.name in text
+
+
+def without_arrival(text: str) -> str:
+    """Return the SQL of a call without the order of arrival.
+
+    >>> without_arrival('first("a" ORDER BY "__sqlstream_arrived" DESC)')
+    'first("a")'
+    >>> without_arrival('first("a" ORDER BY "b", "__sqlstream_arrived") FILTER (WHERE "c")')
+    'first("a" ORDER BY "b") FILTER (WHERE "c")'
+    """
+    return _ITEM.sub("", text) if reads_arrival(text) else text
+
+
+def declared_order(order: tuple[Sql, ...]) -> tuple[Sql, ...]:
+    """Return the items of an order that the query names."""
+    return tuple(item for item in order if not reads_arrival(item.text))
+
+
+def shape_by_columns(shape: OperatorShape, settings: AnyState) -> tuple[tuple[ShapeItem, ...], AnyState]:
+    """Return the items of a shape, and its settings, as they would be if columns decided ties."""
+    items = (
+        replace(item, expression=without_arrival(item.expression), origin=without_arrival(item.origin))
+        for item in shape.items
+        if not is_arrival(item)
+    )
+    if isinstance(settings, RankState | WindowRankState | OverState | SortState):
+        settings = replace(settings, order=declared_order(settings.order))
+    return tuple(items), settings
