@@ -41,6 +41,16 @@ def without_arrival(text: str) -> str:
     return _ITEM.sub("", text) if reads_arrival(text) else text
 
 
+def is_latest_first(call: str) -> bool:
+    """Return whether the order of arrival in the SQL of a call descends.
+
+    >>> is_latest_first('arg_max("a", "ts" ORDER BY "__sqlstream_arrived" DESC)')
+    True
+    """
+    found = _ITEM.search(call)
+    return found is not None and " DESC" in found[0]
+
+
 def declared_order(order: tuple[Sql, ...]) -> tuple[Sql, ...]:
     """Return the items of an order that the query names."""
     return tuple(item for item in order if not reads_arrival(item.text))

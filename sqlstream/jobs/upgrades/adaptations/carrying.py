@@ -11,6 +11,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Select, no_rows, quote_name
+from sqlstream.jobs.upgrades.adaptations.places import Placed, gains_place
 from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_arrival, reads_arrival, without_arrival
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, text_form, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
@@ -106,7 +107,7 @@ class Carrying:
     def items(self) -> tuple[Pair, ...]:
         """The items that the old shape has, too: with equal values, else with equal names and expressions.
 
-        A call that reads the order of arrival continues one that did not. Raises CannotAdapt if that kept too little.
+        A call that reads the order of arrival continues one that did not: see `_placed`.
         """
         pairs = []
         for item in self.new_shape.items:
@@ -121,17 +122,17 @@ class Carrying:
             if old is None:
                 old = next((o for o in named if expression_form(o) == expression_form(item)), None)
             if old is not None:
-                pair = Pair(item, old)
-                if item.kind == "aggregate" and reads_arrival(item.value) and not reads_arrival(old.value):
-                    raise CannotAdapt(f'"{item.name}" does not keep which of its rows came first')
-                pairs.append(pair)
+                pairs.append(Pair(item, old))
         return tuple(pairs)
 
     @property
     def gains_arrival(self) -> bool:
         """Whether the order of arrival decides ties, and columns did before."""
-        before, after = ([i for i in shape.items if is_arrival(i)] for shape in (self.old_shape, self.new_shape))
-        return bool(after) and not before
+        before, after = (
+            any(is_arrival(item) or reads_arrival(item.value) for item in shape.items)
+            for shape in (self.old_shape, self.new_shape)
+        )
+        return after and not before
 
     @property
     def added(self) -> tuple[ShapeItem, ...]:
@@ -156,11 +157,49 @@ class Carrying:
         for pair in self.items:
             for table, source in _tables_of(pair):
                 columns, before = pair.new.columns[table], pair.old.columns[source]
+                if gains_place(pair.new, pair.old):
+                    continue
                 # A state with a time to live has a column more, which says when it was written.
                 if len(columns) != len(before) and pair.new.kind != "state":
                     raise CannotAdapt(f'"{pair.new.name}" is kept in another way')
                 origins |= {(table, new): (source, old) for new, old in zip(columns, before, strict=False)}
+        for placed in self._placed:
+            origins |= {(placed.table, new): (placed.source, old) for new, old in placed.held()}
         return origins
+
+    @cached_property
+    def _placed(self) -> tuple[Placed, ...]:
+        """The calls that read the order of arrival and continue calls that did not, by the tables that hold them."""
+        types = {t.name: dict(t.columns) for t in self.new.tables}
+        pairs = [pair for pair in self.items if gains_place(pair.new, pair.old)]
+        return tuple(
+            Placed(pair.new, pair.old, table, source, types[table])
+            for pair in pairs
+            for table, source in _tables_of(pair)
+        )
+
+    @cached_property
+    def _places(self) -> Mapping[tuple[str, str], str]:
+        """The SQL of places in the order of arrival, of rows and calls that had none, over the old table, by table and column.
+
+        Raises CannotAdapt for a call that is kept in another way.
+        """
+        places = {
+            (table, column): BEFORE_ALL
+            for item in self.new_shape.items
+            if is_arrival(item) and self.gains_arrival
+            for table, columns in item.columns.items()
+            for column in columns
+        }
+        for placed in self._placed:
+            own = placed.places()
+            if not own:
+                raise CannotAdapt(f'"{placed.new.name}" does not keep which of its rows came first')
+            for column, sql in own.items():
+                # Calls over the same rows share a place.
+                before = places.get((placed.table, column), sql)
+                places[placed.table, column] = sql if before == sql else f"coalesce({before}, {sql})"
+        return places
 
     def source_of(self, table: str) -> str | None:
         """Return the old table from which a new table is computed, None if there is none."""
@@ -203,10 +242,12 @@ class Carrying:
             name = next((n for n in types if expression in (n, quote_name(n))), None)
             if name is None:
                 return f"CAST({expression} AS {column.type})"
+        elif (table, column.name) in self._places:
+            return f"CAST({self._places[table, column.name]} AS {column.type})"
         else:
             name = self._old_name(table, source, column.name)
             if name is None:
-                return f"CAST({BEFORE_ALL if column.name in self._places(table) else 'NULL'} AS {column.type})"
+                return f"CAST(NULL AS {column.type})"
             if name not in types:
                 raise CannotAdapt(f'"{column.name}" of {table} was not kept')
         if types[name] == column.type:
@@ -215,10 +256,6 @@ class Carrying:
         if not is_wider(types[name], column.type):
             raise CannotAdapt(f"{what} was {types[name]}, and {column.type} does not have all of its values")
         return widened(quote_name(name), types[name], column.type, f'operator "{self.new.name}": {what}')
-
-    def _places(self, table: str) -> set[str]:
-        """Return the columns of a new table that hold the places of rows in the order of arrival."""
-        return {c for item in self.new_shape.items if is_arrival(item) for c in item.columns.get(table, ())}
 
     def _old_name(self, table: str, source: str, column: str) -> str | None:
         """Return the old name of a column; None where it holds something new."""
