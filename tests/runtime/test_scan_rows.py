@@ -140,7 +140,8 @@ def test_rows_of_a_python_source_come_by_partition_as_it_gives_them(tmp_path: Pa
     (tmp_path / "count").write_text("10")
     numbers = scan_of(
         "CREATE TABLE t (k BIGINT, part STRING) WITH ('connector' = 'python', "
-        f"'class' = 'tests.connectors.own_connectors.Numbers', 'file' = '{tmp_path / 'count'}', 'split-into' = '3'); SELECT k FROM t"
+        f"'class' = 'tests.connectors.own_connectors.Numbers', 'file' = '{tmp_path / 'count'}', 'split-into' = '3');"
+        "SELECT k FROM t"
     )
     for slots in (1, 2):
         (tmp_path / str(slots)).mkdir()

@@ -147,15 +147,16 @@ def _has_ties(node: Ordering) -> bool:
             # Equal rows have the same RANK.
             decides = node.function == "row_number"
             keys, order = node.keys, declared(node.order)
+            bounds = node.window.names if isinstance(node, WindowRank) else ()
         case Over():
-            decides, keys, order = any(map(_reads_order, node.calls)), node.keys, declared(node.order)
+            decides, keys, order, bounds = any(map(_reads_order, node.calls)), node.keys, declared(node.order), ()
         case Sort():
-            decides, keys, order = True, (), declared(node.order)
+            decides, keys, order, bounds = True, (), declared(node.order), ()
         case CountWindows():
             return not _covers_key(node.input, {*node.keys, node.time_column})
         case _:
             assert_never(node)
-    columns = {e.column for e in (*keys, *order) if e.column is not None}
+    columns = {*bounds, *(e.column for e in (*keys, *order) if e.column is not None)}
     return decides and not _covers_key(node.input, columns)
 
 

@@ -70,7 +70,8 @@ class WindowRank(Numbering, AtWindowEnd):
 
     With a `limit` it emits only rows up to that rank. Keeps the rows of open windows (that can still be within the limit), and
     forgets them with the window; rows that arrive after their window has closed are dropped and counted, and stored if
-    `late_rows` names a table for them. The SQL of the items of `order` includes their direction. `named_bounds` are the window bounds that the query names in PARTITION BY.
+    `late_rows` names a table for them. The SQL of the items of `order` includes their direction. `named_bounds` are the window
+    bounds that the query names in PARTITION BY.
     """
 
     node_kind: ClassVar[str] = "window_rank"

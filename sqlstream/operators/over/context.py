@@ -25,8 +25,8 @@ class OverContext:
     """Builds the SQL of a context: the keys of the partitions, the columns of rows, the order behind the time, and the calls.
 
     Rows in state have columns k0, c0, ..; rows of the context have the names of the query, which the SQL of calls and `order`
-    uses. With `by_clock` rows are ordered by the processing time and the number of their batch. Rows that are equal in the order are
-    peers; among each other they are in the order of the items `ties`, then of all columns.
+    uses. With `by_clock` rows are ordered by the processing time and the number of their batch. Rows that are equal in the order
+    are peers; among each other they are in the order of the items `ties`, then of all columns.
     """
 
     keys: tuple[Column, ...]
