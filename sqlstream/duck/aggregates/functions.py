@@ -181,7 +181,6 @@ ALIASES: dict[str, str] = {
     "argmax": "arg_max",
     "argmin": "arg_min",
     "array_agg": "list",
-    "collect_list": "list",
     "count_star": "count",
     "countif": "count_if",
     "fsum": "kahan_sum",
