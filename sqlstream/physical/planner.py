@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ from sqlstream.physical.plan import (
     StateView,
 )
 from sqlstream.physical.refusals import refuse
-from sqlstream.physical.row_order import Ordered, in_order, keeps_last
+from sqlstream.physical.row_order import COPY, Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
@@ -49,10 +50,12 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
     planner = _Planner()
     refuse(sinks)
     sink_plans: dict[str, SinkPlan] = {}
+    tables = [sink.table.name.lower() for sink in sinks]
+    paths = Counter[str]()
     for sink in sinks:
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if s.input.is_changelog}
-        ordered = in_order(sink) if keeps_last(sink) else None
+        ordered = in_order(sink, several=tables.count(name) > 1) if keeps_last(sink) else None
         order = ordered.columns if isinstance(ordered, Ordered) else ()
         sink_plans.setdefault(name, _sink(sink, sinks, name in changing, order))
         number = list(sink_plans).index(name)
@@ -60,7 +63,7 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
         positions = ", ".join(f"{quote_name(own.name)} AS {quote_name(target.name)}" for own, target in pairs)
         casts = ", ".join(f"{assigned(c, sink.table)} AS {quote_name(c.name)}" for c in sink.columns)
         if order:
-            positions += "".join(f", {c.name}" for c in order)
+            positions += "".join(f", {c.name}" for c in order if c != COPY)
             placed = "".join(f", {c.name}" for c in order)
             rows = Relation(f"(SELECT {casts}{placed}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)")
         for branch in branches(ordered.node if isinstance(ordered, Ordered) else sink.input):
@@ -70,7 +73,9 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
                 branch = branch.with_weight()
                 weighted = Relation(f"(SELECT {casts}, {WEIGHT} FROM _rows)")
                 stored = summed([Column(c.name, c.type) for c in sink.columns], weighted)
-            path = branch.select(Items(positions)).query
+            numbered = f"{positions}, {paths[name]} AS {COPY.name}" if COPY in order else positions
+            paths[name] += 1
+            path = branch.select(Items(numbered)).query
             planner.add(branch, Fragment(path, (("rows", stored),), None, number, branch.lookups, branch.output))
     scans = tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans)
     scans = keeping_malformed(scans, sink_plans) if keeps_malformed else scans

@@ -90,7 +90,7 @@ def _passes_arrival(node: Node, name: str) -> bool:
         return ARRIVED in node.table.columns
     if isinstance(node, Projection) and not any(i.name == i.expression.column == name for i in node.items):
         return False
-    return all(any(f.name == name for f in child.schema) for child in node.children)
+    return any(any(f.name == name for f in child.schema) for child in node.children)
 
 
 def refuse_replay_differences(sinks: Sequence[ResultSink]) -> None:
@@ -204,7 +204,8 @@ def refuse_changes(sinks: Sequence[ResultSink]) -> None:
         # A sink that takes changes without upserts just passes them on.
         if (target.takes_changes and not target.replaces) or not needs_order(sink):
             continue
-        order = Unordered("several queries write it") if several else in_order(sink)
+        alike = not several or all(needs_order(s) for s in sinks if s.table.name.lower() == table.name.lower())
+        order = in_order(sink, several=several) if alike else Unordered("several queries write it")
         if isinstance(order, Unordered) or not target.replaces:
             raise UnsupportedError(
                 f'writing append-only rows into table "{table.name}" with a PRIMARY KEY',

@@ -123,6 +123,13 @@ def _decided(node: Node) -> Node:
         case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)) and (below := with_arrival(node.input)):
             times = _times(node.input)
             return replace(node, input=below, aggregates=tuple(in_order_of_arrival(a, times) for a in node.aggregates))
+        case TemporalJoin() if not node.inputs[1].is_changelog and node.late_reads is None:
+            rows, versions = node.inputs
+            if _covers_key(versions, {*(k.column or "" for k in node.keys[1]), node.times[1]}):
+                return node
+            below = with_arrival(versions)
+            # Both inputs cannot have it: no two columns of a join have the same name.
+            return node if below is None else without_arrival(replace(node, inputs=(without_arrival(rows), below)))
         case LateRows(input=Projection() as below):
             # The operator itself is what drops the rows; its late rows are without ARRIVED.
             return replace(node, input=below.input)

@@ -250,6 +250,8 @@ class TemporalJoinState(StateSettings, frozen=True, omit_defaults=True, kw_only=
     join: str = ""
     condition: Sql | None = None
     times: tuple[Sql, ...] = ()
+    # What decides which of several versions of one time is the last.
+    ties: Literal["columns", "arrival"] = "columns"
 
 
 class NormalizeState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, tag="normalize"):
