@@ -11,7 +11,15 @@ import re
 from msgspec.structs import replace
 
 from sqlstream.duck.internal_columns import ARRIVED
-from sqlstream.logical.plan.state_settings import AnyState, OverState, RankState, SortState, Sql, WindowRankState
+from sqlstream.logical.plan.state_settings import (
+    AnyState,
+    OverState,
+    RankState,
+    SortState,
+    Sql,
+    TemporalJoinState,
+    WindowRankState,
+)
 from sqlstream.warehouse.jobs import OperatorShape, ShapeItem
 
 # The place of rows that were kept by a job without places.
@@ -65,4 +73,6 @@ def shape_by_columns(shape: OperatorShape, settings: AnyState) -> tuple[tuple[Sh
     )
     if isinstance(settings, RankState | WindowRankState | OverState | SortState):
         settings = replace(settings, order=declared_order(settings.order))
+    elif isinstance(settings, TemporalJoinState):
+        settings = replace(settings, ties="columns")
     return tuple(items), settings

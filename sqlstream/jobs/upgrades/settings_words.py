@@ -181,7 +181,7 @@ _FIELDS: Mapping[str, tuple[str, Any]] = {
     "distinct": ("distinct", _yes),
     "join": ("join", str),
     # Said only where it is not what it was in all jobs.
-    "ties": ("equal times", lambda ties: "the row that came last" if ties == "arrival" else ""),
+    "ties": (TIES, lambda ties: "by arrival" if ties == "arrival" else ""),
     "condition": ("condition", lambda condition: condition.text),
     "interval": ("interval", interval_words),
     "time": ("time", lambda time: time.text),
