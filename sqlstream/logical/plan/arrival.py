@@ -130,6 +130,9 @@ def _decided(node: Node) -> Node:
             below = with_arrival(versions)
             # Both inputs cannot have it: no two columns of a join have the same name.
             return node if below is None else without_arrival(replace(node, inputs=(without_arrival(rows), below)))
+        case Projection(input=Projection() as below) if below == without_arrival(below.input) is not below.input:
+            # It names the columns that it reads: what leaves ARRIVED out is not needed below it.
+            return replace(node, input=below.input)
         case LateRows(input=Projection() as below):
             # The operator itself is what drops the rows; its late rows are without ARRIVED.
             return replace(node, input=below.input)
