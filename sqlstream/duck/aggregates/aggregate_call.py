@@ -86,7 +86,20 @@ class AggregateCall:
     @property
     def by_arrival(self) -> bool:
         """Whether the only order inside the call is that of arrival, in which no two rows are equal, and no row is NULL."""
-        return [key.expression for key in self.keys] == [quote_name(ARRIVED.name)]
+        return self._keys_by_arrival == 1
+
+    @property
+    def by_arrival_and_value(self) -> bool:
+        """Whether the order inside the call is that of arrival, and then at most that of the first argument."""
+        return self._keys_by_arrival == 1 or (
+            self._keys_by_arrival == 2 and self.keys[1].expression == self.arguments[0]
+        )
+
+    @property
+    def _keys_by_arrival(self) -> int:
+        """The number of keys of ORDER BY if the first one is the order of arrival, else 0."""
+        keys = self.keys
+        return len(keys) if keys and keys[0].expression == quote_name(ARRIVED.name) else 0
 
     @property
     def latest_first(self) -> bool:

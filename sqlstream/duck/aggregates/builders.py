@@ -127,12 +127,12 @@ def _arg(call: AggregateCall, columns: Columns) -> Built:
 
     Two to three times slower than DuckDB's own state, whose result depends on which of equal keys arrives first.
     """
-    if call.order_by and not call.by_arrival:
+    if call.order_by and not call.by_arrival_and_value:
         return collected(call, columns)
     (value, key), (value_type, key_type) = call.arguments[:2], call.argument_types[:2]
     _, way, *suffix = call.function.split("_")
     row, type_ = f"v := {value}", f"v {value_type}"
-    if call.by_arrival:
+    if call.order_by:
         # Of the rows with the extreme key the first one of the order is chosen: with the least place, or with the greatest.
         sign = "" if call.latest_first == (way == "max") else "-"
         row, type_ = f"o := {sign}{call.keys[0].expression}, {row}", f"o BIGINT, {type_}"
@@ -196,7 +196,7 @@ def _picks(call: AggregateCall, columns: Columns) -> Built:
     """Add a column with the first or last n rows, by their places in the order of arrival; without it, by their values."""
     value, type_ = call.arguments[0], call.argument_types[0]
     first = call.function == "earliest_by_offset"
-    if call.order_by and (not call.by_arrival or call.latest_first):
+    if call.order_by and (not call.by_arrival_and_value or call.latest_first):
         raise Refused(f"{call.function} takes rows in the order in which they arrive; write list(x ORDER BY y)[:n]")
     if call.order_by:
         row, row_type = f"struct_pack(o := {call.keys[0].expression}, v := {value})", f"STRUCT(o BIGINT, v {type_})"

@@ -121,8 +121,9 @@ def _decided(node: Node) -> Node:
         case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
         case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)) and (below := with_arrival(node.input)):
-            times = _times(node.input)
-            return replace(node, input=below, aggregates=tuple(in_order_of_arrival(a, times) for a in node.aggregates))
+            times, repeats = _times(node.input), _repeats_places(node)
+            calls = tuple(in_order_of_arrival(call, times, repeats=repeats) for call in node.aggregates)
+            return replace(node, input=below, aggregates=calls)
         case TemporalJoin() if not node.inputs[1].is_changelog and node.late_reads is None:
             rows, versions = node.inputs
             if _covers_key(versions, {*(k.column or "" for k in node.keys[1]), node.times[1]}):
@@ -174,6 +175,24 @@ def _has_ties(node: Ordering) -> bool:
 
 def _covers_key(node: Node, columns: Collection[str]) -> bool:
     return any(key <= frozenset(columns) for key in node.unique_keys)
+
+
+def _repeats_places(node: Aggregate | WindowAggregate) -> bool:
+    """Return whether rows of one group can have the same place in the order of arrival, since they are made of one row."""
+    below = [n for n in walk(node.input) if n.overlap is None or n.overlap.windows > 1]
+    copied = sum(n.overlap is not None for n in below)
+    # A row is once in the windows by which an aggregate groups.
+    return copied > isinstance(node, WindowAggregate) or any(map(_makes_rows, below))
+
+
+def _makes_rows(node: Node) -> bool:
+    match node:
+        case Projection():
+            return any(item.expression.makes_rows for item in node.items)
+        case Lateral():
+            return node.key != frozenset()
+        case _:
+            return isinstance(node, LookupJoin)
 
 
 def _reads_order(item: OverItem) -> bool:

@@ -30,8 +30,10 @@ def reads_order(call: AggregateItem) -> bool:
     return not call.distinct and shape.kind is Kind.VALUES and bool(call.order_by or function in _LISTS)
 
 
-def in_order_of_arrival(call: AggregateItem, times: Collection[str]) -> AggregateItem:
+def in_order_of_arrival(call: AggregateItem, times: Collection[str], *, repeats: bool) -> AggregateItem:
     """Return a call with the order of arrival behind its own order, if its result depends on that.
+
+    With `repeats` several rows may have the same place: then their values decide.
 
     The row that came last is the first of equal rows if the call asks for the latest time first: `times` are the columns of the
     input that are times of rows. So arg_max(x, ts) is the x of the row that ROW_NUMBER() OVER (ORDER BY ts DESC) makes the first.
@@ -40,7 +42,22 @@ def in_order_of_arrival(call: AggregateItem, times: Collection[str]) -> Aggregat
         return call
     directions = [descends for expression, descends in _ordered(call) if expression.column in times]
     item = _LATEST_FIRST if directions and directions[-1] else _COLUMN
-    return replace(call, order_by=(*call.order_by, item))
+    return replace(call, order_by=(*call.order_by, item, *(_values(call) if repeats else ())))
+
+
+def _values(call: AggregateItem) -> Iterator[Expression]:
+    """Yield the values of a call as items of its order: of rows with equal keys, arg_max has always taken the greatest value."""
+    function = ALIASES.get(call.function, call.function)
+    if call.python is not None:
+        yield from call.arguments
+    elif function.startswith("arg_max"):
+        value = call.arguments[0]
+        yield replace(value, sql=f"{value.sql} DESC NULLS FIRST", descends=True)
+    elif function.startswith("arg_min"):
+        yield call.arguments[0]
+    else:
+        constants = FUNCTIONS[function].constants
+        yield from (value for place, value in enumerate(call.arguments) if place not in constants)
 
 
 def _ordered(call: AggregateItem) -> Iterator[tuple[Expression, bool]]:

@@ -57,8 +57,10 @@ def _by_offset(call: exp.Anonymous, arguments: list[exp.Expr], source: SourceTex
     ignores = True
     if len(arguments) > 1 and isinstance(arguments[-1], exp.Boolean):
         ignores = bool(arguments.pop().this)
-    if not 1 <= len(arguments) <= 2:
+    if not 1 <= len(arguments) <= 2 or isinstance(arguments[0], exp.Star):
         raise BindError(f"{call.name.upper()} takes {_FORMS}", span_of(call, source))
+    if isinstance(arguments[0], exp.Distinct):
+        raise UnsupportedError(f"DISTINCT inside {call.name.upper()}", span_of(arguments[0], source))
     if isinstance(arguments[-1], exp.Order):
         hint = f"Write list(x ORDER BY y)[:n]: {call.name.upper()} takes rows as they arrive."
         raise UnsupportedError(f"ORDER BY inside {call.name.upper()}", span_of(arguments[-1], source), hint=hint)
