@@ -24,8 +24,8 @@ from sqlstream.warehouse.jobs import OperatorShape, ShapeItem
 
 # The place of rows that were kept by a job without places.
 BEFORE_ALL = "-1"
-# The order of arrival behind other items of ORDER BY, or as the only one.
-_ITEM = re.compile(rf'(?:, | ORDER BY |\A)"?{ARRIVED.name}"?(?: DESC| ASC)?(?: NULLS (?:FIRST|LAST))?')
+# The order of arrival in ORDER BY, behind the items of the query, or as the first one. Items behind it decide between rows of one place.
+_ITEM = re.compile(rf'(?P<begin>, | ORDER BY )"?{ARRIVED.name}"?(?P<descends> DESC)?')
 
 
 def is_arrival(item: ShapeItem) -> bool:
@@ -43,10 +43,25 @@ def without_arrival(text: str) -> str:
 
     >>> without_arrival('first("a" ORDER BY "__sqlstream_arrived" DESC)')
     'first("a")'
-    >>> without_arrival('first("a" ORDER BY "b", "__sqlstream_arrived") FILTER (WHERE "c")')
+    >>> without_arrival('first("a" ORDER BY "b", "__sqlstream_arrived", ("a")) FILTER (WHERE "c")')
     'first("a" ORDER BY "b") FILTER (WHERE "c")'
     """
-    return _ITEM.sub("", text) if reads_arrival(text) else text
+    item = _ITEM.search(text)
+    return text if item is None else without_arrival(text[: item.start()] + text[_end_of_call(text, item.end()) :])
+
+
+def _end_of_call(text: str, place: int) -> int:
+    """Return the place of the parenthesis that closes the call with an ORDER BY in which `place` is."""
+    depth, quote = 0, ""
+    for end in range(place, len(text)):
+        letter = text[end]
+        if quote or letter in "\"'":
+            quote = letter if not quote else "" if letter == quote else quote
+        elif letter == ")" and not depth:
+            return end
+        else:
+            depth += {"(": 1, ")": -1}.get(letter, 0)
+    return len(text)
 
 
 def is_latest_first(call: str) -> bool:
@@ -55,8 +70,18 @@ def is_latest_first(call: str) -> bool:
     >>> is_latest_first('arg_max("a", "ts" ORDER BY "__sqlstream_arrived" DESC)')
     True
     """
-    found = _ITEM.search(call)
-    return found is not None and " DESC" in found[0]
+    item = _ITEM.search(call)
+    return item is not None and item["descends"] is not None
+
+
+def decides_alone(call: str) -> bool:
+    """Return whether no two rows of a call have the same place, so that no item is behind the order of arrival.
+
+    >>> decides_alone('first("a" ORDER BY "__sqlstream_arrived")'), decides_alone('first("a" ORDER BY "__sqlstream_arrived", "a")')
+    (True, False)
+    """
+    item = _ITEM.search(call)
+    return item is not None and not call[item.end() : _end_of_call(call, item.end())].startswith(",")
 
 
 def declared_order(order: tuple[Sql, ...]) -> tuple[Sql, ...]:

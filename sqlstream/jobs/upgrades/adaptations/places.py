@@ -12,7 +12,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import element_of, kind_of
-from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_latest_first, reads_arrival
+from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, decides_alone, is_latest_first, reads_arrival
 from sqlstream.jobs.upgrades.forms import call_form
 from sqlstream.operators.windows.assigners import ROWS
 from sqlstream.warehouse.jobs import ShapeItem
@@ -41,8 +41,10 @@ class Placed:
             yield from zip(after[1:] if self._is_value else after[:-1], before, strict=True)
 
     def places(self) -> Mapping[str, str]:
-        """Return the SQL of its other columns over the old table; empty if there is none that keeps the rows in order."""
+        """Return the SQL of its other columns over the old table; empty if they need more than one place for all rows."""
         after, before = self.new.columns[self.table], self.old.columns[self.source]
+        if not decides_alone(self.new.value):
+            return {}
         if len(after) == len(before) + 1:
             return {after[0]: self._place_of(before[0])} if self._is_value else {after[-1]: BEFORE_ALL}
         if len(after) == len(before) == 1:
