@@ -1,8 +1,8 @@
 """Write an archive of jobs that decide ties by columns: python tests/formats/make_ties.py FILE.zip
 
-It has the project of `ties.sql` after two batches of each table on Spark, with a savepoint, and in `expected.json` what the version
-of sqlstream that is imported makes of these rows, and of those of one more batch. Versions since the order of arrival decides ties
-cannot write one: run it with a checkout of commit c01d66d0 or one before.
+It has the project of `ties.sql` after two batches of each table on Spark, with a savepoint of each job, and in `expected.json` what
+the version of sqlstream that is imported makes of these rows, and of those of one more batch. Versions in which the order of arrival
+decides ties cannot write one: run it with a checkout of commit c01d66d0 or one before.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Rows = Sequence[tuple[int, ...]]
 # The rows of the results of each table, as text, in an order of their own.
 Results = dict[str, list[str]]
 COLUMNS = {"orders": ("customer", "amount", "number", "ts"), "rates": ("customer", "rate", "number", "ts")}
-# The rows of three files of each table, in their order. Times are seconds, and never behind the watermark of the files before; rows of
-# one time are in one file, and in two.
+# The rows of three files of each table, in their order. Times are seconds, and never behind the watermark of the files before;
+# rows of one time are in one file, and in two.
 FILES: Mapping[str, Mapping[str, Rows]] = {
     "a": {
         "orders": [
@@ -50,7 +50,15 @@ FILES: Mapping[str, Mapping[str, Rows]] = {
         "rates": [(1, 9, 0, 1), (1, 3, 1, 1), (1, 7, 2, 1), (2, 20, 3, 2), (2, 15, 4, 2), (1, 11, 5, 8)],
     },
     "b": {
-        "orders": [(1, 8, 8, 8), (1, 4, 9, 8), (3, 5, 10, 12), (3, 2, 11, 12), (2, 6, 12, 12), (1, 3, 13, 15), (2, 4, 14, 15)],
+        "orders": [
+            (1, 8, 8, 8),
+            (1, 4, 9, 8),
+            (3, 5, 10, 12),
+            (3, 2, 11, 12),
+            (2, 6, 12, 12),
+            (1, 3, 13, 15),
+            (2, 4, 14, 15),
+        ],
         "rates": [(1, 10, 6, 8), (3, 50, 7, 12), (3, 40, 8, 12), (2, 21, 9, 15)],
     },
     "c": {

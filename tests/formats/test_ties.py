@@ -1,7 +1,7 @@
 """Jobs in which columns have decided ties go on by columns, and an upgrade lets the order of arrival decide them.
 
-Each archive in `ties` has the project of `ties.sql` as a version before the order of arrival left it (see `make_ties.py`), and what
-that version made of the rows.
+Each archive in `ties` has the project of `ties.sql` as a version before the order of arrival left it (see `make_ties.py`), and
+what that version made of the rows.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_the_jobs_go_on_by_columns(project: Path) -> None:
     assert run(project, ALL) == expected(project, "abc")
     after = records(project)
     assert {job: record.digests for job, record in after.items()} == {j: r.digests for j, r in before.items()}
-    assert {job: after[job].ties for job in ("ties", "ties_by_clock")} == dict.fromkeys(("ties", "ties_by_clock"), "columns")
+    assert {after[job].ties for job in ("ties", "ties_by_clock")} == {"columns"}
     with open_session(project) as session:
         [job] = [one for one in planned(session, SCRIPT.read_text()).values() if one.name == "ties"]
         # Lists in no order of the query: an answer in one batch has them in another.
@@ -144,7 +144,8 @@ def test_an_upgrade_lets_the_order_of_arrival_decide(project: Path) -> None:
     assert {table: found[table] for table in now} == now
     # These differ, and the others are as before.
     before = expected(project, "abc")
-    assert {table for table in TABLES if found[table] != before[table]} >= {"last_by_p", "last_by_ts", "over_p", "grouped"}
+    changed = {table for table in TABLES if found[table] != before[table]}
+    assert changed >= {"last_by_p", "last_by_ts", "over_p", "grouped"}
     # There is nothing more to upgrade, and the job goes on.
     assert run(project, ALL, upgrade=Upgrade()) == found
 
@@ -152,7 +153,8 @@ def test_an_upgrade_lets_the_order_of_arrival_decide(project: Path) -> None:
 def placed_answers() -> Results:
     """Return answers of DuckDB: rows that were kept have one place before all others, among each other columns decide."""
     with duckdb.connect() as con:
-        con.execute("CREATE TABLE orders (customer BIGINT, amount BIGINT, number BIGINT, second BIGINT, place BIGINT, batch BIGINT)")
+        listed = ", ".join(f"{name} BIGINT" for name in ("customer", "amount", "number", "second", "place", "batch"))
+        con.execute(f"CREATE TABLE orders ({listed})")
         for batch, name in enumerate(ALL):
             rows = [(*row, row[2] if name == "c" else -1, batch) for row in FILES[name]["orders"]]
             con.executemany("INSERT INTO orders VALUES (?, ?, ?, ?, ?, ?)", rows)

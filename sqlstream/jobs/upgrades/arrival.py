@@ -1,7 +1,7 @@
 """The order of arrival in the records of operators. A job in which columns decided ties has nothing of it in its state.
 
-An upgrade gives the rows that are kept one place before all others: so they stay before the rows that come, and among each other in
-the order of their columns, as before.
+An upgrade gives the rows that are kept one place before all others: so they stay before the rows that come, and among each
+other in the order of their columns, as before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from sqlstream.warehouse.jobs import OperatorShape, ShapeItem
 
 # The place of rows that were kept by a job without places.
 BEFORE_ALL = "-1"
-# The order of arrival in ORDER BY, behind the items of the query, or as the first one. Items behind it decide between rows of one place.
+# The order of arrival in ORDER BY, behind the items of the query if there are any. Items behind it decide between rows of one
+# place.
 _ITEM = re.compile(rf'(?P<begin>, | ORDER BY )"?{ARRIVED.name}"?(?P<descends> DESC)?')
 
 
@@ -77,8 +78,10 @@ def is_latest_first(call: str) -> bool:
 def decides_alone(call: str) -> bool:
     """Return whether no two rows of a call have the same place, so that no item is behind the order of arrival.
 
-    >>> decides_alone('first("a" ORDER BY "__sqlstream_arrived")'), decides_alone('first("a" ORDER BY "__sqlstream_arrived", "a")')
-    (True, False)
+    >>> decides_alone('first("a" ORDER BY "__sqlstream_arrived")')
+    True
+    >>> decides_alone('first("a" ORDER BY "__sqlstream_arrived", "a")')
+    False
     """
     item = _ITEM.search(call)
     return item is not None and not call[item.end() : _end_of_call(call, item.end())].startswith(",")

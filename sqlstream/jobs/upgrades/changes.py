@@ -114,7 +114,9 @@ class Comparison:
     def begins_anew(self) -> frozenset[str]:
         """The operators that begin without state, by their names, and those whose state goes, by their names in the job."""
         return frozenset(
-            one.operator if isinstance(one, New) else f"-{one.was}" for one in self.operators if isinstance(one, New | Dropped)
+            one.operator if isinstance(one, New) else f"-{one.was}"
+            for one in self.operators
+            if isinstance(one, New | Dropped)
         )
 
     @property

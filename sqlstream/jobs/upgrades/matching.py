@@ -17,7 +17,8 @@ def matched(old: Sequence[OperatorRecord], new: Sequence[OperatorRecord]) -> Pai
     """Return the name in the job of each matched operator, by its name in the query; operators without a match are left out.
 
     Names that a query gives (a view, a CTE, `uid`, the hint UID) count first. Then operators with equal state match, also
-    if the order of arrival decides ties in one of them, and then operators of one kind with equal keys and inputs; in all cases only if each side has exactly one such operator.
+    if the order of arrival decides ties in one of them only, and then operators of one kind with equal keys and inputs; in all
+    cases only if each side has exactly one such operator.
     """
     pairs: Pairs = {}
     by_name = {o.name.lower(): o for o in old if _is_named(o)}

@@ -110,8 +110,8 @@ class Upgrader:
     def compared(self, saved: JobRecord, *, is_fork: bool = False, state: Warehouse | None = None) -> Comparison:
         """Return the changes of a recorded job under the planned query. Raises the errors of migrations.
 
-        `state` is the savepoint that the state comes from; without it, the job's newest version. The order of arrival decides ties
-        from now on, unless columns did before and the state does not allow the other: then they go on to.
+        `state` is the savepoint that the state comes from; without it, the job's newest version. The order of arrival decides
+        ties from now on, unless columns did before and the state does not allow the other: then they go on to.
         """
         by_arrival = self._compared(saved, self._planned, is_fork=is_fork, state=state)
         if not keeps_columns(saved, self._planned):
@@ -121,11 +121,11 @@ class Upgrader:
         if not by_arrival.refused and by_arrival.begins_anew == before.begins_anew:
             return by_arrival
         reasons = [reason for reason in by_arrival.refused if reason not in before.refused]
-        return with_field(before, keeps_ties=tuple(reasons or ["operators would not go on with the state that they have"]))
+        return with_field(
+            before, keeps_ties=tuple(reasons or ["operators would not go on with the state that they have"])
+        )
 
-    def _compared(
-        self, saved: JobRecord, planned: PlannedJob, *, is_fork: bool, state: Warehouse | None
-    ) -> Comparison:
+    def _compared(self, saved: JobRecord, planned: PlannedJob, *, is_fork: bool, state: Warehouse | None) -> Comparison:
         record = self._new_record(saved, planned.ties)
         migrations: Mapping[str, Adapter] = {}
         if self._upgrade.migrations is not None:
