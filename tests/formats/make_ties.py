@@ -1,8 +1,8 @@
 """Write an archive of jobs that decide ties by columns: python tests/formats/make_ties.py FILE.zip
 
-It has the project of `ties.sql` after two batches of each table on Spark, with a savepoint of each job, and in `expected.json` what
-the version of sqlstream that is imported makes of these rows, and of those of one more batch. Versions in which the order of arrival
-decides ties cannot write one: run it with a checkout of commit c01d66d0 or one before.
+It has the project of `ties.sql` after two batches of each table on Spark, with a savepoint of each job, and in `expected.json`
+what the version of sqlstream that is imported makes of these rows, and of those of one more batch. Versions in which the order of
+arrival decides ties cannot write one: run it with a checkout of commit c01d66d0 or one before.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Relation, Select, quote_name, quoted, subquery
-from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_arrival
+from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_arrival, without_arrival
 from sqlstream.jobs.upgrades.forms import expression_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.logical.plan.state_settings import OverState, ProcessState, StateSettings
@@ -177,7 +177,7 @@ def _named(operator: OperatorRecord, table: TableRecord) -> Iterator[tuple[str, 
             done.add(stored)
             used_names.add(name.lower())
             part = f", part {number} of {len(held)}" if len(held) > 1 else ""
-            what = "key" if item.kind == "key" else f"{item.kind} {item.expression}{part}"
+            what = "key" if item.kind == "key" else f"{item.kind} {without_arrival(item.expression)}{part}"
             yield stored, (name, what)
 
 

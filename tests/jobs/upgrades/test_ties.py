@@ -16,6 +16,7 @@ from sqlstream.jobs.upgrades.adaptations.places import Placed
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.physical.batch.rows import CannotVerify
+from sqlstream.session.explaining import as_it_goes_on, explained
 from sqlstream.session.upgrades import compared_with
 from sqlstream.session.verifying import existing_record
 from sqlstream.warehouse.jobs import JobRecord
@@ -191,3 +192,17 @@ def test_a_job_that_begins_anew_is_by_arrival(tmp_path: Path) -> None:
     assert millis(tmp_path) == [(1, 5), (2, 9)]
     assert go_on(tmp_path, latest(), FIRST, fresh=True).ties == "arrival"
     assert millis(tmp_path) == [(3, 7), (4, 8)]
+
+
+def test_explain_says_what_decides_ties_in_the_job_that_is_there(tmp_path: Path) -> None:
+    put(tmp_path, "a", FIRST)
+    with open_session(tmp_path) as session:
+        plan = planned(session, latest())
+        assert "ties:      by arrival" in explained(as_it_goes_on(plan, session.warehouse), "plan")
+    start_by_columns(tmp_path, latest(), FIRST)
+    with open_session(tmp_path) as session:
+        plan = planned(session, latest())
+        assert "ties:      by columns" in explained(as_it_goes_on(plan, session.warehouse), "plan")
+        # Another query would not go on with its state.
+        other = planned(session, latest(" WHERE k > 0"))
+        assert "ties:      by arrival" in explained(as_it_goes_on(other, session.warehouse), "plan")

@@ -299,9 +299,11 @@ class Carrying:
     def recomputed_below(self) -> list[str]:
         """Return notes about items with the same text, over columns that are computed differently now."""
         pairs = (pair for pair in self.items if value_form(pair.new) != value_form(pair.old))
+        values = ((pair.new.name, *map(without_arrival, (pair.old.value, pair.new.value))) for pair in pairs)
         return [
-            f'"{pair.new.name}" goes on: rows so far were {pair.old.value}, from now on they are {pair.new.value}'
-            for pair in pairs
+            f'"{name}" goes on: rows so far were {before}, from now on they are {after}'
+            for name, before, after in values
+            if before != after
         ]
 
 
