@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream import Session, UsageError
+from sqlstream import Session
+from sqlstream.errors import UsageError
 from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.jobs.upgrades.adaptations.places import Placed
