@@ -55,6 +55,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "error": "VARCHAR",
         "sql": "VARCHAR",
         "restarts": "BIGINT",
+        "ties": "VARCHAR",
     },
     "operators": {
         "job": "VARCHAR",
@@ -179,6 +180,7 @@ def _jobs(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRec
         "error": status.error if status else None,
         "sql": record.sql,
         "restarts": read_restarts(warehouse.fs, warehouse.job(job.name)).count,
+        "ties": record.ties,
     }
 
 

@@ -6,10 +6,8 @@ import re
 
 import pytest
 
-from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.internal_columns import ARRIVED
-from sqlstream.errors import SourceText
 from sqlstream.jobs.identity import planned_identity
 from sqlstream.logical.plan.arrival import decided, has_arrival, ties_of, with_arrival
 from sqlstream.logical.plan.explain import logical_text
@@ -175,11 +173,8 @@ def test_unions_have_the_column_at_one_place() -> None:
 
 def test_the_plan_of_a_job_by_the_old_rule_has_the_values_that_it_had() -> None:
     script = TABLES + f"INSERT INTO a (k) {first('p DESC')}"
-    compiler = Compiler()
-    compiler.ties_of = lambda job: "columns"
-    old = of_type(PlannedJob, compiler.scripts([SourceText("test", script)])[-1])
-    compiler.close()
     new = last_job(script)
+    old = new.decided_by("columns")
     assert (old.ties, new.ties) == ("columns", "arrival")
     assert not any(has_arrival(n) for n in walk(old.optimized[0]))
     assert ARRIVED.name not in logical_text(old.optimized[0])

@@ -6,13 +6,14 @@ nodes between pass it on. Nobody sees it: a projection above the operator leaves
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias, assert_never, cast
+from typing import assert_never, cast
 
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.arrival_calls import in_order_of_arrival, reads_order
 from sqlstream.logical.plan.expressions import Expression, Field, Item, arrived, declared, visible
 from sqlstream.logical.plan.graph import once, rebuilt, shared, walk
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
@@ -24,13 +25,10 @@ from sqlstream.logical.plan.over import PLACED, RANKS, Over, OverItem, Sort
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-
-# What decides which of several rows is the first one if they are equal in an order: which one came first, or the values of all
-# their columns.
-Ties: TypeAlias = Literal["arrival", "columns"]
 
 _FIELD = Field(ARRIVED.name, ARRIVED.type)
 _COLUMN = Expression.of_column(ARRIVED.name, ARRIVED.type)
@@ -95,6 +93,11 @@ def decided(plans: Sequence[ResultSink]) -> list[ResultSink]:
     return shared(_read_once(shared(rewritten)))
 
 
+def reads_arrival(plans: Iterable[Node]) -> bool:
+    """Return whether the order of arrival decides anything in plans."""
+    return any(has_arrival(node) for plan in plans for node in walk(plan))
+
+
 def ties_of(node: Node) -> Ties | None:
     """Return what decides ties of a node that orders rows; None if no two rows can be equal, or the result is the same."""
     match node:
@@ -102,6 +105,8 @@ def ties_of(node: Node) -> Ties | None:
             return "arrival" if arrived(node.order) else "columns" if _has_ties(node) else None
         case CountWindows():
             return "arrival" if has_arrival(node.input) else "columns" if _has_ties(node) else None
+        case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)):
+            return "arrival" if any(arrived(call.order_by) for call in node.aggregates) else "columns"
         case _:
             return None
 
@@ -115,6 +120,10 @@ def _decided(node: Node) -> Node:
             return ordered if isinstance(ordered, Rank) else without_arrival(ordered)
         case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
+        case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)) and (below := with_arrival(node.input)):
+            times, repeats = _times(node.input), _repeats_places(node)
+            calls = tuple(in_order_of_arrival(call, times, repeats=repeats) for call in node.aggregates)
+            return replace(node, input=below, aggregates=calls)
         case TemporalJoin() if not node.inputs[1].is_changelog and node.late_reads is None:
             rows, versions = node.inputs
             if _covers_key(versions, {*(k.column or "" for k in node.keys[1]), node.times[1]}):
@@ -173,6 +182,24 @@ def _has_ties(node: Ordering) -> bool:
 
 def _covers_key(node: Node, columns: Collection[str]) -> bool:
     return any(key <= frozenset(columns) for key in node.unique_keys)
+
+
+def _repeats_places(node: Aggregate | WindowAggregate) -> bool:
+    """Return whether rows of one group can have the same place in the order of arrival, since they are made of one row."""
+    below = [n for n in walk(node.input) if n.overlap is None or n.overlap.windows > 1]
+    copied = sum(n.overlap is not None for n in below)
+    # A row is once in the windows by which an aggregate groups.
+    return copied > isinstance(node, WindowAggregate) or any(map(_makes_rows, below))
+
+
+def _makes_rows(node: Node) -> bool:
+    match node:
+        case Projection():
+            return any(item.expression.makes_rows for item in node.items)
+        case Lateral():
+            return node.key != frozenset()
+        case _:
+            return isinstance(node, LookupJoin)
 
 
 def _reads_order(item: OverItem) -> bool:

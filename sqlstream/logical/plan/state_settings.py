@@ -14,6 +14,9 @@ import msgspec
 
 from sqlstream.units import MICROSECOND, MILLISECOND, NO_TIME, Duration
 
+# What decides which of several rows is the first one if they are equal in an order: which one came first, or the values of all
+# their columns.
+Ties: TypeAlias = Literal["arrival", "columns"]
 # Names and types.
 Columns = tuple[tuple[str, str], ...]
 

@@ -230,9 +230,9 @@ class TemporalJoinOperator(Operator):
         if self.changing:
             return [f"{c.name} DESC" for c in PLACE]
         own = zip(self.matching.columns[1], self.matching.own_columns(1), strict=True)
-        if arrived := [f"{stored.name} DESC" for c, stored in own if c.name == ARRIVED.name]:
-            return arrived
-        return [c.name for c in self.matching.stored(1)]
+        arrived = [f"{stored.name} DESC" for c, stored in own if c.name == ARRIVED.name]
+        # Versions that were kept before they had places have one together.
+        return [*arrived, *(c.name for c in self.matching.stored(1))]
 
     @property
     def _joined(self) -> Select:

@@ -44,7 +44,7 @@ def _call(item: AggregateItem) -> str:
     if (
         definition is not None
         and definition.ordered
-        and definition.kind in (Kind.PICK, Kind.VALUES)
+        and definition.kind in (Kind.PICK, Kind.PICKS, Kind.VALUES)
         and not item.order_by
     ):
         raise CannotVerify(
@@ -53,10 +53,33 @@ def _call(item: AggregateItem) -> str:
             hint="Give it an ORDER BY inside of the call.",
         )
     deterministic(item.expressions)
+    if definition is not None and definition.kind is Kind.PICKS:
+        return _picks(item, name)
+    if definition is not None and definition.kind is Kind.ARG and len(item.arguments) == 3 and item.order_by:
+        return _extremes(item, name)
     inside = ", ".join(e.sql for e in item.arguments) or "*"
     order = f" ORDER BY {', '.join(e.sql for e in item.order_by)}" if item.order_by else ""
     where = f" FILTER (WHERE {item.filter.sql})" if item.filter else ""
     return f"{name}({'DISTINCT ' if item.distinct else ''}{inside}{order}){where}"
+
+
+def _picks(item: AggregateItem, name: str) -> str:
+    """Return the first or the last n values in the order of arrival."""
+    value, n = (e.sql for e in item.arguments)
+    order = ", ".join(e.sql for e in item.order_by)
+    where = f" FILTER (WHERE {item.filter.sql})" if item.filter else ""
+    return f"list({value} ORDER BY {order}){where}[{f':{n}' if name == 'earliest_by_offset' else f'-{n}:'}]"
+
+
+def _extremes(item: AggregateItem, name: str) -> str:
+    """Return the values of the n rows with the extreme keys: DuckDB's own function takes equal keys in any order."""
+    value, key, n = (e.sql for e in item.arguments)
+    _, way, *suffix = name.split("_")
+    order = ", ".join([f"{key} {'DESC' if way == 'max' else 'ASC'} NULLS LAST", *(e.sql for e in item.order_by)])
+    conditions = [f"({item.filter.sql})"] if item.filter else []
+    conditions += [] if suffix else [f"({e}) IS NOT NULL" for e in (value, key)]
+    where = f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
+    return f"list({value} ORDER BY {order}){where}[:{n}]"
 
 
 def deterministic(expressions: Iterable[Expression]) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW
+from sqlstream.duck.internal_columns import ARRIVED, MODIFIED, PATH, ROW
 from sqlstream.duck.sql import Select, no_rows, quote_name, subquery, typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import SourceText
@@ -98,10 +98,11 @@ class Driven:
             if not rows:
                 continue
             columns = scan.table.physical
-            # As files have them: a time, a path, and the number of the row.
+            # As files have them: a time, a path, and the number of the row; and its place in the order of arrival.
+            first = 1000 * self.batch
             numbered = [
-                {**row, MODIFIED.name: 0, PATH.name: f"{self.batch:06}", ROW.name: number}
-                for number, row in enumerate(rows)
+                {**row, MODIFIED.name: 0, PATH.name: f"{self.batch:06}", ROW.name: n, ARRIVED.name: first + n}
+                for n, row in enumerate(rows)
             ]
             values = [f"({', '.join(_literal(row.get(c.name), c.type) for c in columns)})" for row in numbered]
             listed = ", ".join(quote_name(c.name) for c in columns)
