@@ -94,7 +94,7 @@ class OverOperator(Operator):
 
     @cached_property
     def _running(self) -> Running:
-        return Running(tuple(c for c in self.calls if c.runs))
+        return Running(tuple(c for c in self.calls if c.runs), in_places=bool(self.ties))
 
     @cached_property
     def _framed(self) -> tuple[OverCall, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sqlstream.duck.aggregates.aggregate_call import row_of
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.sql import Items, quote_name
-from sqlstream.logical.plan.expressions import AggregateItem, Expression
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Reads
 from sqlstream.logical.plan.over import PLACED, RANKS, OverItem
 from sqlstream.physical.batch.rows import CannotVerify
 
@@ -91,11 +92,20 @@ def deterministic(expressions: Iterable[Expression]) -> None:
             raise CannotVerify(f"an expression depends on {what} of the batch", expression.span)
 
 
-def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[str, ...], ties: Items) -> str:
+def over(
+    item: OverItem,
+    keys: tuple[Expression, ...],
+    time: str,
+    order: tuple[str, ...],
+    ties: Items,
+    *,
+    by_arrival: bool = False,
+) -> str:
     """Return a call with OVER as a select item, with the name of its result.
 
     `keys` are the expressions of PARTITION BY. Rows are ordered by the SQL `time`, then by the items of `order`; equal rows by
-    `ties`. Raises CannotVerify as `aggregate` does, and for an aggregate function of Python.
+    `ties`, `by_arrival` if these begin with the order of arrival. Raises CannotVerify as `aggregate` does, and for an aggregate
+    function of Python.
     """
     call, frame = item.call, item.frame
     deterministic((*keys, *call.expressions))
@@ -113,7 +123,7 @@ def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[s
     else:
         if call.python is not None:
             raise CannotVerify(f"aggregate {call.function} is a function of Python, in OVER", call.span)
-        sql = _call(call)
+        sql = _call(_in_order(call, rows) if by_arrival else call)
     if call.function in ("lag", "lead"):
         return f"{sql} OVER ({by}ORDER BY {rows}) AS {name}"
     if frame.mode == "rows":
@@ -124,6 +134,14 @@ def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[s
     last = _bound(frame.following, "FOLLOWING", "PRECEDING", "to_microseconds({})")
     sorted_by = peers if frame.preceding is None and not frame.following else time
     return f"{sql} OVER ({by}ORDER BY {sorted_by} RANGE BETWEEN {first} AND {last}) AS {name}"
+
+
+def _in_order(call: AggregateItem, rows: str) -> AggregateItem:
+    """Return a call that takes the rows of its frame in an order, SQL, if its result depends on that."""
+    shape = FUNCTIONS.get(ALIASES.get(call.function, call.function))
+    if shape is None or not shape.ordered or shape.kind is Kind.QUANTILE or call.distinct:
+        return call
+    return replace(call, order_by=(*call.order_by, Expression(rows, "", reads=Reads())))
 
 
 def _bound(distance: int | None, forth: str, back: str, unit: str = "{}") -> str:

@@ -29,7 +29,8 @@ def over_rows(query: BatchQuery, node: Over) -> BatchRows:
     rows = passed(query, node)
     ordered_by, order = time_of(node.input, node.time), tuple(o.sql for o in declared(node.order)[1:])
     ties = Items(", ".join([*(o.sql for o in arrived(node.order)), rows.listed]))
-    calls = [over(c, node.keys, ordered_by, order, ties) for c in node.calls]
+    by_arrival = bool(arrived(node.order))
+    calls = [over(c, node.keys, ordered_by, order, ties, by_arrival=by_arrival) for c in node.calls]
     final = _final(query, node, ordered_by, order, ties)
     sql = f"SELECT {rows.listed}, {', '.join(calls)} FROM {rows.sql}{final}"
     return query.add(node.name or "over", sql, [f.name for f in node.schema])
