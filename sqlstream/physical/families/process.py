@@ -7,11 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.errors import UnsupportedError
 from sqlstream.functions import types
-from sqlstream.logical.plan.arrival import has_arrival
+from sqlstream.logical.plan.arrival import arrival_of, has_arrival
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.process import Process, waits_by_arrival
 from sqlstream.logical.plan.state_settings import InputOrder, ProcessState
@@ -67,7 +66,8 @@ class ProcessPlan(OperatorPlan[Process]):
         """Return the input at `place` with the columns of the order of its rows, if the function depends on that order."""
         node, below, read = self.node, self.node.inputs[place], self.node.reads[place]
         if has_arrival(below):
-            return Ordered(below, (ARRIVED,))
+            place_column = arrival_of(below)
+            return Ordered(below, (Column(place_column.column or "", place_column.type),))
         whole_buckets = node.function.vectorized == "bucket" and not node.function.ordered
         wants_order = not read.order and (not whole_buckets or read.broadcast)
         return arriving(below) if wants_order and not below.is_changelog else Ordered(below, ())
