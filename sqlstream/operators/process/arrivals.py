@@ -150,7 +150,8 @@ class Arrivals:
         return [f"o{PLACE.index(PATH)}"] if self._has_files(one) else []
 
     def _is_numbered(self, one: InputPlan) -> bool:
-        return self._has_files(one) or (self.ordered and one.order == (ARRIVED,) and not one.waits)
+        numbers = [(c.name, c.type) for c in one.order] == [(ARRIVED.name, ARRIVED.type)]
+        return self._has_files(one) or (self.ordered and numbers and not one.waits)
 
     def _has_files(self, one: InputPlan) -> bool:
         return self.ordered and one.order == PLACE and not one.waits
