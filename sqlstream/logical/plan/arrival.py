@@ -161,7 +161,9 @@ def _decided(node: Node) -> Node:
             return ordered if isinstance(ordered, Rank) else without_arrival(ordered)
         case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
-        case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)) and (below := with_arrival(node.input)):
+        case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)) and (
+            below := with_arrival(node.input)
+        ):
             times, repeats = _times(node.input), _repeats_places(node)
             place = arrival_of(below)
             calls = tuple(in_order_of_arrival(call, place, times, repeats=repeats) for call in node.aggregates)
