@@ -104,11 +104,16 @@ class FlinkCallParser(ProcessCallParser):
                 self._replace(start, "")
                 call.set("expressions", [*others, treated])
         window = super()._parse_window(this, alias)
-        if call is not None and not isinstance(window, exp.Window) and call.name.lower() in NULL_TREATING:
-            # DuckDB's grammar has IGNORE NULLS only before OVER.
-            if words := call.expressions[-1].meta_get("words"):
-                self.beyond[words[0]] = words[1], ""
+        if call is not None and not isinstance(window, exp.Window):
+            self._hide_null_treatment(call)
         return window
+
+    def _hide_null_treatment(self, call: exp.Anonymous) -> None:
+        """Let DuckDB's grammar, which has IGNORE NULLS only before OVER, read a call without them."""
+        words = call.expressions[-1].meta_get("words")
+        if words is not None and call.name.lower() in NULL_TREATING:
+            start, end = words
+            self.beyond[start] = end, ""
 
     def _parse_respect_or_ignore_nulls(self, this: exp.Expr | None) -> exp.Expr | None:
         start = self._curr

@@ -55,7 +55,7 @@ def in_duckdb(node: exp.Expr, catalog: Catalog, source: SourceText) -> exp.Expr:
 
 
 def _by_offset(call: exp.Anonymous, arguments: list[exp.Expr], source: SourceText) -> tuple[list[exp.Expr], bool]:
-    """Return the value and, if there is one, the number of values of a call, and whether it ignores NULLs, as it does by default."""
+    """Return the value of a call and, if there is one, the number of values; and whether it ignores NULLs, as by default."""
     ignores = True
     if len(arguments) > 1 and isinstance(arguments[-1], exp.Boolean):
         ignores = bool(arguments.pop().this)
