@@ -88,7 +88,10 @@ def _passes_arrival(node: Node, name: str) -> bool:
         return False
     if isinstance(node, Scan):
         return ARRIVED in node.table.columns
-    if isinstance(node, Projection) and not any(i.name == i.expression.column == name for i in node.items):
+    # No expression of a user reads it.
+    if isinstance(node, Projection) and not all(
+        name in i.expression.reads.columns for i in node.items if i.name == name
+    ):
         return False
     return any(any(f.name == name for f in child.schema) for child in node.children)
 

@@ -14,7 +14,7 @@ from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.arrival_calls import in_order_of_arrival, reads_order
-from sqlstream.logical.plan.expressions import Expression, Field, Item, arrived, declared, visible
+from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema, arrived, declared, visible
 from sqlstream.logical.plan.graph import once, rebuilt, shared, walk
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.late_rows import LateRows
@@ -24,26 +24,34 @@ from sqlstream.logical.plan.nodes import as_any_node
 from sqlstream.logical.plan.over import PLACED, RANKS, Over, OverItem, Sort
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
-from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.relational import Elements, Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 
-_FIELD = Field(ARRIVED.name, ARRIVED.type)
-_COLUMN = Expression.of_column(ARRIVED.name, ARRIVED.type)
+# The type of ARRIVED where it tells the elements of a list apart, too. Parquet has it exactly, which it has no HUGEINT.
+_FINER = "DECIMAL(38,0)"
+# More rows than UNNEST makes of the rows of a batch.
+_MANY = 1 << 32
 
 
 def has_arrival(node: Node) -> bool:
     """Return whether the column ARRIVED is among the columns of a node."""
-    return _FIELD in node.schema
+    return any(f.name == ARRIVED.name for f in node.schema)
+
+
+def arrival_of(node: Node) -> Expression:
+    """Return the column ARRIVED of a node that has it, with its type, which is not the same everywhere."""
+    return next(Expression.of_column(f.name, f.type) for f in node.schema if f.name == ARRIVED.name)
 
 
 @once
 def with_arrival(node: Node) -> Node | None:
     """Return a node with ARRIVED among its columns; None if its rows have no order of arrival.
 
-    All rows that are made of one row, such as its copies in several windows, have the same place in that order.
+    The elements of a list come one after the other; other rows that are made of one row, such as its copies in several windows,
+    have the same place in that order.
     """
     if has_arrival(node):
         return node
@@ -55,10 +63,19 @@ def with_arrival(node: Node) -> Node | None:
             return replace(node, table=replace(node.table, columns=(*node.table.columns, ARRIVED)))
         case Projection():
             below = with_arrival(node.input)
-            return Projection(below, (*node.items, Item(ARRIVED.name, _COLUMN))) if below is not None else None
+            if below is None:
+                return None
+            projected = Projection(below, (*node.items, Item(ARRIVED.name, arrival_of(below))))
+            return _by_element(projected) if any(i.expression.makes_rows for i in node.items) else projected
         case Union():
-            inputs = [with_arrival(child) for child in node.inputs]
-            return Union(tuple(_last(child) for child in inputs if child is not None)) if None not in inputs else None
+            inputs = [child for child in map(with_arrival, node.inputs) if child is not None]
+            if len(inputs) < len(node.inputs):
+                return None
+            type = max((arrival_of(child).type for child in inputs), key=lambda type: type == _FINER)
+            return Union(tuple(_last(child, type) for child in inputs))
+        case Lateral(rows=Elements()):
+            below = with_arrival(node.input)
+            return _by_element(replace(node, input=below)) if below is not None else None
         case Filter() | TimeWindows() | LookupJoin() | Expand() | Lateral():
             below = with_arrival(node.input)
             return replace(node, input=below) if below is not None else None
@@ -76,12 +93,37 @@ def with_arrival(node: Node) -> Node | None:
             assert_never(node)
 
 
-def _last(node: Node) -> Node:
-    """Return a node with ARRIVED as its last column: the inputs of a union have their columns at the same places."""
-    if node.schema[-1] == _FIELD:
+def _last(node: Node, type: str) -> Node:
+    """Return a node with ARRIVED of a type as its last column: the inputs of a union have their columns at the same places."""
+    column = arrival_of(node)
+    if node.schema[-1] == Field(ARRIVED.name, type):
         return node
-    others = (Item(f.name, Expression.of_column(f.name, f.type)) for f in node.schema if f != _FIELD)
-    return Projection(node, (*others, Item(ARRIVED.name, _COLUMN)))
+    column = column if column.type == type else _finer(column)
+    return Projection(node, (*_passed(visible(node.schema)), Item(ARRIVED.name, column)))
+
+
+def _by_element(node: Node) -> Node:
+    """Return a node, whose rows are in the order of its input, with an ARRIVED that tells rows apart that are made of one row.
+
+    Of lists within lists, the elements of the outer ones only.
+    """
+    column = arrival_of(node)
+    if column.type == _FINER:
+        return node
+    items = _passed(node.schema)
+    return Projection(
+        node,
+        tuple(Item(i.name, _finer(column, " + row_number() OVER ()")) if i.name == ARRIVED.name else i for i in items),
+    )
+
+
+def _finer(column: Expression, number: str = "") -> Expression:
+    sql = f"CAST(CAST({column.sql} AS HUGEINT) * {_MANY}{number} AS {_FINER})"
+    return Expression(sql, _FINER, reads=column.reads)
+
+
+def _passed(schema: Schema) -> list[Item]:
+    return [Item(f.name, Expression.of_column(f.name, f.type)) for f in schema]
 
 
 def decided(plans: Sequence[ResultSink]) -> list[ResultSink]:
@@ -115,7 +157,8 @@ def _decided(node: Node) -> Node:
     """Return a node that reads the order of arrival if it has ties to decide, above nodes that have been rewritten already."""
     match node:
         case Rank() | WindowRank() | Over() | Sort() if _has_ties(node) and (below := with_arrival(node.input)):
-            item = replace(_COLUMN, sql=f"{_COLUMN.sql} DESC", descends=True) if _last_first(node) else _COLUMN
+            item = arrival_of(below)
+            item = replace(item, sql=f"{item.sql} DESC", descends=True) if _last_first(node) else item
             ordered = replace(node, input=below, order=(*node.order, item))
             return ordered if isinstance(ordered, Rank) else without_arrival(ordered)
         case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
@@ -145,7 +188,7 @@ def without_arrival(node: Node) -> Node:
     """Return a node without ARRIVED, by a projection above it; the node itself if it does not have it."""
     if not has_arrival(node):
         return node
-    return Projection(node, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in visible(node.schema)))
+    return Projection(node, tuple(_passed(visible(node.schema))))
 
 
 # -- where there are ties
