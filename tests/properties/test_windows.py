@@ -153,7 +153,7 @@ def stream_of(select: str, columns: str, delay: int, parallelism: int) -> Stream
     return Stream(script, parallelism=parallelism)
 
 
-def _text(micros: int | None) -> object:
+def micros_text(micros: int | None) -> object:
     return connection().execute("SELECT make_timestamp(?)", [micros]).fetchall()[0][0]
 
 
@@ -163,7 +163,7 @@ def play(stream: Stream, model: Model, history: list[Step]) -> None:
             stream.restart()
             continue
         rows = step.of("a")
-        texts = [(*row[:3], _text(row[3])) for row in rows]
+        texts = [(*row[:3], micros_text(row[3])) for row in rows]
         stream.batch("a", texts)
         model.batch(rows)
 

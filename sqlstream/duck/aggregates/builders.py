@@ -135,7 +135,8 @@ def _arg(call: AggregateCall, columns: Columns) -> Built:
     if call.order_by:
         # Of the rows with the extreme key the first one of the order is chosen: with the least place, or with the greatest.
         sign = "" if call.latest_first == (way == "max") else "-"
-        row, type_ = f"o := {sign}{call.keys[0].expression}, {row}", f"o BIGINT, {type_}"
+        place = call.keys[0]
+        row, type_ = f"o := {sign}{place.expression}, {row}", f"o {place.type}, {type_}"
     row, type_ = f"k := {key}, {row}", f"k {key_type}, {type_}"
     conditions = [f"({key}) IS NOT NULL"] + ([] if suffix else [f"({value}) IS NOT NULL"])
     if suffix == ["nulls", "last"]:
@@ -199,7 +200,8 @@ def _picks(call: AggregateCall, columns: Columns) -> Built:
     if call.order_by and (not call.by_arrival_and_value or call.latest_first):
         raise Refused(f"{call.function} takes rows in the order in which they arrive; write list(x ORDER BY y)[:n]")
     if call.order_by:
-        row, row_type = f"struct_pack(o := {call.keys[0].expression}, v := {value})", f"STRUCT(o BIGINT, v {type_})"
+        place = call.keys[0]
+        row, row_type = f"struct_pack(o := {place.expression}, v := {value})", f"STRUCT(o {place.type}, v {type_})"
         rows = f"list_transform({_extremes_column(call, columns, row, row_type, least=first)}, lambda r: r.v)"
     else:
         rows = _extremes_column(call, columns, value, type_, least=first)

@@ -165,7 +165,8 @@ def _decided(node: Node) -> Node:
             return without_arrival(replace(node, input=below))
         case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)) and (below := with_arrival(node.input)):
             times, repeats = _times(node.input), _repeats_places(node)
-            calls = tuple(in_order_of_arrival(call, times, repeats=repeats) for call in node.aggregates)
+            place = arrival_of(below)
+            calls = tuple(in_order_of_arrival(call, place, times, repeats=repeats) for call in node.aggregates)
             return replace(node, input=below, aggregates=calls)
         case TemporalJoin() if not node.inputs[1].is_changelog and node.late_reads is None:
             rows, versions = node.inputs
@@ -222,20 +223,20 @@ def _covers_key(node: Node, columns: Collection[str]) -> bool:
 
 def _repeats_places(node: Aggregate | WindowAggregate) -> bool:
     """Return whether rows of one group can have the same place in the order of arrival, since they are made of one row."""
-    below = [n for n in walk(node.input) if n.overlap is None or n.overlap.windows > 1]
-    copied = sum(n.overlap is not None for n in below)
-    # A row is once in the windows by which an aggregate groups.
-    return copied > isinstance(node, WindowAggregate) or any(map(_makes_rows, below))
+    below = list(walk(node.input))
+    copied = sum(n.overlap is not None and n.overlap.windows > 1 for n in below)
+    # A row is once in the windows by which an aggregate groups, and ARRIVED tells the elements of one list apart.
+    return (
+        copied > isinstance(node, WindowAggregate)
+        or sum(map(_has_elements, below)) > 1
+        or any(isinstance(n, LookupJoin | Lateral) and not _has_elements(n) for n in below)
+    )
 
 
-def _makes_rows(node: Node) -> bool:
-    match node:
-        case Projection():
-            return any(item.expression.makes_rows for item in node.items)
-        case Lateral():
-            return node.key != frozenset()
-        case _:
-            return isinstance(node, LookupJoin)
+def _has_elements(node: Node) -> bool:
+    if isinstance(node, Projection):
+        return any(item.expression.makes_rows for item in node.items)
+    return isinstance(node, Lateral) and isinstance(node.rows, Elements)
 
 
 def _reads_order(item: OverItem) -> bool:

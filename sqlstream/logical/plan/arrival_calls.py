@@ -6,11 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
-from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
 
-_COLUMN = Expression.of_column(ARRIVED.name, ARRIVED.type)
-_LATEST_FIRST = replace(_COLUMN, sql=f"{_COLUMN.sql} DESC", descends=True)
 # Functions whose values have an order without an ORDER BY in the call, too. The others that keep values count them, as mode does,
 # or sort them, as lttb does.
 _LISTS = ("list", "string_agg", "json_group_array", "json_group_object")
@@ -30,8 +27,10 @@ def reads_order(call: AggregateItem) -> bool:
     return not call.distinct and shape.kind is Kind.VALUES and bool(call.order_by or function in _LISTS)
 
 
-def in_order_of_arrival(call: AggregateItem, times: Collection[str], *, repeats: bool) -> AggregateItem:
-    """Return a call with the order of arrival behind its own order, if its result depends on that.
+def in_order_of_arrival(
+    call: AggregateItem, place: Expression, times: Collection[str], *, repeats: bool
+) -> AggregateItem:
+    """Return a call with the order of arrival, the column `place`, behind its own order, if its result depends on that.
 
     With `repeats` several rows may have the same place: then their values decide.
 
@@ -41,8 +40,9 @@ def in_order_of_arrival(call: AggregateItem, times: Collection[str], *, repeats:
     if not reads_order(call):
         return call
     directions = [descends for expression, descends in _ordered(call) if expression.column in times]
-    item = _LATEST_FIRST if directions and directions[-1] else _COLUMN
-    return replace(call, order_by=(*call.order_by, item, *(_values(call) if repeats else ())))
+    if directions and directions[-1]:
+        place = replace(place, sql=f"{place.sql} DESC", descends=True)
+    return replace(call, order_by=(*call.order_by, place, *(_values(call) if repeats else ())))
 
 
 def _values(call: AggregateItem) -> Iterator[Expression]:
