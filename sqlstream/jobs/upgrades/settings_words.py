@@ -92,6 +92,7 @@ def _parts(settings: AnyState, field: str) -> Iterator[tuple[str, object, str]]:
                 yield f"order of input {place}", one.order, _sql_list(one.order)
                 yield f"time of input {place}", one.time, one.time.text if one.time is not None else ""
                 yield f"broadcast of input {place}", one.broadcast, _yes(one.broadcast)
+                yield f"equal rows of input {place}", one.ties, _ties(one.ties)
         case "order":
             ordered = declared_order(value)
             yield "order", ordered, _sql_list(ordered)
@@ -132,6 +133,11 @@ def interval_words(interval: Interval) -> str:
 def signed(length: Duration) -> str:
     """Return a length of time, which may be negative, in words."""
     return f"-{duration(Duration(-length))}" if length < 0 else duration(length)
+
+
+def _ties(ties: str) -> str:
+    # Said only where it is not what it was in all jobs.
+    return "by arrival" if ties == "arrival" else ""
 
 
 def _length(length: Duration) -> str:
@@ -180,8 +186,7 @@ _FIELDS: Mapping[str, tuple[str, Any]] = {
     "limit": ("n", str),
     "distinct": ("distinct", _yes),
     "join": ("join", str),
-    # Said only where it is not what it was in all jobs.
-    "ties": (TIES, lambda ties: "by arrival" if ties == "arrival" else ""),
+    "ties": (TIES, _ties),
     "condition": ("condition", lambda condition: condition.text),
     "interval": ("interval", interval_words),
     "time": ("time", lambda time: time.text),

@@ -163,7 +163,9 @@ def _decided(node: Node) -> Node:
             return ordered if isinstance(ordered, Rank) else without_arrival(ordered)
         case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
-        case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)) and (below := with_arrival(node.input)):
+        case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)) and (
+            below := with_arrival(node.input)
+        ):
             times, repeats = _times(node.input), _repeats_places(node)
             place = arrival_of(below)
             calls = tuple(in_order_of_arrival(call, place, times, repeats=repeats) for call in node.aggregates)
@@ -175,6 +177,9 @@ def _decided(node: Node) -> Node:
             below = with_arrival(versions)
             # Both inputs cannot have it: no two columns of a join have the same name.
             return node if below is None else without_arrival(replace(node, inputs=(without_arrival(rows), below)))
+        case Process():
+            # Rows of a key reach the function in the order of arrival, or are in it if the function's ORDER BY leaves them equal.
+            return replace(node, inputs=tuple(map(_arriving, node.inputs)))
         case Projection(input=Projection() as below) if below == without_arrival(below.input) is not below.input:
             # It names the columns that it reads: what leaves ARRIVED out is not needed below it.
             return replace(node, input=below.input)
@@ -183,6 +188,10 @@ def _decided(node: Node) -> Node:
             return replace(node, input=below.input)
         case _:
             return node
+
+
+def _arriving(node: Node) -> Node:
+    return with_arrival(node) or node
 
 
 def without_arrival(node: Node) -> Node:

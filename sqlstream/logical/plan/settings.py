@@ -165,7 +165,10 @@ class SinkSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class ProcessInputSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table argument of a process function: `name` is its name in the class. `time` is None if `order` includes it."""
+    """A table argument of a process function: `name` is its name in the class. `time` is None if `order` includes it.
+
+    Rows that are equal in an `order` are in that of `ties`.
+    """
 
     name: str
     keys: tuple[str, ...]
@@ -173,6 +176,7 @@ class ProcessInputSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     broadcast: bool = False
     time: str | None = None
     order: tuple[str, ...] = ()
+    ties: Literal["columns", "arrival"] = "columns"
 
 
 class ProcessStateSettings(msgspec.Struct, frozen=True, omit_defaults=True):

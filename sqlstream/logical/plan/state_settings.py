@@ -130,11 +130,15 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class InputOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The order in which a process function receives the rows of an input; `broadcast` inputs go to all tasks."""
+    """The order in which a process function receives the rows of an input; `broadcast` inputs go to all tasks.
+
+    Rows that are equal in an `order` are in that of `ties`.
+    """
 
     order: tuple[Sql, ...] = ()
     time: Sql | None = None
     broadcast: bool = False
+    ties: Literal["columns", "arrival"] = "columns"
 
 
 # -- the kinds of operators

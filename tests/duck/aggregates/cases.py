@@ -143,7 +143,9 @@ def args(function: str) -> list[Case]:
         )
         cases.append(Case(function, (value, key), expected))
         for order in (PLACE, f"{PLACE} DESC"):
-            cases.append(Case(function, (value, key), f"{function}({value}, {key} ORDER BY {order})", order_by=(order,)))
+            cases.append(
+                Case(function, (value, key), f"{function}({value}, {key} ORDER BY {order})", order_by=(order,))
+            )
             if kind != "_null":
                 best = f"{key} {direction} NULLS LAST, {order}"
                 expected = f"list({value} ORDER BY {best}) FILTER (WHERE {skipped})[:3]"

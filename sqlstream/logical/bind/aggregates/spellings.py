@@ -46,7 +46,9 @@ def in_duckdb(node: exp.Expr, catalog: Catalog, source: SourceText) -> exp.Expr:
         conditions.append(exp.Not(this=exp.Is(this=_value(arguments[0]).copy(), expression=exp.Null())))
     if not conditions:
         return written
-    condition = conditions[0] if len(conditions) == 1 else exp.And(this=exp.Paren(this=conditions[0]), expression=conditions[1])
+    condition = (
+        conditions[0] if len(conditions) == 1 else exp.And(this=exp.Paren(this=conditions[0]), expression=conditions[1])
+    )
     whole = exp.Filter(this=written, expression=exp.Where(this=condition))
     whole.meta.update(node.meta)
     return whole
@@ -67,7 +69,9 @@ def _by_offset(call: exp.Anonymous, arguments: list[exp.Expr], source: SourceTex
     if len(arguments) == 2 and not _is_count(arguments[1]):
         hint = "The last argument may be TRUE or FALSE: whether NULLs are ignored."
         raise BindError(
-            f"the number of values of {call.name.upper()} must be a positive integer", span_of(arguments[1], source), hint=hint
+            f"the number of values of {call.name.upper()} must be a positive integer",
+            span_of(arguments[1], source),
+            hint=hint,
         )
     return arguments, ignores
 
