@@ -7,6 +7,8 @@ other in the order of their columns, as before.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -14,6 +16,7 @@ from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.logical.plan.state_settings import (
     AnyState,
     OverState,
+    ProcessState,
     RankState,
     SortState,
     Sql,
@@ -24,9 +27,21 @@ from sqlstream.warehouse.jobs import OperatorShape, ShapeItem
 
 # The place of rows that were kept by a job without places.
 BEFORE_ALL = "-1"
-# The order of arrival in ORDER BY, behind the items of the query if there are any. Items behind it decide between rows of one
-# place.
-_ITEM = re.compile(rf'(?P<begin>, | ORDER BY )"?{ARRIVED.name}"?(?P<descends> DESC)?')
+# The end of an item of ORDER BY that descends.
+_DESCENDS = re.compile(r" DESC(?: NULLS (?:FIRST|LAST))?\Z")
+_ORDER_BY = " ORDER BY "
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordering:
+    """Where a call reads the order of arrival: from the place `begin` on, before `behind`; the call's ORDER BY ends at `end`.
+
+    What is between `behind` and `end` decides between rows of one place.
+    """
+
+    begin: int
+    behind: int
+    end: int
 
 
 def is_arrival(item: ShapeItem) -> bool:
@@ -44,35 +59,21 @@ def without_arrival(text: str) -> str:
 
     >>> without_arrival('first("a" ORDER BY "__sqlstream_arrived" DESC)')
     'first("a")'
-    >>> without_arrival('first("a" ORDER BY "b", "__sqlstream_arrived", ("a")) FILTER (WHERE "c")')
-    'first("a" ORDER BY "b") FILTER (WHERE "c")'
+    >>> without_arrival('list("a" ORDER BY f("b", 1), CAST("__sqlstream_arrived" AS HUGEINT) + 1, ("a")) FILTER (WHERE "c")')
+    'list("a" ORDER BY f("b", 1)) FILTER (WHERE "c")'
     """
-    item = _ITEM.search(text)
-    return text if item is None else without_arrival(text[: item.start()] + text[_end_of_call(text, item.end()) :])
-
-
-def _end_of_call(text: str, place: int) -> int:
-    """Return the place of the parenthesis that closes the call with an ORDER BY in which `place` is."""
-    depth, quote = 0, ""
-    for end in range(place, len(text)):
-        letter = text[end]
-        if quote or letter in "\"'":
-            quote = letter if not quote else "" if letter == quote else quote
-        elif letter == ")" and not depth:
-            return end
-        else:
-            depth += {"(": 1, ")": -1}.get(letter, 0)
-    return len(text)
+    ordering = _ordering(text)
+    return text if ordering is None else text[: ordering.begin] + text[ordering.end :]
 
 
 def is_latest_first(call: str) -> bool:
     """Return whether the order of arrival in the SQL of a call descends.
 
-    >>> is_latest_first('arg_max("a", "ts" ORDER BY "__sqlstream_arrived" DESC)')
+    >>> is_latest_first('arg_max("a", "ts" ORDER BY "__sqlstream_arrived" DESC, "a")')
     True
     """
-    item = _ITEM.search(call)
-    return item is not None and item["descends"] is not None
+    ordering = _ordering(call)
+    return ordering is not None and _DESCENDS.search(call[ordering.begin : ordering.behind]) is not None
 
 
 def decides_alone(call: str) -> bool:
@@ -83,8 +84,48 @@ def decides_alone(call: str) -> bool:
     >>> decides_alone('first("a" ORDER BY "__sqlstream_arrived", "a")')
     False
     """
-    item = _ITEM.search(call)
-    return item is not None and not call[item.end() : _end_of_call(call, item.end())].startswith(",")
+    ordering = _ordering(call)
+    return ordering is not None and ordering.behind == ordering.end
+
+
+def _ordering(text: str) -> _Ordering | None:
+    """Return where a call reads the order of arrival; None if it does not."""
+    place = text.find(ARRIVED.name)
+    # Of each parenthesis that is open: where the last item of its ORDER BY begins, None if it has none.
+    open_: list[int | None] = [None]
+    for at, letter in _outside_quotes(text):
+        if at >= place:
+            break
+        if letter == "(":
+            open_.append(None)
+        elif letter == ")":
+            open_.pop()
+        elif text.startswith(_ORDER_BY, at) or (letter == "," and open_[-1] is not None):
+            open_[-1] = at
+    levels = [level for level, begin in enumerate(open_) if begin is not None]
+    if place < 0 or not levels:
+        return None
+    begin, depth, behind = open_[levels[-1]], len(open_) - 1 - levels[-1], len(text)
+    assert begin is not None
+    for at, letter in _outside_quotes(text):
+        if at < place:
+            continue
+        if letter == ")" and not depth:
+            return _Ordering(begin, min(behind, at), at)
+        if letter == "," and not depth:
+            behind = min(behind, at)
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+    return None
+
+
+def _outside_quotes(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the places and letters of a text outside of quotes."""
+    quote = ""
+    for place, letter in enumerate(text):
+        if quote or letter in "\"'":
+            quote = letter if not quote else "" if letter == quote else quote
+        else:
+            yield place, letter
 
 
 def declared_order(order: tuple[Sql, ...]) -> tuple[Sql, ...]:
@@ -103,4 +144,7 @@ def shape_by_columns(shape: OperatorShape, settings: AnyState) -> tuple[tuple[Sh
         settings = replace(settings, order=declared_order(settings.order))
     elif isinstance(settings, TemporalJoinState):
         settings = replace(settings, ties="columns")
+    elif isinstance(settings, ProcessState):
+        inputs = tuple((place, replace(order, ties="columns")) for place, order in settings.inputs)
+        settings = replace(settings, inputs=inputs)
     return tuple(items), settings

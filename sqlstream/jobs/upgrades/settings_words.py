@@ -27,7 +27,7 @@ from sqlstream.units import Duration, duration
 
 # The fields with times to live.
 TTLS = ("ttl", "ttls", "state_ttls")
-# The setting that says whether the order of arrival decides ties.
+# The setting that says whether the order of arrival decides ties; of a process function "ties of input 0".
 TIES = "ties"
 
 
@@ -48,6 +48,11 @@ class ChangedSetting:
     name: str
     before: str
     after: str
+
+    @property
+    def gains_arrival(self) -> bool:
+        """Whether the order of arrival decides ties, and columns did before."""
+        return self.name.startswith(TIES) and not self.before
 
 
 def changed_settings(old: AnyState, new: AnyState) -> Iterator[ChangedSetting]:
@@ -92,7 +97,7 @@ def _parts(settings: AnyState, field: str) -> Iterator[tuple[str, object, str]]:
                 yield f"order of input {place}", one.order, _sql_list(one.order)
                 yield f"time of input {place}", one.time, one.time.text if one.time is not None else ""
                 yield f"broadcast of input {place}", one.broadcast, _yes(one.broadcast)
-                yield f"equal rows of input {place}", one.ties, _ties(one.ties)
+                yield f"{TIES} of input {place}", one.ties, _ties(one.ties)
         case "order":
             ordered = declared_order(value)
             yield "order", ordered, _sql_list(ordered)

@@ -19,6 +19,7 @@ from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs.upgrades.adaptations.registry import adapted
 from sqlstream.jobs.upgrades.changes import Adapted, NotAdaptable
 from sqlstream.jobs.upgrades.shapes import shapes
+from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.operators.operator import Clock, Port
 from sqlstream.runtime.fragments import part_queries, set_clock
 from sqlstream.storage.bucket import Bucket
@@ -32,13 +33,21 @@ CON = duckdb.connect()
 
 
 class Driven:
-    """An operator of the last query of a script, the first one unless a `place` says another."""
+    """An operator of the last query of a script, the first one unless a `place` says another; `ties` says what decides ties."""
 
-    def __init__(self, script: str, folder: Path, functions: Sequence[Callable[..., Any]] = (), place: int = 0):
+    def __init__(
+        self,
+        script: str,
+        folder: Path,
+        functions: Sequence[Callable[..., Any]] = (),
+        place: int = 0,
+        ties: Ties = "arrival",
+    ):
         compiler = Compiler()
         try:
             compiler.add_functions([declare_any(f) for f in functions])
-            self.plan = of_type(PlannedJob, compiler.scripts([SourceText("test", script)])[-1]).physical
+            job = of_type(PlannedJob, compiler.scripts([SourceText("test", script)])[-1])
+            self.plan = job.decided_by(ties).physical
         finally:
             compiler.close()
         self.place, self.stage = place, self.plan.stages[place]

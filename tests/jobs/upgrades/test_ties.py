@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from sqlstream import Session
@@ -14,6 +16,7 @@ from sqlstream.errors import UsageError
 from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.jobs.upgrades.adaptations.places import Placed
+from sqlstream.jobs.upgrades.changes import NotAdaptable
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.physical.batch.rows import CannotVerify
@@ -22,6 +25,8 @@ from sqlstream.session.upgrades import compared_with
 from sqlstream.session.verifying import existing_record
 from sqlstream.warehouse.jobs import JobRecord
 from tests.jobs.savepoint_jobs import Rows, open_session, planned, put, wait_until_done
+from tests.jobs.upgrades.driver import Driven
+from tests.jobs.upgrades.test_adaptations import TABLE, row
 from tests.processes import SECONDS
 
 # The latest row of a key by its minute, of which several may be the latest.
@@ -115,9 +120,11 @@ def test_an_unchanged_query_takes_the_order_of_arrival_with_an_upgrade(tmp_path:
     put(tmp_path, "b", SECOND)
     with open_session(tmp_path) as session:
         text = compared(session, latest(), "latest")
-    assert text.endswith(
-        "ties      by arrival from batch 1 on, and were by columns\n"
-        "            rows that are kept come before all others, and among each other in the order of their columns"
+    assert re.search(
+        r"^ties +by arrival from batch \d on, and were by columns\n"
+        r" +rows that are kept come before all others, and among each other in the order of their columns\Z",
+        text,
+        re.MULTILINE,
     )
     record = go_on(tmp_path, latest(), [*FIRST, *SECOND], upgrade=True)
     assert record.ties == "arrival"
@@ -129,8 +136,9 @@ def test_an_unchanged_query_takes_the_order_of_arrival_with_an_upgrade(tmp_path:
     assert "Columns decided ties before, and the order of arrival does now" in str(refused.value.detail)
     with open_session(tmp_path) as session:
         assert "ties" not in compared(session, latest(), "latest")
-    # A changed query of a job by arrival is upgraded as ever.
-    assert go_on(tmp_path, latest(" WHERE k > 0"), [*FIRST, *SECOND], upgrade=True).ties == "arrival"
+    # There is nothing more to upgrade.
+    again = go_on(tmp_path, latest(), [*FIRST, *SECOND], upgrade=True)
+    assert (again.ties, again.upgraded_from) == ("arrival", record.upgraded_from)
 
 
 def test_a_changed_query_takes_the_order_of_arrival_with_an_upgrade_only(tmp_path: Path) -> None:
@@ -207,3 +215,61 @@ def test_explain_says_what_decides_ties_in_the_job_that_is_there(tmp_path: Path)
         # Another query would not go on with its state.
         other = planned(session, latest(" WHERE k > 0"))
         assert "ties:      by arrival" in explained(as_it_goes_on(other, session.warehouse), "plan")
+
+
+# Calls, each with its answer over rows in which those that were kept have one place before all others.
+CALLS = {
+    "first(x)": "first(x ORDER BY place, x)",
+    "last(x)": "last(x ORDER BY place, x)",
+    "any_value(x)": "first(x ORDER BY place, x)",
+    "first(x) FILTER (WHERE y > 1)": "first(x ORDER BY place, x) FILTER (WHERE y > 1)",
+    "first(x ORDER BY y)": "first(x ORDER BY y, place, x)",
+    "last(x ORDER BY y DESC)": "last(x ORDER BY y DESC, place, x)",
+    "arg_min(x, y)": "first(x ORDER BY y, place, x)",
+    "arg_max(x, y)": "first(x ORDER BY y DESC, place, x DESC)",
+    "arg_max(x, y, 2)": "list(x ORDER BY y DESC, place, x DESC)[:2]",
+    "list(x)": "list(x ORDER BY place, x)",
+    "list(x ORDER BY y % 2)": "list(x ORDER BY y % 2, place, x)",
+    "listagg(CAST(x AS STRING), ',')": "string_agg(CAST(x AS VARCHAR), ',' ORDER BY place, CAST(x AS VARCHAR))",
+    "count(*)": "count(*)",
+}
+AGGREGATED = TABLE.format(name="a", columns="k STRING, x INT, y INT") + "SELECT k, {calls} FROM {a} GROUP BY k{windows}"
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_aggregates_go_on_with_what_was_first_and_last_so_far(tmp_path: Path, windowed: bool) -> None:
+    calls = ", ".join(f"{call} AS c{number}" for number, call in enumerate(CALLS))
+    a = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '60' SECOND)" if windowed else "a"
+    script = AGGREGATED.format(calls=calls, a=a, windows=", window_start, window_end" if windowed else "")
+    old = Driven(script, tmp_path / "old", ties="columns")
+    before = [row("u", 3, 1, 2), row("u", 1, 1, 2), row("u", 2, 1, 5), row("v", 7, 2, 1), row("u", 9, 2, 5)]
+    after = [
+        row("u", 8, 3, 2),
+        row("u", 4, 3, 5),
+        row("v", 5, 4, 3),
+        row("v", 6, 4, 3),
+        row("w", 2, 5, 0),
+        row("w", 1, 5, 2),
+    ]
+    old.step(a=before)
+    new, change = old.upgraded(script, tmp_path / "new")
+    assert change.notes == ("ties: by arrival {since}",)
+    new.step(a=after)
+    names = ["k", *(f"c{number}" for number in range(len(CALLS)))]
+    found = new.picked(new.step(watermark=60), *names) if windowed else new.shown(", ".join(names))
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE a (k VARCHAR, x INT, y INT, place INT)")
+        rows = [*((one, -1) for one in before), *((one, place) for place, one in enumerate(after))]
+        con.executemany("INSERT INTO a VALUES (?, ?, ?, ?)", [[one["k"], one["x"], one["y"], at] for one, at in rows])
+        answer = con.execute(f"SELECT k, {', '.join(CALLS.values())} FROM a GROUP BY k ORDER BY k").fetchall()
+    assert found == answer
+
+
+def test_calls_over_copies_of_rows_do_not_go_on(tmp_path: Path) -> None:
+    windows = "HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '30' SECOND, INTERVAL '60' SECOND)"
+    copies = f"(SELECT k, first(x) AS f FROM {windows} GROUP BY k)"
+    script = TABLE.format(name="a", columns="k STRING, x INT, y INT") + f"SELECT * FROM {copies}"
+    old = Driven(script, tmp_path / "old", ties="columns")
+    change = old.change(Driven(script, tmp_path / "new"))
+    assert isinstance(change, NotAdaptable)
+    assert change.reason == '"f" does not keep which of its rows came first'

@@ -15,7 +15,7 @@ from sqlstream.jobs.upgrades.adaptations.places import Placed, gains_place
 from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_arrival, reads_arrival, without_arrival
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, text_form, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
-from sqlstream.jobs.upgrades.settings_words import TIES, changed_settings
+from sqlstream.jobs.upgrades.settings_words import changed_settings
 from sqlstream.jobs.upgrades.widening import is_wider, widened
 from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.warehouse.jobs import OperatorRecord, OperatorShape, ShapeItem, TableRecord
@@ -79,9 +79,8 @@ class Carrying:
     def check_settings(self, allowed: Iterable[str] = ()) -> None:
         """Raise CannotAdapt if settings differ in fields that are not `allowed`."""
         for one in changed_settings(self.old_settings, self.new_settings):
-            # Rows that are kept can take a place in the order of arrival, see `_value`.
-            takes_arrival = one.name == TIES and not one.before
-            if one.field not in allowed and not takes_arrival:
+            # Rows that are kept get a place in the order of arrival: see `_places`.
+            if one.field not in allowed and not one.gains_arrival:
                 raise CannotAdapt(f"{one.name}: was {one.before or 'none'}, is {one.after or 'none'}")
 
     # -- pairs of keys and items
@@ -132,7 +131,8 @@ class Carrying:
             any(is_arrival(item) or reads_arrival(item.value) for item in shape.items)
             for shape in (self.old_shape, self.new_shape)
         )
-        return after and not before
+        changed = changed_settings(self.old_settings, self.new_settings)
+        return (after and not before) or any(one.gains_arrival for one in changed)
 
     @property
     def added(self) -> tuple[ShapeItem, ...]:
