@@ -23,7 +23,7 @@ from sqlstream.sql.nodes import Insert, Select, StatementSet
 
 
 @dataclass(frozen=True, slots=True)
-class Plans:
+class JobPlans:
     """The plans of a job in which one rule decides ties: a plan per INSERT, and the physical plan."""
 
     ties: Ties
@@ -51,7 +51,7 @@ class PlannedJob:
     functions: tuple[DuckFunction, ...] = ()
     script: Script | None = None
     ties: Ties = "arrival"
-    other_plans: Callable[[], Plans] | None = field(default=None, compare=False, repr=False)
+    other_plans: Callable[[], JobPlans] | None = field(default=None, compare=False, repr=False)
 
     @property
     def has_ties(self) -> bool:
@@ -62,7 +62,7 @@ class PlannedJob:
         """Return the job with ties decided by `ties`; the job itself if they are already, or its plans do not depend on that."""
         if ties == self.ties or self.other_plans is None:
             return self
-        own, other = Plans(self.ties, self.optimized, self.physical), self.other_plans()
+        own, other = JobPlans(self.ties, self.optimized, self.physical), self.other_plans()
         return replace(
             self, ties=other.ties, optimized=other.optimized, physical=other.physical, other_plans=lambda: own
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from sqlstream.compiler.planned_job import Plans
+from sqlstream.compiler.planned_job import JobPlans
 from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.plan.arrival import decided, reads_arrival
 from sqlstream.logical.plan.graph import shared
@@ -23,9 +23,9 @@ class Planning:
     `rules` are the names of the rules that changed a plan.
     """
 
-    plans: Plans
+    plans: JobPlans
     rules: tuple[str, ...]
-    other_plans: Callable[[], Plans] | None
+    other_plans: Callable[[], JobPlans] | None
 
 
 def planning(logical: Sequence[ResultSink], ttl: Duration, *, keeps_malformed: bool) -> Planning:
@@ -41,10 +41,10 @@ def planning(logical: Sequence[ResultSink], ttl: Duration, *, keeps_malformed: b
         rules |= dict.fromkeys(applied)
     by_columns = tuple(shared(united(optimized)))
     by_arrival = tuple(decided(by_columns))
-    plans = Plans("arrival", by_arrival, plan(by_arrival, keeps_malformed=keeps_malformed))
+    plans = JobPlans("arrival", by_arrival, plan(by_arrival, keeps_malformed=keeps_malformed))
 
     @cache
-    def other_plans() -> Plans:
-        return Plans("columns", by_columns, plan(by_columns, keeps_malformed=keeps_malformed))
+    def other_plans() -> JobPlans:
+        return JobPlans("columns", by_columns, plan(by_columns, keeps_malformed=keeps_malformed))
 
     return Planning(plans, tuple(rules), other_plans if reads_arrival(by_arrival) else None)

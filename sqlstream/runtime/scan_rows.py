@@ -45,7 +45,9 @@ class ScanRows:
         self._added: tuple[Column, ...] = ()
         if self._has_places and self.source.numbering:
             own = self.source.table
-            self._added = tuple(c for c in self.source.numbering if c not in own.columns)
+            # Of a single split, numbers tell the rows apart: to read paths of files costs as much as to read a few columns.
+            needed = self.source.numbering if len(self.splits) > 1 else (ROW,)
+            self._added = tuple(c for c in needed if c not in own.columns)
             self._reader = source_of(replace(own, columns=(*own.columns, *self._added)))
 
     def take(self, con: duckdb.DuckDBPyConnection) -> ReadPlan:

@@ -17,7 +17,6 @@ from sqlstream.errors import BindError, missing
 from sqlstream.jobs.identity import as_recorded, is_planned
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
-from sqlstream.logical.plan.arrival import ties_of
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
@@ -141,7 +140,7 @@ def _operator_step(
         ("reads", "; ".join(dict.fromkeys(reads))),
         ("key", node.key_text or f"none ({node.without_key})"),
         ("computes", node.calls_text),
-        ("ties", f"by {ties}" if (ties := ties_of(node)) is not None else ""),
+        ("ties", f"by {ties}" if (ties := node.ties) is not None else ""),
         ("time", stage.time_column or ""),
         ("keeps", node.states_text),
         ("state", views),

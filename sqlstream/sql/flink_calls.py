@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sqlstream.sql.nodes import NULL_TREATING
 from sqlstream.sql.process_calls import ProcessCallParser
 from sqlstream.sql.spans import mark
 
@@ -13,8 +14,6 @@ UNITS = {
     *("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"),
     *("DECADE", "CENTURY", "MILLENNIUM"),
 }
-# The aggregates that take IGNORE NULLS and RESPECT NULLS without OVER.
-NULL_TREATING = {"first", "first_value", "last", "last_value", "list", "array_agg", "collect_list"}
 
 
 class FlinkCallParser(ProcessCallParser):

@@ -12,6 +12,9 @@ from sqlglot import exp
 from sqlstream.errors import Span
 from sqlstream.sql.hints import OptionsHint
 
+# The aggregates that take IGNORE NULLS and RESPECT NULLS without OVER.
+NULL_TREATING = frozenset({"first", "first_value", "last", "last_value", "list", "array_agg", "collect_list"})
+
 
 @dataclass(frozen=True, slots=True)
 class Name:

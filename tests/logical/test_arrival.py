@@ -9,12 +9,12 @@ import pytest
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.jobs.identity import planned_identity
-from sqlstream.logical.plan.arrival import decided, has_arrival, ties_of, with_arrival
+from sqlstream.logical.plan.arrival import decided, has_arrival, with_arrival
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.ranks import Rank
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Scan
 from tests.kinds import last_job, of_type
 
@@ -38,7 +38,14 @@ def planned(query: str) -> PlannedJob:
 
 def ties(query: str) -> str | None:
     """Return what decides ties in the topmost operator that has any."""
-    return next((by for n in reversed(list(walk(planned(query).optimized[0]))) if (by := ties_of(n))), None)
+    return next(
+        (
+            by
+            for n in reversed(list(walk(planned(query).optimized[0])))
+            if isinstance(n, StatefulNode) and (by := n.ties)
+        ),
+        None,
+    )
 
 
 def numbered(order: str, rows: str = "t", by: str = "k") -> str:
@@ -88,7 +95,7 @@ def test_rows_keep_their_order_through_what_passes_them_on(rows: str, expected: 
 def test_a_query_without_ties_does_not_ask_when_rows_came(query: str) -> None:
     job = planned(f"INSERT INTO a {query}")
     assert not any(has_arrival(n) for n in walk(job.optimized[0]))
-    assert [ties_of(n) for n in walk(job.optimized[0]) if ties_of(n)] == []
+    assert [n.ties for n in walk(job.optimized[0]) if isinstance(n, StatefulNode) and n.ties] == []
     assert decided(job.optimized) == list(job.optimized)
 
 
@@ -131,7 +138,7 @@ def test_nobody_sees_the_column(query: str) -> None:
     job = planned(f"INSERT INTO a {query.replace('SELECT k FROM', 'SELECT k, r FROM')}")
     assert any(has_arrival(n) for n in walk(job.optimized[0]))
     assert not has_arrival(job.optimized[0].input)
-    [stage] = [s for s in job.physical.stages if isinstance(s.node, Stateful) and ties_of(s.node)]
+    [stage] = [s for s in job.physical.stages if s.node is not None and s.node.ties]
     assert ARRIVED.name not in {name for name, *_ in stage.view.columns}
 
 

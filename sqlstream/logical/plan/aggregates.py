@@ -8,7 +8,17 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 from sqlstream.errors import Span
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema, declared, visible
+from sqlstream.logical.plan.arrival_calls import reads_order
+from sqlstream.logical.plan.expressions import (
+    AggregateItem,
+    Expression,
+    Field,
+    Item,
+    Schema,
+    arrived,
+    declared,
+    visible,
+)
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
@@ -82,6 +92,14 @@ class Aggregating(StatefulNode):
 
     keys: tuple[Item, ...]
     aggregates: tuple[AggregateItem, ...]
+
+    @property
+    def has_ties(self) -> bool:
+        return any(map(reads_order, self.aggregates))
+
+    @property
+    def is_by_arrival(self) -> bool:
+        return any(arrived(call.order_by) for call in self.aggregates)
 
     @property
     def key_text(self) -> str:

@@ -6,29 +6,27 @@ nodes between pass it on. Nobody sees it: a projection above the operator leaves
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import assert_never, cast
 
-from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.arrival_calls import in_order_of_arrival, reads_order
-from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema, arrived, declared, visible
+from sqlstream.logical.plan.arrival_calls import in_order_of_arrival
+from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema, visible
 from sqlstream.logical.plan.graph import once, rebuilt, shared, walk
-from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
+from sqlstream.logical.plan.joins import TemporalJoin
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node, SingleInput
 from sqlstream.logical.plan.nodes import as_any_node
-from sqlstream.logical.plan.over import PLACED, RANKS, Over, OverItem, Sort
+from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
-from sqlstream.logical.plan.relational import Elements, Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.state_settings import Ties
+from sqlstream.logical.plan.relational import Elements, Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.stateful import StatefulNode
-from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.tables import ResultSink, Scan
+from sqlstream.logical.plan.windows import CountWindows, TimeWindows
 
 # The type of ARRIVED where it tells the elements of a list apart, too. Parquet has it exactly, which it has no HUGEINT.
 _FINER = "DECIMAL(38,0)"
@@ -79,13 +77,11 @@ def with_arrival(node: Node) -> Node | None:
         case Filter() | TimeWindows() | LookupJoin() | Expand() | Lateral():
             below = with_arrival(node.input)
             return replace(node, input=below) if below is not None else None
-        case SessionWindow() | CountWindows() | WindowRank() | Over() | Sort():
-            # Their rows are rows of the input.
-            below = with_arrival(node.input)
-            return replace(node, input=below) if below is not None else None
-        case Aggregate() | WindowAggregate() | Rank() | SetOperation() | Normalize():
-            return None
-        case Join() | IntervalJoin() | TemporalJoin() | Process() | SideOutputRead() | LateRows():
+        case StatefulNode():
+            [*_, input] = node.children
+            below = with_arrival(input) if node.passes_rows_on else None
+            return node.with_children((below,)) if below is not None else None
+        case SideOutputRead() | LateRows():
             return None
         case ResultSink():
             raise TypeError("a sink has no rows")
@@ -140,39 +136,24 @@ def reads_arrival(plans: Iterable[Node]) -> bool:
     return any(has_arrival(node) for plan in plans for node in walk(plan))
 
 
-def ties_of(node: Node) -> Ties | None:
-    """Return what decides ties of a node that orders rows; None if no two rows can be equal, or the result is the same."""
-    match node:
-        case Rank() | WindowRank() | Over() | Sort():
-            return "arrival" if arrived(node.order) else "columns" if _has_ties(node) else None
-        case CountWindows():
-            return "arrival" if has_arrival(node.input) else "columns" if _has_ties(node) else None
-        case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)):
-            return "arrival" if any(arrived(call.order_by) for call in node.aggregates) else "columns"
-        case _:
-            return None
-
-
 def _decided(node: Node) -> Node:
     """Return a node that reads the order of arrival if it has ties to decide, above nodes that have been rewritten already."""
     match node:
-        case Rank() | WindowRank() | Over() | Sort() if _has_ties(node) and (below := with_arrival(node.input)):
+        case Rank() | WindowRank() | Over() | Sort() if node.has_ties and (below := with_arrival(node.input)):
             item = arrival_of(below)
             item = replace(item, sql=f"{item.sql} DESC", descends=True) if _last_first(node) else item
             ordered = replace(node, input=below, order=(*node.order, item))
             return ordered if isinstance(ordered, Rank) else without_arrival(ordered)
-        case CountWindows() if _has_ties(node) and (below := with_arrival(node.input)):
+        case CountWindows() if node.has_ties and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
-        case Aggregate() | WindowAggregate() if any(map(reads_order, node.aggregates)) and (
-            below := with_arrival(node.input)
-        ):
-            times, repeats = _times(node.input), _repeats_places(node)
+        case Aggregate() | WindowAggregate() if node.has_ties and (below := with_arrival(node.input)):
+            times, repeats = _times(node.input), _repeats_places(node, windowed=isinstance(node, WindowAggregate))
             place = arrival_of(below)
             calls = tuple(in_order_of_arrival(call, place, times, repeats=repeats) for call in node.aggregates)
             return replace(node, input=below, aggregates=calls)
         case TemporalJoin() if not node.inputs[1].is_changelog and node.late_reads is None:
             rows, versions = node.inputs
-            if _covers_key(versions, {*(k.column or "" for k in node.keys[1]), node.times[1]}):
+            if versions.covers_key((*(k.column or "" for k in node.keys[1]), node.times[1])):
                 return node
             below = with_arrival(versions)
             # Both inputs cannot have it: no two columns of a join have the same name.
@@ -203,40 +184,14 @@ def without_arrival(node: Node) -> Node:
 
 # -- where there are ties
 
-Ordering = Rank | WindowRank | Over | Sort | CountWindows
 
-
-def _has_ties(node: Ordering) -> bool:
-    """Return whether rows of one key may be equal in the order of a node, and its result depends on which of them is first."""
-    match node:
-        case Rank() | WindowRank():
-            # Equal rows have the same RANK.
-            decides = node.function == "row_number"
-            keys, order = node.keys, declared(node.order)
-            bounds = node.window.names if isinstance(node, WindowRank) else ()
-        case Over():
-            decides, keys, order, bounds = any(map(_reads_order, node.calls)), node.keys, declared(node.order), ()
-        case Sort():
-            decides, keys, order, bounds = True, (), declared(node.order), ()
-        case CountWindows():
-            return not _covers_key(node.input, {*node.keys, node.time_column})
-        case _:
-            assert_never(node)
-    columns = {*bounds, *(e.column for e in (*keys, *order) if e.column is not None)}
-    return decides and not _covers_key(node.input, columns)
-
-
-def _covers_key(node: Node, columns: Collection[str]) -> bool:
-    return any(key <= frozenset(columns) for key in node.unique_keys)
-
-
-def _repeats_places(node: Aggregate | WindowAggregate) -> bool:
-    """Return whether rows of one group can have the same place in the order of arrival, since they are made of one row."""
+def _repeats_places(node: Aggregate | WindowAggregate, *, windowed: bool) -> bool:
+    """Return whether rows of one group, and window if it is `windowed`, can have the same place: they are made of one row."""
     below = list(walk(node.input))
     copied = sum(n.overlap is not None and n.overlap.windows > 1 for n in below)
     # A row is once in the windows by which an aggregate groups, and ARRIVED tells the elements of one list apart.
     return (
-        copied > isinstance(node, WindowAggregate)
+        copied > windowed
         or sum(map(_has_elements, below)) > 1
         or any(isinstance(n, LookupJoin | Lateral) and not _has_elements(n) for n in below)
     )
@@ -246,19 +201,6 @@ def _has_elements(node: Node) -> bool:
     if isinstance(node, Projection):
         return any(item.expression.makes_rows for item in node.items)
     return isinstance(node, Lateral) and isinstance(node.rows, Elements)
-
-
-def _reads_order(item: OverItem) -> bool:
-    """Return whether the result of a call with OVER depends on the order of rows that are equal in its ORDER BY."""
-    call = item.call
-    if call.function in RANKS:
-        return call.function == "row_number"
-    if item.frame.mode == "rows" or call.function in PLACED:
-        return True
-    if call.distinct and not call.order_by:
-        return False
-    shape = FUNCTIONS.get(ALIASES.get(call.function, call.function))
-    return call.python is not None or (shape is not None and shape.ordered and shape.kind is not Kind.QUANTILE)
 
 
 def _last_first(node: Rank | WindowRank | Over | Sort) -> bool:

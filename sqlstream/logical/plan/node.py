@@ -275,6 +275,11 @@ class Node(ABC):
     def unique_keys(self) -> Keys:
         """The known unique keys of the result, each a set of columns in which no two rows are equal at a time."""
 
+    def covers_key(self, columns: Iterable[str]) -> bool:
+        """Whether no two rows of the result are equal in all of some columns at a time, as far as is known."""
+        names = frozenset(columns)
+        return any(key <= names for key in self.unique_keys)
+
     @property
     def row_numbers(self) -> frozenset[str]:
         """The columns known to number the rows of each key from 1 on, such as results of ROW_NUMBER."""

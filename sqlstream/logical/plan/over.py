@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 
 from msgspec import structs
 
+from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.errors import Span
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Schema, column_names, declared
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Schema, arrived, column_names, declared
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
     Keys,
@@ -70,6 +71,19 @@ class OverItem:
     ignore_nulls: bool = False
 
     @property
+    def reads_order(self) -> bool:
+        """Whether the result depends on the order of rows that are equal in the ORDER BY of its OVER."""
+        call = self.call
+        if call.function in RANKS:
+            return call.function == "row_number"
+        if self.frame.mode == "rows" or call.function in PLACED:
+            return True
+        if call.distinct and not call.order_by:
+            return False
+        shape = FUNCTIONS.get(ALIASES.get(call.function, call.function))
+        return call.python is not None or (shape is not None and shape.ordered and shape.kind is not Kind.QUANTILE)
+
+    @property
     def keeps_partition(self) -> bool:
         """Whether the call needs all rows of the partition up to the current one in state."""
         call, frame = self.call, self.frame
@@ -117,6 +131,15 @@ class InTimeOrder(SingleInput, StatefulNode):
     """
 
     time: str
+    order: tuple[Expression, ...]
+
+    @property
+    def passes_rows_on(self) -> bool:
+        return True
+
+    @property
+    def is_by_arrival(self) -> bool:
+        return bool(arrived(self.order))
 
     @property
     @abstractmethod
@@ -195,6 +218,11 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
     ttl: Duration | None = None
     late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def has_ties(self) -> bool:
+        named = (e.column for e in (*self.keys, *declared(self.order)) if e.column is not None)
+        return any(item.reads_order for item in self.calls) and not self.input.covers_key(named)
 
     @property
     def values(self) -> NodeValues:
@@ -321,6 +349,10 @@ class Sort(InTimeOrder):
     time: str
     order: tuple[Expression, ...]
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def has_ties(self) -> bool:
+        return not self.input.covers_key(e.column for e in declared(self.order) if e.column is not None)
 
     @property
     def values(self) -> NodeValues:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from sqlstream.errors import Span
 from sqlstream.logical.plan.aggregates import without_windows
 from sqlstream.logical.plan.canonical import canonical
-from sqlstream.logical.plan.expressions import Expression, Field, Schema, column_names, declared, visible
+from sqlstream.logical.plan.expressions import Expression, Field, Schema, arrived, column_names, declared, visible
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
     Keys,
@@ -40,8 +40,24 @@ class Numbering(StatefulNode):
 
     input: Node
     column: str
+    function: str
     keys: tuple[Expression, ...]
     order: tuple[Expression, ...]
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The columns of the bounds of its windows."""
+        return ()
+
+    @property
+    def has_ties(self) -> bool:
+        # Equal rows have the same RANK.
+        named = (e.column for e in (*self.keys, *declared(self.order)) if e.column is not None)
+        return self.function == "row_number" and not self.input.covers_key((*self.bounds, *named))
+
+    @property
+    def is_by_arrival(self) -> bool:
+        return bool(arrived(self.order))
 
     @property
     def key_text(self) -> str:
@@ -94,6 +110,14 @@ class WindowRank(Numbering, AtWindowEnd):
             self.function, self.column, forms(self.order), self.limit, self.window.end, self.late_rows
         )
         return NodeValues(self.node_kind, name=self.name, keys=single_keys(self.keys), settings=settings)
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        return tuple(name for name in self.window.names if name is not None)
+
+    @property
+    def passes_rows_on(self) -> bool:
+        return True
 
     @property
     def label(self) -> str:

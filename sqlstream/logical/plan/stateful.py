@@ -8,6 +8,7 @@ from dataclasses import replace
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item, Schema, visible
 from sqlstream.logical.plan.growth import GROUP_IN_WINDOWS, Ends, Growth, all_end, forget_keys
 from sqlstream.logical.plan.node import LateReads, Node
+from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.units import NO_TIME, Duration
 
 
@@ -16,6 +17,28 @@ class StatefulNode(Node):
 
     # The name in the query, empty if it has none.
     name: str
+
+    # -- the order of arrival
+
+    @property
+    def passes_rows_on(self) -> bool:
+        """Whether its rows are the rows of its input, with further columns."""
+        return False
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether rows of a key may be equal in its order, and its result depends on which of them is the first."""
+        return False
+
+    @property
+    def is_by_arrival(self) -> bool:
+        """Whether the order of arrival is the last item of its order."""
+        return False
+
+    @property
+    def ties(self) -> Ties | None:
+        """What decides which of several rows is the first if they are equal in its order; None if nothing depends on that."""
+        return "arrival" if self.is_by_arrival else "columns" if self.has_ties else None
 
     # -- in EXPLAIN
 

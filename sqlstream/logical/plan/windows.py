@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Literal
 
+from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import unquoted
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
@@ -229,6 +230,10 @@ class SessionWindow(AtWindowEnd):
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
+    def passes_rows_on(self) -> bool:
+        return True
+
+    @property
     def values(self) -> NodeValues:
         gap = form(self.gap) if isinstance(self.gap, Expression) else self.gap
         settings = SessionSettings(self.time_column, gap, self.late_rows)
@@ -339,6 +344,18 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
     ttl: Duration | None = None
     late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def passes_rows_on(self) -> bool:
+        return True
+
+    @property
+    def has_ties(self) -> bool:
+        return not self.input.covers_key((*self.keys, self.time_column))
+
+    @property
+    def is_by_arrival(self) -> bool:
+        return any(f.name == ARRIVED.name for f in self.input.schema)
 
     @property
     def values(self) -> NodeValues:

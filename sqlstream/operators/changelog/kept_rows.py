@@ -96,9 +96,16 @@ class BestRows(KeptState):
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
         return self.rows.deltas
 
-    @property
+    @cached_property
     def parts(self) -> Mapping[str, Select]:
-        return self.rows.parts
+        """The rows of a batch up to the limit: what is beyond it in a part of the batch is beyond it in all rows."""
+        rows, stored = self.rows, self.stored[ROWS]
+        keyed = subquery(Select(f"SELECT {', '.join([*rows.keys.items, '*'])} FROM _rows"))
+        items = [*rows.keys.names, *(f"{sql} AS {c.name}" for c, sql in rows.own)]
+        net_rows = summed(
+            stored, Relation(f"(SELECT {', '.join(items)}, 1 AS {WEIGHT} FROM ({rows.ranked(self.ranking, keyed)}))")
+        )
+        return {ROWS: encoded(self.deltas[ROWS], subquery(net_rows))}
 
     def advance(self, part: str, old: Relation, delta: Relation) -> Select:
         state, stored = self.rows, self.stored[part]

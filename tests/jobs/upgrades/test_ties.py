@@ -15,7 +15,7 @@ from sqlstream import Session
 from sqlstream.errors import UsageError
 from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.jobs.savepoints.restore_plans import Restore
-from sqlstream.jobs.upgrades.adaptations.places import Placed
+from sqlstream.jobs.upgrades.adaptations.places import GivenPlaces
 from sqlstream.jobs.upgrades.changes import NotAdaptable
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
@@ -158,7 +158,7 @@ def test_a_changed_query_takes_the_order_of_arrival_with_an_upgrade_only(tmp_pat
 def test_a_job_keeps_columns_where_its_state_has_no_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "a", FIRST)
     start_by_columns(tmp_path, firsts(), FIRST)
-    monkeypatch.setattr(Placed, "places", lambda self: {})
+    monkeypatch.setattr(GivenPlaces, "places", lambda self: {})
     kept = 'operator "first_values": "f" does not keep which of its rows came first'
     with open_session(tmp_path) as session:
         assert compared(session, firsts(), "firsts").endswith(f"ties      by columns, as before\n            {kept}")

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Select, no_rows, quote_name
-from sqlstream.jobs.upgrades.adaptations.places import Placed, gains_place
+from sqlstream.jobs.upgrades.adaptations.places import GivenPlaces, gains_place
 from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_arrival, reads_arrival, without_arrival
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, text_form, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
@@ -168,12 +168,12 @@ class Carrying:
         return origins
 
     @cached_property
-    def _placed(self) -> tuple[Placed, ...]:
+    def _placed(self) -> tuple[GivenPlaces, ...]:
         """The calls that read the order of arrival and continue calls that did not, by the tables that hold them."""
         types = {t.name: dict(t.columns) for t in self.new.tables}
         pairs = [pair for pair in self.items if gains_place(pair.new, pair.old)]
         return tuple(
-            Placed(pair.new, pair.old, table, source, types[table])
+            GivenPlaces(pair.new, pair.old, table, source, types[table])
             for pair in pairs
             for table, source in _tables_of(pair)
         )

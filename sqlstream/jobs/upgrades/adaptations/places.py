@@ -22,7 +22,7 @@ _CHOSEN = "o"
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class GivenPlaces:
     """A call that reads the order of arrival, and the call of the job that it continues, which did not.
 
     `table` and `source` hold them; `types` are the types of the columns of `table`.

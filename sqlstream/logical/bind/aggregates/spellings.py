@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlstream.catalog import Catalog
 from sqlstream.errors import BindError, SourceText, UnsupportedError
 from sqlstream.logical.bind.expressions.aggregate_names import BY_OFFSET, RENAMED
-from sqlstream.sql.flink_calls import NULL_TREATING
+from sqlstream.sql.nodes import NULL_TREATING
 from sqlstream.sql.spans import span_of
 
 _FORMS = "(x), (x, n), (x, ignore_nulls) or (x, n, ignore_nulls)"
