@@ -86,7 +86,13 @@ class SteppedRun:
         clocks = {i: EventTime(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
         descriptor = Descriptor(
-            self.sequence, now, splits, {**clocks, **(ticks or {})}, fires_timers=self._is_called(), opens=opens
+            self.sequence,
+            now,
+            splits,
+            {**clocks, **(ticks or {})},
+            fires_timers=self._is_called(),
+            opens=opens,
+            own_clocks=self.job.plan.has_own_clocks,
         )
         self.run(descriptor)
 
@@ -142,7 +148,7 @@ class SteppedRun:
     def tick_idle(self) -> None:
         """Move the watermarks of idle sources as far as the other sources allow."""
         self._tick_partitions()
-        if ticks := idle_ticks(self.commits.clocks(), self.clock()):
+        if ticks := idle_ticks(self.commits.clocks(), self.clock(), self.job.plan.clocks):
             self.batch({}, ticks)
 
     def _tick_partitions(self) -> None:

@@ -22,7 +22,8 @@ class Descriptor:
 
     `time` is when the driver composed it, and what NOW() returns before the first exchange. The `last` one ends the input. With
     `fires_timers` the batch calls the operators that have processing-time timers. With `opens`, in the first batch only, it runs
-    the opening fragments of operators, which emit rows before any input.
+    the opening fragments of operators, which emit rows before any input. `own_clocks` is that of the plan: batches of earlier
+    versions of sqlstream had one watermark for all, and verification tells them apart.
     """
 
     sequence: int
@@ -32,6 +33,7 @@ class Descriptor:
     last: bool = False
     fires_timers: bool = False
     opens: bool = False
+    own_clocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Work:
     tick: EventTime | None = None
     fires_timers: bool = False
     opens: bool = False
+    own_clocks: bool = False
 
 
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
@@ -56,6 +59,8 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     load = [(0, place, slot) for place, slot in enumerate(slots)]
     lines: list[dict[str, Json]] = []
     head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}
+    if descriptor.own_clocks:
+        head["own_clocks"] = True
     for scan, splits in descriptor.splits.items():
         for split in sorted(splits, key=lambda s: -s.bytes):
             size, place, slot = load[0]

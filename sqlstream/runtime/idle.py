@@ -6,7 +6,7 @@ the time of its last row are in the job's log, and a tick is in the descriptor o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlstream.catalog import IDLE_TIMEOUT, Table
@@ -55,9 +55,9 @@ def partition_mark(clocks: Collection[ScanClock], now: ProcessingTime) -> EventT
 
 
 def idle_timeouts(plan: PhysicalPlan, default: Duration) -> dict[int, Duration]:
-    """Return the idle timeout of each scan whose rows advance the watermark; `default` is for tables without the option."""
+    """Return the idle timeout of each scan whose rows advance its watermark; `default` is for tables without the option."""
     # A watermark that is the clock advances without rows.
-    return {i: _timeout(plan.scans[i].table, default) for i in plan.watched if not plan.scans[i].by_clock}
+    return {i: _timeout(plan.scans[i].table, default) for i in plan.timed if not plan.scans[i].by_clock}
 
 
 def _timeout(table: Table, default: Duration) -> Duration:
@@ -82,18 +82,30 @@ def scan_clocks(
     }
 
 
-def idle_ticks(clocks: Mapping[int, ScanClock], now: ProcessingTime) -> dict[int, EventTime]:
+def idle_ticks(
+    clocks: Mapping[int, ScanClock], now: ProcessingTime, sets: Iterable[Collection[int]] | None = None
+) -> dict[int, EventTime]:
     """Return the ticks that advance idle scans to the least watermark of the scans that are not idle, by scan.
 
-    If all are idle, they advance to the greatest of their watermarks. While a scan that is not idle has no watermark, there are
-    no ticks. A scan that has ended does not count, as its watermark is later than any row. A scan that is as far already gets
-    no tick, as a tick may cost a batch. Flink's StatusWatermarkValve does the same.
+    Each of `sets` are the scans that an operator waits for, by default all: an idle scan must hold up none of them. If all of a
+    set are idle, they advance to the greatest of their watermarks. While a scan of a set that is not idle has no watermark, there
+    are no ticks for it. A scan that has ended does not count, as its watermark is later than any row. A scan that is as far
+    already gets no tick, as a tick may cost a batch. Flink's StatusWatermarkValve does the same.
 
     >>> def clock(mark, active_at, timeout):
     ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(timeout))
-    >>> idle_ticks({0: clock(None, 0, 1000), 1: clock(70, 900, 1000), 2: clock(50, 0, 0)}, now=ProcessingTime(1000))
-    {0: 50}
+    >>> clocks = {0: clock(None, 0, 1000), 1: clock(70, 900, 1000), 2: clock(50, 0, 0)}
+    >>> idle_ticks(clocks, now=ProcessingTime(1000)), idle_ticks(clocks, ProcessingTime(1000), [(0, 1), (0, 2), (2,)])
+    ({0: 50}, {0: 70})
     """
+    ticks: dict[int, EventTime] = {}
+    for places in [clocks] if sets is None else sets:
+        of_set = _ticks_of({i: clocks[i] for i in places if i in clocks}, now)
+        ticks |= {i: max(to, ticks.get(i, to)) for i, to in of_set.items()}
+    return dict(sorted(ticks.items()))
+
+
+def _ticks_of(clocks: Mapping[int, ScanClock], now: ProcessingTime) -> dict[int, EventTime]:
     waiting = {i: clock for i, clock in clocks.items() if clock.mark != END_OF_INPUT}
     idle = {i for i, clock in waiting.items() if clock.idle_since(now) is not None}
     active = [clock.mark for i, clock in waiting.items() if i not in idle]
@@ -101,4 +113,4 @@ def idle_ticks(clocks: Mapping[int, ScanClock], now: ProcessingTime) -> dict[int
     if not marks or (active and len(marks) < len(active)):
         return {}
     to = min(marks) if active else max(marks)
-    return {i: to for i in sorted(idle) if (mark := clocks[i].mark) is None or mark < to}
+    return {i: to for i in idle if (mark := clocks[i].mark) is None or mark < to}

@@ -119,6 +119,10 @@ class InTimeOrder(SingleInput, StatefulNode):
     time: str
 
     @property
+    def reads_time(self) -> bool:
+        return True
+
+    @property
     @abstractmethod
     def waits(self) -> bool:
         """Whether rows leave after the watermark has passed them, since they wait for later rows."""
