@@ -62,7 +62,7 @@ def at_watermark(sql: Select, watermark: EventTime | None) -> Select:
 def reading(values: Mapping[str, str], sql: str) -> str:
     """Return SQL with other SQL in place of variables; expressions that people have written spell the call in their way."""
     for name, value in values.items():
-        sql = re.sub(rf"getvariable\('{name}'\)", lambda _, value=value: value, sql, flags=re.IGNORECASE)
+        sql = re.sub(rf"getvariable\('{name}'\)", value.replace("\\", r"\\"), sql, flags=re.IGNORECASE)
     return sql
 
 

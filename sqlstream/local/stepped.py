@@ -18,7 +18,7 @@ from sqlstream.runtime.batch_descriptors import Descriptor, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
 from sqlstream.runtime.feed import Feed, check_input
-from sqlstream.runtime.idle import idle_ticks
+from sqlstream.runtime.watermarks import idle_ticks
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.records import write_sealed

@@ -26,10 +26,9 @@ from sqlstream.connectors.worker_calls import Workers
 from sqlstream.duck import databases
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
-from sqlstream.runtime.idle import ScanClock, idle_timeouts, partition_mark, scan_clocks
 from sqlstream.runtime.tasks import ROWS, Output
 from sqlstream.runtime.times import event_time_of
-from sqlstream.runtime.watermarks import Watermarks
+from sqlstream.runtime.watermarks import ScanClock, Watermarks, idle_timeouts, partition_mark, scan_clocks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, held_by

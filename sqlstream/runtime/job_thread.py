@@ -18,8 +18,8 @@ from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enough
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.fragments import newest
-from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.state_checks import StateChecks, as_left
+from sqlstream.runtime.watermarks import idle_ticks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
 from sqlstream.storage.retention import sweep, sweep_directory

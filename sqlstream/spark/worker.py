@@ -88,9 +88,9 @@ class ScanTask:
                 else:
                     assert isinstance(output, Output)
                     output_batch = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
-                yield _with_time(output_batch, self._time(watermark, marks, batch))
+                yield _with_time(output_batch, self._micros(watermark, marks, batch))
 
-    def _time(self, watermark: EventTime | None, marks: Watermarks, batch: int) -> int:
+    def _micros(self, watermark: EventTime | None, marks: Watermarks, batch: int) -> int:
         if not self.job.plan.has_several_clocks:
             return to_spark_micros(watermark)
         return next_stroke(batch) if to_spark_millis(watermark) > to_spark_millis(marks.scans[self.scan]) else 0
@@ -170,14 +170,14 @@ class Processor:
                 for output in advance.run(arrived.get(stage, [])):
                     yield self._rows([output])
             entries[str(stage)] = (advance.manifest, advance.event_timer)
-        wake = self._timers([at for _, at in entries.values() if at is not None], times.getCurrentWatermarkInMs())
+        wake = self._due_millis([at for _, at in entries.values() if at is not None], times.getCurrentWatermarkInMs())
         self.manifests.update((json.dumps((entries, sorted(wake))),))
         for at in set(woken) - wake:
             self.handle.deleteTimer(at)
         for at in wake - set(woken):
             self.handle.registerTimer(at)
 
-    def _timers(self, due: Sequence[EventTime], reached: int) -> set[int]:
+    def _due_millis(self, due: Sequence[EventTime], reached: int) -> set[int]:
         """Return Spark's timers for what is due in a bucket; `reached` is Spark's watermark, all in its milliseconds.
 
         If operators wait for different scans, Spark calls the bucket whenever one of these has moved.
@@ -197,8 +197,8 @@ class Processor:
         return pd.DataFrame(records)
 
 
-def _with_time(batch: pa.RecordBatch, time: int) -> pa.RecordBatch:
-    return batch.append_column(_ARROW_TIME, pa.array([time] * batch.num_rows, _ARROW_TIME.type))
+def _with_time(batch: pa.RecordBatch, micros: int) -> pa.RecordBatch:
+    return batch.append_column(_ARROW_TIME, pa.array([micros] * batch.num_rows, _ARROW_TIME.type))
 
 
 def _frame_batch(frame: Frame) -> pa.RecordBatch:
