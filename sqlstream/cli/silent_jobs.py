@@ -37,10 +37,11 @@ def dropped(progress: Progress, before: Progress) -> Hint | None:
             )
     late = progress.late_rows - before.late_rows
     if late and not any(operator.state_rows for operator in progress.operators.values()):
+        marks = [o.watermark for o in progress.operators.values() if o.late_rows and o.watermark is not None]
         return Hint(
             "late",
             f"{_all(late)} that came {_were(late)} late and dropped: their windows had closed, because the watermark is at"
-            f" {time_text(progress.watermark)}. Let WATERMARK FOR subtract a longer interval.",
+            f" {time_text(max(marks, default=progress.watermark))}. Let WATERMARK FOR subtract a longer interval.",
         )
     return None
 
