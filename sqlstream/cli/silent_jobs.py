@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
@@ -37,10 +37,11 @@ def dropped(progress: Progress, before: Progress) -> Hint | None:
             )
     late = progress.late_rows - before.late_rows
     if late and not any(operator.state_rows for operator in progress.operators.values()):
+        marks = [o.watermark for o in progress.operators.values() if o.late_rows and o.watermark is not None]
         return Hint(
             "late",
             f"{_all(late)} that came {_were(late)} late and dropped: their windows had closed, because the watermark is at"
-            f" {time_text(progress.watermark)}. Let WATERMARK FOR subtract a longer interval.",
+            f" {time_text(max(marks, default=progress.watermark))}. Let WATERMARK FOR subtract a longer interval.",
         )
     return None
 
@@ -58,9 +59,13 @@ def held(progress: Progress, windows: int | None) -> Hint | None:
 
     If no operator has windows (None), it is about the next of the rows that wait for the watermark.
     """
-    watched, end = _watched(progress.sources), progress.next_close
-    if end is None or windows == 0:
+    if windows == 0:
         return None
+    return next(filter(None, (_held(due, windows) for due in _dues(progress))), None)
+
+
+def _held(due: _Due, windows: int | None) -> Hint | None:
+    watched, end = due.watched, due.end
     behind = {name: s for name, s in watched.items() if s.watermark is None or s.watermark < end}
     ahead = [name for name in watched if name not in behind]
     if not behind or not ahead:
@@ -77,21 +82,24 @@ def held(progress: Progress, windows: int | None) -> Hint | None:
     if timeout:
         advice = f"It does so until it has had no row for {span_text(timeout)}."
     reached = f"is after {time_text(end - _STEP)}" if _is_after(end) else f"reaches {time_text(end)}"
-    text = f"{_waiting(windows)} when the watermark {reached}, but {what}. {advice}"
+    text = f"{_waiting(windows, due.of)} when the watermark {reached}, but {what}. {advice}"
     return Hint(f"held {name}", text)
 
 
 def awaited(progress: Progress, windows: int | None) -> Hint | None:
     """Return a hint about the rows that the open windows of a job, or its waiting rows, need; None if nothing waits."""
-    watched = _watched(progress.sources)
     if not progress.rows_in:
         names = " or ".join(f'"{name}"' for name in progress.sources)
         return Hint("nothing", f"no row has come from {names} yet.")
-    source = next((s for s in watched.values() if s.holds_watermark), None)
-    end = progress.next_close
-    if source is None or source.watermark is None or source.newest_event_time is None:
+    if windows == 0:
         return None
-    if windows == 0 or end is None or end <= source.watermark:
+    return next(filter(None, (_awaited(due, windows) for due in _dues(progress))), None)
+
+
+def _awaited(due: _Due, windows: int | None) -> Hint | None:
+    holders, end = [s for s in due.watched.values() if s.holds_watermark], due.end
+    source = min(holders, key=lambda s: s.watermark or datetime.min, default=None)
+    if source is None or source.watermark is None or source.newest_event_time is None or end <= source.watermark:
         return None
     if end == datetime.max:
         text = "each row waits for later rows of its key, which LEAD or FOLLOWING looks at, and none has come yet."
@@ -99,7 +107,7 @@ def awaited(progress: Progress, windows: int | None) -> Hint | None:
     newest, delay = source.newest_event_time, source.newest_event_time - source.watermark
     needed = end + min(delay, _LATEST - end)
     event_time = f"after {time_text(needed - _STEP)}" if _is_after(needed) else f"{time_text(needed)} or later"
-    text = f"{_waiting(windows)} when a row with event time {event_time} arrives (newest: {time_text(newest)})."
+    text = f"{_waiting(windows, due.of)} when a row with event time {event_time} arrives (newest: {time_text(newest)})."
     return Hint("awaited", text)
 
 
@@ -108,14 +116,39 @@ def _is_after(time: datetime) -> bool:
     return time.microsecond % 1000 == 1
 
 
-def _waiting(windows: int | None) -> str:
+def _waiting(windows: int | None, of: str) -> str:
     if windows is None:
-        return "rows wait for the watermark; the next one is emitted"
-    return f"{windows:,} windows are open; the next one closes" if windows != 1 else "1 window is open; it closes"
+        return f"rows wait for the watermark; the next one{of} is emitted"
+    return f"{windows:,} windows are open; the next one{of} closes" if windows != 1 else "1 window is open; it closes"
 
 
-def _watched(sources: Mapping[str, SourceProgress]) -> Mapping[str, SourceProgress]:
-    return {name: s for name, s in sources.items() if s.has_watermark and s.watermark != datetime.max}
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """The event time at which the next window closes, or the next row leaves, and the sources whose watermarks that waits for.
+
+    `of` names the operator, if others wait for other sources.
+    """
+
+    end: datetime
+    watched: Mapping[str, SourceProgress]
+    of: str = ""
+
+
+def _dues(progress: Progress) -> Iterator[_Due]:
+    """Yield what is due next, for each set of sources that operators wait for; the earliest comes first."""
+    several = len({o.waits_for for o in progress.operators.values() if o.waits_for}) > 1
+    waiting = [(o.next_close, name, o.waits_for) for name, o in progress.operators.items() if o.next_close is not None]
+    sets = set[tuple[str, ...]]()
+    for end, name, waits_for in sorted(waiting):
+        if waits_for not in sets:
+            sets.add(waits_for)
+            names = waits_for or progress.sources
+            watched = {
+                n: s
+                for n, s in progress.sources.items()
+                if n in names and s.has_watermark and s.watermark != datetime.max
+            }
+            yield _Due(end, watched, f' of operator "{name}"' if several else "")
 
 
 @dataclass

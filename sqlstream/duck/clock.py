@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
+from sqlstream.duck.sql import Select
 from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, ProcessingTime
 
-NOW_VARIABLE, WATERMARK_VARIABLE = "_now", "_watermark"
+NOW_VARIABLE, WATERMARK_VARIABLE, ABOVE_VARIABLE = "_now", "_watermark", "_watermark_above"
 NOW = f"CAST(getvariable('{NOW_VARIABLE}') AS TIMESTAMP WITH TIME ZONE)"
-# The job's watermark before the batch, a TIMESTAMP; NULL while there is none.
+# The watermark before the batch of the scan or operator whose rows are read, a TIMESTAMP; NULL while there is none.
 WATERMARK = f"getvariable('{WATERMARK_VARIABLE}')"
+# The same of the operator that reads what a fragment makes.
+WATERMARK_ABOVE = f"getvariable('{ABOVE_VARIABLE}')"
 # Earlier than any event time; -NEVER is later than any.
 NEVER: Final = EventTime(-(2**62))
 # The SQL of functions that read the clock, by name.
@@ -25,14 +29,15 @@ CLOCKS = {
 
 
 def variables(time: ProcessingTime, watermark: EventTime | None) -> Mapping[str, str]:
-    """Return the variables NOW_VARIABLE and WATERMARK_VARIABLE with their values as SQL; no watermark is NULL."""
+    """Return the variables NOW_VARIABLE and WATERMARK_VARIABLE with their values as SQL."""
+    return {"_now": f"make_timestamptz({time})", "_watermark": timestamp(watermark)}
+
+
+def timestamp(watermark: EventTime | None) -> str:
+    """Return the SQL of a watermark as a TIMESTAMP; no watermark is NULL, and the end of the input is infinity."""
     if watermark is None:
-        reached = "CAST(NULL AS TIMESTAMP)"
-    elif watermark == END_OF_INPUT:
-        reached = "CAST('infinity' AS TIMESTAMP)"
-    else:
-        reached = f"make_timestamp({watermark})"
-    return {"_now": f"make_timestamptz({time})", "_watermark": reached}
+        return "CAST(NULL AS TIMESTAMP)"
+    return "CAST('infinity' AS TIMESTAMP)" if watermark == END_OF_INPUT else f"make_timestamp({watermark})"
 
 
 def view_variables(time: ProcessingTime | None, watermark: EventTime | None) -> Mapping[str, str]:
@@ -46,6 +51,19 @@ def view_variables(time: ProcessingTime | None, watermark: EventTime | None) -> 
         values[NOW_VARIABLE] = "CAST(NULL AS TIMESTAMP WITH TIME ZONE)"
     values["_reached"] = f"{NEVER if watermark is None else min(watermark, -NEVER)}::BIGINT"
     return values
+
+
+def at_watermark(sql: Select, watermark: EventTime | None) -> Select:
+    """Return the SQL of a state view with a watermark in place of the one that the clock of its schema has."""
+    values = view_variables(None, watermark)
+    return Select(reading({name: values[name] for name in (WATERMARK_VARIABLE, "_reached")}, sql))
+
+
+def reading(values: Mapping[str, str], sql: str) -> str:
+    """Return SQL with other SQL in place of variables; expressions that people have written spell the call in their way."""
+    for name, value in values.items():
+        sql = re.sub(rf"getvariable\('{name}'\)", value.replace("\\", r"\\"), sql, flags=re.IGNORECASE)
+    return sql
 
 
 def macro(schema: str, time: ProcessingTime | None, watermark: EventTime | None) -> str:

@@ -198,7 +198,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         bucket_labels=job.labels,
         partitions=partitions,
         scans=tuple(map(_scan_record, plan.scans)),
-        operators=tuple(_operator_record(s, shape) for s, shape in zip(plan.stages, shapes(plan), strict=True)),
+        operators=tuple(_operator_record(plan, s, shape) for s, shape in zip(plan.stages, shapes(plan), strict=True)),
         sinks=tuple(
             SinkRecord(
                 s.kind,
@@ -227,7 +227,7 @@ def _scan_record(scan: ScanStage) -> ScanRecord:
     return ScanRecord(scan.name, table.name, scan.time_column, scan.watermark, kind, _place(table), _options(table))
 
 
-def _operator_record(stage: StatefulStage, shape: OperatorShape) -> OperatorRecord:
+def _operator_record(plan: PhysicalPlan, stage: StatefulStage, shape: OperatorShape) -> OperatorRecord:
     return OperatorRecord(
         name=stage.name,
         kind=stage.operator.kind,
@@ -245,6 +245,7 @@ def _operator_record(stage: StatefulStage, shape: OperatorShape) -> OperatorReco
         ttl=stage.node.key_ttl if stage.node is not None else NO_TIME,
         remembered=stage.remembered,
         shape=shape,
+        waits_for=plan.waits_for(stage),
     )
 
 

@@ -30,7 +30,7 @@ class SourceProgress:
     newest_event_time: datetime | None
     #: The source's own watermark: `datetime.max` at its end, None before its first row and for a source without a watermark.
     watermark: datetime | None
-    #: Whether the job's watermark waits for this source.
+    #: Whether the watermark of the job, or of one of its operators, waits for this source.
     holds_watermark: bool
     #: How long the source may have no rows before the watermark stops waiting for it; None for ever, or without a watermark.
     idle_timeout: timedelta | None
@@ -67,6 +67,10 @@ class OperatorProgress:
     counters: Mapping[str, int] = field(default_factory=dict)
     #: Rows (changes) that it has emitted, before filters behind it.
     rows_out: int = 0
+    #: Its watermark, the least of the sources that it waits for; None before there is one, and if it reads no time.
+    watermark: datetime | None = None
+    #: The sources for whose watermarks it waits; none if it reads no time.
+    waits_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,7 @@ def progress_of(totals: Totals) -> Progress:
         rows_out=totals.rows_out,
         watermark=event_time(totals.watermark),
         sources={name: _source(values) for name, values in totals.sources.items()},
-        operators={name: _operator(values) for name, values in totals.operators().items()},
+        operators={name: _operator(name, values, totals) for name, values in totals.operators().items()},
         sinks={table: SinkProgress(**count_values(SINK_FACTS, values)) for table, values in totals.sinks.items()},
     )
 
@@ -164,11 +168,14 @@ def _source(metrics: SourceMetrics) -> SourceProgress:
     )
 
 
-def _operator(metrics: OperatorMetrics) -> OperatorProgress:
+def _operator(name: str, metrics: OperatorMetrics, totals: Totals) -> OperatorProgress:
+    waits_for = totals.waits_for.get(name, ())
     return OperatorProgress(
         **count_values(OPERATOR_FACTS, metrics),
         next_close=event_time(metrics.event_timer),
         counters=dict(metrics.counters),
+        watermark=event_time(totals.watermarks.get(name, totals.watermark)) if waits_for else None,
+        waits_for=waits_for,
     )
 
 

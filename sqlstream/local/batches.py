@@ -6,13 +6,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from sqlstream.operators.operator import Clock
 from sqlstream.runtime import tasks
 from sqlstream.runtime.batch_descriptors import Work, from_lines
 from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.tasks import Output
-from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
+from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_millis
+from sqlstream.runtime.watermarks import BatchClock, Watermarks
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.commits import committed_spark_millis, write_commit
@@ -30,16 +30,15 @@ class LocalBatches:
         # By stage and bucket: the manifest as JSON, and the next event-time timer.
         self.manifests: dict[tuple[int, int], str] = {}
         self.timers: dict[tuple[int, int], EventTime] = {}
-        # The watermarks of the job and of its scans, in milliseconds on Spark's scale.
-        self.watermark = 0
-        self._marks: dict[int, int] = {}
+        # The watermarks of the next batch.
+        self.marks = Watermarks.none(self.job.plan)
         if self.number > 0:
             self._restore()
 
     def _restore(self) -> None:
         commits = self.commits
         fs, version = commits.warehouse.fs, commits.totals.version
-        self.watermark = committed_spark_millis(fs, commits.paths, version)
+        self.marks = commits.watermarks(from_spark_millis(committed_spark_millis(fs, commits.paths, version)))
         entry = commits.log.entry(version)
         assert entry is not None
         for number, stage in enumerate(self.job.plan.stages):
@@ -48,21 +47,18 @@ class LocalBatches:
                 self.manifests[number, label] = manifest.to_json()
                 if manifest.event_timer is not None:
                     self.timers[number, label] = manifest.event_timer
-        for number, scan in enumerate(self.job.plan.scans):
-            mark = commits.totals.sources[scan.name].watermark
-            if mark is not None:
-                self._marks[number] = to_spark_micros(mark) // 1000
 
     def run(self, lines: str, now: ProcessingTime) -> None:
-        """Run the batch of a descriptor's lines at a processing time, then an empty batch if the watermark has moved."""
-        before = self.watermark
+        """Run the batch of a descriptor's lines at a processing time, then an empty batch if a watermark has moved."""
+        before = self.marks.waking(self.job.plan)
         self._run(lines, now)
-        if self.watermark > before:
+        if self.marks.waking(self.job.plan) != before:
             self._run("", now)
 
     def catch_up(self, now: ProcessingTime) -> None:
         """Run the empty batch that is due after the last one, if the process ended before it ran."""
-        if self.number > 0 and from_spark_millis(self.watermark) != self.commits.totals.watermark:
+        plan = self.job.plan
+        if self.number > 0 and self.marks.waking(plan) != self.commits.last_watermarks().waking(plan):
             self._run("", now)
 
     def _run(self, lines: str, now: ProcessingTime) -> None:
@@ -71,33 +67,29 @@ class LocalBatches:
         work: dict[tuple[int, int], list[Work]] = defaultdict(list)
         for one in from_lines(lines):
             work[one.scan, one.slot].append(one)
-        watermark = from_spark_millis(self.watermark)
         for (scan, _), of_task in work.items():
-            for mark, output in tasks.run_scan(self.job, scan, of_task, self.number, watermark):
-                self._marks[scan] = max(self._marks.get(scan, 0), to_spark_micros(mark) // 1000)
+            for _, output in tasks.run_scan(self.job, scan, of_task, self.number, self.marks):
                 arriving[output.stage if isinstance(output, Frame) else None].append(output)
-        clock = Clock(self.number, watermark, now)
+        clock = BatchClock(self.number, now, self.marks)
         for number in range(len(self.job.plan.stages)):
             frames = [f for f in arriving.pop(number, []) if isinstance(f, Frame)]
             for output in self._advance(number, frames, clock):
                 arriving[output.stage if isinstance(output, Frame) else None].append(output)
         outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
         self.commits.spend("process", began)
-        self.commits.commit(self.number, outputs, watermark, now)
-        self.watermark = max(self.watermark, self._minimum())
-        write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, self.watermark)
+        self.commits.commit(self.number, outputs, self.marks, now)
+        self.marks = self.marks.after(self.job.plan, self.commits.totals.sources)
+        write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, to_spark_millis(self.marks.job))
         self.commits.tell_sinks(self.number)
         self.number += 1
 
-    def _minimum(self) -> int:
-        return min((self._marks.get(i, 0) for i in self.job.plan.watched), default=0)
-
-    def _advance(self, stage: int, frames: Sequence[Frame], clock: Clock) -> Iterator[Frame | Output]:
+    def _advance(self, stage: int, frames: Sequence[Frame], clock: BatchClock) -> Iterator[Frame | Output]:
         by_bucket: dict[int, list[Frame]] = defaultdict(list)
         for frame in frames:
             by_bucket[frame.bucket].append(frame)
+        reached = to_spark_millis(clock.marks.operators[stage])
         for (owner, bucket), due in list(self.timers.items()):
-            if owner == stage and timer_millis(due) <= self.watermark:
+            if owner == stage and timer_millis(due) <= reached:
                 by_bucket.setdefault(bucket, [])
         for bucket, arrived in by_bucket.items():
             advance = tasks.Advance(self.job, stage, bucket, self.manifests.get((stage, bucket)), clock)

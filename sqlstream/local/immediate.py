@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from sqlstream.connectors.discovery import Split
@@ -14,6 +15,7 @@ from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batch_descriptors import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Receivers, hand_on
+from sqlstream.runtime.watermarks import Watermarks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.retention import sweep_directory
 from sqlstream.units import END_OF_INPUT, ProcessingTime, now
@@ -62,10 +64,12 @@ class ImmediateRun:
         fs, paths = commits.warehouse.fs, commits.paths
         batch = self.totals.version + 1
         descriptor = Descriptor(batch, time, values_splits(self.job), {}, last=True)
-        outputs = []
+        outputs, marks = [], Watermarks.none(self.job.plan)
         for work in from_lines(to_lines(descriptor, self.job.labels)):
-            outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, None)]
-        commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, time)
+            outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, marks)]
+        commits.commit(
+            batch, [o for o in outputs if isinstance(o, stages.Output)], replace(marks, job=END_OF_INPUT), time
+        )
         # From here on, readers see the rows.
         write_commit(fs, paths, batch)
         commits.tell_sinks(batch)

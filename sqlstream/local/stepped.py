@@ -18,7 +18,7 @@ from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, from_
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
 from sqlstream.runtime.feed import Feed, check_input
-from sqlstream.runtime.idle import idle_ticks
+from sqlstream.runtime.watermarks import idle_ticks
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.storage.descriptors import Descriptors
 from sqlstream.units import EventTime, ProcessingTime
@@ -91,8 +91,10 @@ class SteppedRun:
         clocks = {i: EventTime(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
         marks = {**clocks, **(ticks or {})}
-        fires, places = self._is_called(), self._places.give(splits)
-        descriptor = Descriptor(self.sequence, now, splits, marks, fires_timers=fires, opens=opens, arrived=places)
+        fires, places, own_clocks = self._is_called(), self._places.give(splits), self.job.plan.has_own_clocks
+        descriptor = Descriptor(
+            self.sequence, now, splits, marks, fires_timers=fires, opens=opens, arrived=places, own_clocks=own_clocks
+        )
         self.run(descriptor)
 
     def run(self, descriptor: Descriptor) -> None:
@@ -145,7 +147,7 @@ class SteppedRun:
     def tick_idle(self) -> None:
         """Move the watermarks of idle sources as far as the other sources allow."""
         self._tick_partitions()
-        if ticks := idle_ticks(self.commits.clocks(), self.clock()):
+        if ticks := idle_ticks(self.commits.clocks(), self.clock(), self.job.plan.clocks):
             self.batch({}, ticks)
 
     def _tick_partitions(self) -> None:

@@ -90,6 +90,9 @@ def _entry_samples(job: str, entry: LogEntry, time: ProcessingTime) -> Iterator[
     yield "job_rows_out", (job,), entry.rows_out
     if (lag := _behind(entry.watermark, time)) is not None:
         yield "job_watermark_lag_seconds", (job,), lag
+    for name, mark in entry.watermarks.items():
+        if (lag := _behind(mark, time)) is not None:
+            yield "operator_watermark_lag_seconds", (job, name), lag
     for phase, spent in entry.spent.items():
         yield "batch_duration_seconds", (job, phase), (entry.version + 1, seconds(spent))
     for name, source in entry.sources.items():

@@ -66,6 +66,12 @@ _ALL = (
         "by how much the watermark is behind the clock; not there before the first and after the end of the input",
     ),
     Family(
+        "operator_watermark_lag_seconds",
+        "gauge",
+        _OPERATOR,
+        "by how much the watermark of an operator is behind the clock, where it is another one than that of the job",
+    ),
+    Family(
         "batch_duration_seconds",
         "summary",
         ("job_name", "phase"),

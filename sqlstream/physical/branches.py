@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import WATERMARK_VARIABLE, reading
 from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
 from sqlstream.duck.sql import Items, Select, quote_name
 from sqlstream.logical.plan.expressions import Schema
@@ -123,10 +124,10 @@ def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, tim
             return below(node.input)
         case Filter():
             where = node.predicate.sql
-            return [b.over(lambda rows: Select(f"SELECT * FROM ({rows}) WHERE {where}")) for b in below(node.input)]
+            return [_where(b, _at_its_place(where, node, b)) for b in below(node.input)]
         case Projection():
             items = ", ".join(f"{i.expression.sql} AS {quote_name(i.name)}" for i in node.items)
-            return [b.select(Items(items)) for b in below(node.input)]
+            return [b.select(Items(_at_its_place(items, node, b))) for b in below(node.input)]
         case TimeWindows():
             paths = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: in_windows(node, rows)) for b in paths]
@@ -152,6 +153,24 @@ def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, tim
         case _:
             # A leaf: mypy knows that it is a scan or a stateful node.
             return [Branch(node, _INPUT, weighted=node.is_changelog)]
+
+
+def _where(branch: Branch, condition: str) -> Branch:
+    return branch.over(lambda rows: Select(f"SELECT * FROM ({rows}) WHERE {condition}"))
+
+
+def watermark_variable(node: Node) -> str:
+    """Return the name of the variable of DuckDB that holds the watermark of a node that is made of several inputs."""
+    scans = (scan for scan in node.timed_by if isinstance(scan, Scan))
+    names = sorted({repr((s.table.name, sorted(s.table.options.items()), s.by_clock)) for s in scans})
+    return f"{WATERMARK_VARIABLE}_{hashlib.sha256('|'.join(names).encode()).hexdigest()[:12]}"
+
+
+def _at_its_place(sql: str, node: Node, branch: Branch) -> str:
+    """Return the SQL of a node over the rows of a path: its CURRENT_WATERMARK is that of the node, not that of the leaf."""
+    if not node.reads_watermark or watermark_variable(node) == watermark_variable(branch.leaf):
+        return sql
+    return reading({WATERMARK_VARIABLE: f"getvariable('{watermark_variable(node)}')"}, sql)
 
 
 def _of_late_rows(node: LateRows) -> Branch:

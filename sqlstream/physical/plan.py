@@ -138,9 +138,10 @@ class StatefulStage:
 
     `view` is the current result over the state tables, `count_sql` the number of open windows, empty without windows. `unique`
     are columns that no two rows of the result share; empty if none are known. `hash_columns` pick the bucket. `bound` says in
-    words what bounds the state. With `fires_timers` the operator may ask to be called at a processing time. Its watermark is
-    `delay` behind the job's watermark, since its input rows may be that late. The `opening` fragments make its initial rows; they
-    run once, before all other rows of the first batch, over an `_input` of one row.
+    words what bounds the state. With `fires_timers` the operator may ask to be called at a processing time. Its watermark is the
+    least of those of the scans at the places `timed_by`, and `delay` behind it, since its input rows may be that late; it waits
+    for them only if it `reads_time`. The `opening` fragments make its initial rows; they run once, before all other rows of the
+    first batch, over an `_input` of one row.
     """
 
     name: str
@@ -164,6 +165,8 @@ class StatefulStage:
     remembered: tuple[Remembered, ...] = ()
     # The time windows of its result, if any.
     windows: ResultWindows | None = field(default=None, compare=False, repr=False)
+    timed_by: tuple[int, ...] = ()
+    reads_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +221,15 @@ class SinkPlan:
 class PhysicalPlan:
     """A job: scans, stateful stages, each after all stages that feed it, and sinks.
 
-    `asks_watermark`: expressions over the rows of scans may read the watermark before the batch.
+    `asks_watermark`: expressions may read the watermark before the batch. `watermark_variables` are variables of DuckDB for those
+    that stand above several inputs, each with the places of the scans whose watermarks make its value.
     """
 
     scans: tuple[ScanStage, ...]
     stages: tuple[StatefulStage, ...]
     sinks: tuple[SinkPlan, ...]
     asks_watermark: bool = False
+    watermark_variables: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def opens(self) -> bool:
@@ -232,11 +237,39 @@ class PhysicalPlan:
         return any(stage.opening for stage in self.stages)
 
     @property
-    def watched(self) -> tuple[int, ...]:
-        """The places of the scans whose watermarks make up the job's watermark; empty if nothing in the job needs one."""
+    def timed(self) -> tuple[int, ...]:
+        """The places of the scans that have a watermark; empty if nothing in the job needs one."""
         if not self.stages and not self.asks_watermark:
             return ()
         return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None)
+
+    @property
+    def clocks(self) -> tuple[tuple[int, ...], ...]:
+        """The sets of scans, by their places, that operators wait for, each once.
+
+        If no operator reads time, nobody waits, and the job's watermark is that of all scans that have one.
+        """
+        return tuple(dict.fromkeys(s.timed_by for s in self.stages if s.reads_time and s.timed_by)) or (self.timed,)
+
+    @property
+    def watched(self) -> tuple[int, ...]:
+        """The places of the scans whose watermarks make up the job's watermark, the least of those of its operators."""
+        return tuple(sorted({place for places in self.clocks for place in places}))
+
+    def waits_for(self, stage: StatefulStage) -> tuple[str, ...]:
+        """Return the names of the scans whose watermarks an operator waits for; none if it does not read time."""
+        return tuple(self.scans[place].name for place in stage.timed_by) if stage.reads_time else ()
+
+    @property
+    def has_several_clocks(self) -> bool:
+        """Whether operators wait for different scans, so that a time may have come for one and not for another."""
+        return len(self.clocks) > 1
+
+    @property
+    def has_own_clocks(self) -> bool:
+        """Whether a watermark in the job, of an operator or of a scan, may be another than the least of all scans."""
+        differ = any(places != self.timed for places in self.clocks)
+        return differ or (self.asks_watermark and len(self.timed) > 1)
 
     def place_of(self, scan: Scan) -> int | None:
         """Return the place of a scan of the logical plan, None if the plan has no such scan; for plans with logical nodes only.

@@ -16,11 +16,12 @@ from sqlstream.duck.sql import Items, Relation, Rows, Select, quote_name, quote_
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.expressions import Field
 from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.names import check_name
 from sqlstream.operators.operator import Operator, Port
-from sqlstream.physical.branches import Branch, branches
+from sqlstream.physical.branches import Branch, branches, watermark_variable
 from sqlstream.physical.families.family import OperatorPlan, state_tables
 from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.plan import (
@@ -80,9 +81,9 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
     scans = tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans)
     scans = keeping_malformed(scans, sink_plans) if keeps_malformed else scans
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
-    return PhysicalPlan(
-        scans, stages, tuple(sink_plans.values()), any(n.reads_watermark for sink in sinks for n in walk(sink))
-    )
+    asking = [n for sink in sinks for n in walk(sink) if n.reads_watermark]
+    variables = {watermark_variable(n): planner.places(n) for n in asking if len(n.timed_by) > 1}
+    return PhysicalPlan(scans, stages, tuple(sink_plans.values()), bool(asking), tuple(sorted(variables.items())))
 
 
 def _sink(sink: ResultSink, sinks: Sequence[ResultSink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
@@ -207,8 +208,15 @@ class _Planner:
             remembered=plan.remembered,
             windows=plan.result_windows,
             node=node,
+            timed_by=self.places(node),
+            reads_time=node.reads_time,
         )
         self.stages.append((node, stage, []))
+
+    def places(self, node: Node) -> tuple[int, ...]:
+        """Return the places of the scans whose watermarks make that of a node."""
+        below = [scan.declared for scan in node.timed_by if isinstance(scan, Scan)]
+        return tuple(i for i, (own, _, _) in enumerate(self.scans) if any(own.declared.is_same(s) for s in below))
 
     def _more_views(self, plan: OperatorPlan[Any], name: str) -> Iterator[StateView]:
         """Yield the views of an operator's further state, and of the late rows that it stores."""

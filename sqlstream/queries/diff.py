@@ -31,7 +31,7 @@ from sqlstream.queries.version_differences import (
 )
 from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find_savepoint_named, find_state
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
-from sqlstream.storage.views import clock_of, operator_version, state_tables, visible_state
+from sqlstream.storage.views import at_operator, clock_of, operator_version, state_tables, visible_state
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -94,9 +94,11 @@ class _Difference:
         """The relation in the newer version."""
         return self.newer.relation
 
-    @property
+    @cached_property
     def versions(self) -> tuple[JobVersion, JobVersion]:
-        return self.older.version, self.newer.version
+        """The versions, with the watermark of the operator in place of the job's."""
+        older, newer = (at_operator(side.relation.operator, side.version) for side in self.sides)
+        return older, newer
 
     @property
     def is_one_life(self) -> bool:
@@ -143,7 +145,7 @@ class _Difference:
 
     @cached_property
     def own(self) -> tuple[JobVersion, JobVersion]:
-        """The versions with the operator's watermark in place of the job's."""
+        """The versions with the watermark up to which the operator has forgotten rows."""
         older, newer = (operator_version(side.relation.operator, side.version) for side in self.sides)
         assert older is not None
         assert newer is not None

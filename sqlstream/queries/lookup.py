@@ -33,7 +33,7 @@ from sqlstream.storage.joblog import labels_of
 from sqlstream.storage.manifests import Manifest
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.snapshot import JobHistory, JobVersion, named_manifest
-from sqlstream.storage.views import operator_version
+from sqlstream.storage.views import at_operator, operator_version
 from sqlstream.warehouse.jobs import JobRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
@@ -106,7 +106,7 @@ _Request: TypeAlias = Waiting[Question, FoundRows]
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """A key to look up in a view, at a version (`at`: as the operator has it), with the segments of its bucket by table."""
+    """A key to look up in a view, at a version (`at`: as the operator's state has it), with its bucket's segments by table."""
 
     view: LookupView
     version: JobVersion
@@ -207,7 +207,7 @@ class Lookups:
             segments = manifest.tables
         seen = operator_version(operator, at)
         assert seen is not None
-        return _Lookup(view, at, seen, key, paths.data(key.label), segments)
+        return _Lookup(view, at_operator(operator, at), seen, key, paths.data(key.label), segments)
 
     def _run(self, engine: _Engine, lookup: _Lookup) -> FoundRows:
         view = lookup.view

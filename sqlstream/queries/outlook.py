@@ -79,18 +79,20 @@ def expiries(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Findin
 
 
 def sources(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:
-    """Yield the watermark, and the progress of each source with a watermark; sources that hold it back come first."""
-    marks = {name: s.watermark for name, s in entry.sources.items() if s.idle_timeout is not None}
+    """Yield the operator's watermark, and the progress of each source that it waits for; those that hold it back come first."""
+    waits_for = entry.sources if operator.waits_for is None else operator.waits_for
+    marks = {name: s.watermark for name, s in entry.sources.items() if s.idle_timeout is not None and name in waits_for}
     if not marks:
         return
-    if entry.watermark is None:
+    watermark = entry.watermark_of(operator.name)
+    if watermark is None:
         yield Finding("watermark", None, "there is no watermark yet")
     else:
-        own = behind(entry.watermark, operator.delay)
+        own = behind(watermark, operator.delay)
         late = ""
         if operator.delay and own != END_OF_INPUT:
             late = f", and for this operator at {event_time(own)}: its rows come so much later"
-        yield Finding("watermark", None, f"the watermark is at {event_time(entry.watermark)}{late}", own)
+        yield Finding("watermark", None, f"the watermark is at {event_time(watermark)}{late}", own)
     idle = {name for name, s in entry.sources.items() if s.idle_since is not None}
     held = holders(marks, idle)
     for name in sorted(marks, key=lambda name: (name not in held, name)):

@@ -14,7 +14,7 @@ from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
 from sqlstream.storage.facts import OPERATOR_FACTS, SINK_FACTS, SOURCE_FACTS, column_types, count_values
-from sqlstream.storage.joblog import fell_idle, holders
+from sqlstream.storage.joblog import fell_idle, held_by, holders
 from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.storage.snapshot import JobHistory, named_manifest
 from sqlstream.storage.views import clock_of, operator_view
@@ -188,6 +188,7 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
     logged = job.newest_entry.operators if job.newest_entry else {}
     for operator in record.operators:
         metrics = logged.get(operator.name, OperatorMetrics())
+        waits_for = record.waits_for(operator)
         yield {
             "job": record.job,
             "operator": operator.name,
@@ -198,6 +199,8 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
             "open_windows": _open_windows(con, warehouse, job, operator),
             "next_end": metrics.event_timer,
             "counters": dict(metrics.counters),
+            "watermark": job.newest_entry.watermark_of(operator.name) if job.newest_entry and waits_for else None,
+            "waits_for": waits_for,
         }
 
 
@@ -244,8 +247,13 @@ def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: 
     logged = job.newest_entry.sources if job.newest_entry else {}
     idle = _idle(warehouse, job, logged)
     marks = {name: source.watermark for name, source in logged.items() if source.idle_timeout is not None}
-    holding = holders(marks, idle)
+    holding = held_by(marks, idle, record.clocks)
     for name, source in logged.items():
+        waiting = [
+            one.name
+            for one in record.operators
+            if name in holding and name in held_by(marks, idle, [record.waits_for(one)])
+        ]
         yield {
             "job": record.job,
             "source": name,
@@ -256,6 +264,7 @@ def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: 
             "watermark": source.watermark,
             "partition": None,
             **count_values(SOURCE_FACTS, source),
+            "operators": waiting,
         }
         yield from _partitions(record.job, name, source)
 

@@ -235,7 +235,7 @@ class _Explanation:
         if not any(rows.values()):
             yield from self._last()
         main = rows.get(operator.name, [])
-        yield from due_times(operator, main, self.version.watermark)
+        yield from due_times(operator, main, self.version.watermark_of(operator.name))
         yield from expiries(rows)
         if log.sources and (operator.window is not None or any(t.time_column for t in operator.tables)):
             yield from sources(operator, log)

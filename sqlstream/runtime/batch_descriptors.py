@@ -24,7 +24,8 @@ class Descriptor:
     `time` is when the driver composed it, and what NOW() returns before the first exchange. The `last` one ends the input. With
     `fires_timers` the batch calls the operators that have processing-time timers. With `opens`, in the first batch only, it runs
     the opening fragments of operators, which emit rows before any input. `arrived` has the places of the first rows of the splits
-    of each scan in the order of arrival, see `ARRIVED`.
+    of each scan in the order of arrival, see `ARRIVED`. `own_clocks` is that of the plan: batches of earlier versions of
+    sqlstream had one watermark for all, and verification tells them apart.
     """
 
     sequence: int
@@ -35,6 +36,7 @@ class Descriptor:
     fires_timers: bool = False
     opens: bool = False
     arrived: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    own_clocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Work:
     opens: bool = False
     # The place of the split's first row in the order of arrival; earlier versions of sqlstream did not write it.
     arrived: int = 0
+    own_clocks: bool = False
 
 
 class ArrivalPlaces:
@@ -90,6 +93,8 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     load = [(0, place, slot) for place, slot in enumerate(slots)]
     lines: list[dict[str, Json]] = []
     head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}
+    if descriptor.own_clocks:
+        head["own_clocks"] = True
     for scan, splits in descriptor.splits.items():
         arrived = descriptor.arrived.get(scan) or [0] * len(splits)
         for split, first in sorted(zip(splits, arrived, strict=True), key=lambda pair: -pair[0].bytes):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -26,12 +26,12 @@ from sqlstream.connectors.worker_calls import Workers
 from sqlstream.duck import databases
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
-from sqlstream.runtime.idle import ScanClock, idle_timeouts, partition_mark, scan_clocks
 from sqlstream.runtime.tasks import ROWS, Output
 from sqlstream.runtime.times import event_time_of
+from sqlstream.runtime.watermarks import ScanClock, Watermarks, idle_timeouts, partition_mark, scan_clocks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.bucket import Bucket
-from sqlstream.storage.joblog import JobLog, LogEntry, holders
+from sqlstream.storage.joblog import JobLog, LogEntry, held_by
 from sqlstream.storage.metrics import (
     BucketMetrics,
     BucketReport,
@@ -77,6 +77,10 @@ class Totals:
     sinks: dict[str, SinkMetrics] = field(default_factory=dict)
     # By operator.
     emitted: dict[str, int] = field(default_factory=dict)
+    # The watermarks in the last batch of the operators that have another one than the job.
+    watermarks: dict[str, EventTime | None] = field(default_factory=dict)
+    # The sources for whose watermarks each operator waits; none for an operator that does not read time.
+    waits_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def copy(self) -> Totals:
         """Return a copy that changes independently. It shares the metrics of buckets, which are many and never change."""
@@ -124,10 +128,10 @@ class Totals:
         self.sinks[table] = SinkMetrics(before.rows + rows, before.bytes if total_bytes is None else total_bytes)
         self.rows_out += rows
 
-    def find_minimum(self, now: ProcessingTime) -> None:
-        """Mark the sources that hold back the watermark, and since when."""
+    def find_minimum(self, now: ProcessingTime, clocks: Iterable[Collection[str]]) -> None:
+        """Mark the sources that hold back a watermark, and since when; `clocks` are the sources that make each watermark."""
         marks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
-        holder_names = holders(marks, {name for name, s in self.sources.items() if s.idle_since is not None})
+        holder_names = held_by(marks, {name for name, s in self.sources.items() if s.idle_since is not None}, clocks)
         for name, source in self.sources.items():
             source.holds_minimum = name in holder_names
             source.holding_since = (source.holding_since or now) if name in holder_names else None
@@ -181,6 +185,8 @@ class Commits:
         self._came: dict[tuple[str, ...], ProcessingTime] = {}
         self._workers = workers
         self.timeouts = idle_timeouts(job.plan, job.idle_timeout)
+        # The names of the scans that make each watermark.
+        self._clocks_by_name = [[job.plan.scans[place].name for place in places] for places in job.plan.clocks]
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
         self.log = JobLog(self.warehouse.fs, self.paths.log)
@@ -251,7 +257,8 @@ class Commits:
         fs = self.warehouse.fs
         version = last_committed(fs, self.paths)
         names = [s.name for s in self.job.plan.scans]
-        totals = Totals(sources={name: SourceMetrics() for name in names})
+        waits_for = {stage.name: self.job.plan.waits_for(stage) for stage in self.job.plan.stages}
+        totals = Totals(sources={name: SourceMetrics() for name in names}, waits_for=waits_for)
         self._manifests: dict[int, str] = {}
         self._results: dict[str, str] = {}
         if version is None:
@@ -265,6 +272,7 @@ class Commits:
                 paths = self.job.sink_paths(self.warehouse, sink)
                 self._manifests[sink] = named_manifest(fs, paths, 0, named[0]).to_json()
         totals.version, totals.watermark = version, entry.watermark
+        totals.watermarks = dict(entry.watermarks)
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
         totals.sources |= entry.sources
         totals.buckets = {name: dict(metrics.buckets) for name, metrics in entry.operators.items()}
@@ -274,8 +282,30 @@ class Commits:
         totals.ended = any(s.last for s in totals.sources.values())
         return totals
 
+    def watermarks(self, committed: EventTime | None) -> Watermarks:
+        """Return the watermarks of the batch after the last one.
+
+        `committed` is the job's of that batch, from the commit: operators of which the log knows none begin there.
+        """
+        totals, plan = self.totals, self.job.plan
+        last = Watermarks.restored(plan, totals.watermark, totals.watermarks)
+        return last.at_least(committed).after(plan, totals.sources)
+
+    def last_watermarks(self) -> Watermarks:
+        """Return the watermarks of the job and of its operators in the last batch, without those of scans."""
+        return Watermarks.restored(self.job.plan, self.totals.watermark, self.totals.watermarks)
+
+    def event_timers(self) -> dict[int, EventTime]:
+        """Return, by the place of a scan, the earliest event time at which an operator that waits for it has something due."""
+        timers: dict[int, EventTime] = {}
+        for stage in self.job.plan.stages:
+            due = earliest(one.event_timer for one in self.totals.buckets.get(stage.name, {}).values())
+            if due is not None:
+                timers |= {place: min(due, timers.get(place, due)) for place in stage.timed_by}
+        return timers
+
     def clocks(self) -> dict[int, ScanClock]:
-        """Return the clocks of the scans that contribute to the job's watermark, by the place of the scan."""
+        """Return the clocks of the scans that have a watermark, by the place of the scan."""
         return self._clocks(self.totals)
 
     def _clocks(self, totals: Totals) -> dict[int, ScanClock]:
@@ -357,13 +387,13 @@ class Commits:
         self,
         batch: int,
         outputs: Iterable[Output],
-        watermark: EventTime | None,
+        marks: Watermarks,
         at: ProcessingTime,
         now: ProcessingTime | None = None,
     ) -> None:
         """Store the outputs of a batch in sinks, and append its metrics to the log; skip a batch that `totals` include.
 
-        `watermark` and the processing time `at` are the batch's clock. `now` is when it has finished, by default `at`. Raises
+        `marks` and the processing time `at` are the batch's clock. `now` is when it has finished, by default `at`. Raises
         the errors of sinks.
         """
         if batch <= self.totals.version:
@@ -384,7 +414,7 @@ class Commits:
             plan = self.job.plan.sinks[sink]
             if added and not plan.malformed:
                 totals.wrote(plan.table.name, sum(s.rows for s in added), sum(s.bytes for s in added))
-        totals.version, totals.watermark = batch, watermark
+        totals.version, totals.watermark, totals.watermarks = batch, marks.job, marks.own(self.job.plan)
         for scan, event in reports.newest_events.items():
             totals.sources[scan].latency = Duration(now - event)
         self.spend("commit", began)
@@ -394,7 +424,7 @@ class Commits:
             LogEntry(
                 version=batch,
                 committed_at=at,
-                watermark=watermark,
+                watermark=totals.watermark,
                 rows_in=totals.rows_in,
                 rows_out=totals.rows_out,
                 sources=totals.sources,
@@ -403,6 +433,7 @@ class Commits:
                 labels=self.job.labels,
                 spent=totals.spent,
                 sinks=totals.sinks,
+                watermarks=totals.watermarks,
             )
         )
         self.totals = totals
@@ -466,7 +497,7 @@ class Commits:
                 partition.watermark = clock.mark
             for name, partition in source.partitions.items():
                 partition.ended = name not in self._partitions[i]
-        totals.find_minimum(now)
+        totals.find_minimum(now, self._clocks_by_name)
 
     def _store(self, sink: int, batch: int, segments: list[Segment], time: ProcessingTime) -> None:
         paths, plan = self.job.sink_paths(self.warehouse, sink), self.job.plan.sinks[sink]

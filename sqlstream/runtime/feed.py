@@ -138,7 +138,7 @@ class Feed:
 
     `directory` is the job's folder of positions, from which the constructor restores how far the scans have read. `slots` are the
     numbers of the tasks that read. With `finish` the job ends with its bounded input. With `opens` the first batch runs without
-    input. For `paced` see DiscoveryContext.
+    input. `own_clocks`: see Descriptor. For `paced` see DiscoveryContext.
     """
 
     def __init__(
@@ -153,12 +153,14 @@ class Feed:
         warehouse: str = "",
         paced: bool = True,
         opens: bool = False,
+        own_clocks: bool = False,
     ):
         # `_opens`: whether the first batch runs although no input waits.
         self._fs, self._directory, self._slots, self._finish, self._opens = fs, directory, slots, finish, opens
         # Where descriptors are.
         self._descriptors = Descriptors(fs, directory)
         self.directory = self._descriptors.next
+        self._own_clocks = own_clocks
         self._reminders: dict[int, EventTime] = {}
         self._last_splits = LastSplits(scans)
         # The last tick of each scan.
@@ -285,7 +287,7 @@ class Feed:
 
     def compose(
         self,
-        event_timer: EventTime | None = None,
+        event_timers: Mapping[int, EventTime] | None = None,
         idle: Mapping[int, EventTime] | None = None,
         processing_timer: ProcessingTime | None = None,
         marks: Mapping[int, EventTime] | None = None,
@@ -293,8 +295,9 @@ class Feed:
         """Return the descriptor of the next batch, None if no batch is due; the last batch of a bounded job ends its input.
 
         A batch is due if input waits or ends, if an idle scan has a tick (`idle`), or if a timer is due. `processing_timer` is a
-        processing time at which an operator asks to be called. `event_timer` is an event time at which a window closes: it is due
-        by the clock if that is the watermark of a scan, or by `marks`, the ticks of scans whose partitions have watermarks.
+        processing time at which an operator asks to be called. `event_timers` are, by scan, event times at which the next window
+        of an operator that waits for the scan closes: it is due by the clock if that is the watermark of the scan, or by `marks`,
+        the ticks of scans whose partitions have watermarks.
         """
         if self.ended:
             return None
@@ -304,10 +307,11 @@ class Feed:
         last = self.drained or (self._finish and self.exhausted)
         ending = (exhausted & self._watched) - self._closed if self._finish or self.drained else set()
         clock = max(now(), self.time)
-        fires_timers = bool(self._by_clock) and event_timer is not None and self.time < event_timer <= clock
+        due_at = event_timers or {}
+        fires_timers = any(self.time < due <= clock for i, due in due_at.items() if i in self._by_clock)
         calls = processing_timer is not None and self._fired_at < processing_timer <= clock
         opens = self._opens and self.sequence < 0
-        closes = event_timer is not None and any(mark >= event_timer for mark in (marks or {}).values())
+        closes = any(i in due_at and mark >= due_at[i] for i, mark in (marks or {}).items())
         if not any((splits, ending, last, fires_timers, idle, calls, opens, closes)):
             return None
         self._closed |= ending
@@ -317,8 +321,8 @@ class Feed:
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
-        places = self._places.give(splits)
-        return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls, opens, places)
+        number, places = self.sequence + 1, self._places.give(splits)
+        return Descriptor(number, clock, splits, ticks, last, calls, opens, places, self._own_clocks)
 
     def drain(self) -> None:
         """End the input for good: no more is read, in later runs neither, and the next batch is the last one."""
@@ -393,7 +397,7 @@ class Feed:
             path = self._path(done + 1)
             text = read_sealed(self._fs, path)
             first = from_lines(text)[0]
-            again = Descriptor(first.sequence, first.time, {}, self._reminders, first.last)
+            again = Descriptor(first.sequence, first.time, {}, self._reminders, first.last, own_clocks=first.own_clocks)
             write_sealed(self._fs, path, text + to_lines(again, self._slots))
             self._reminders = {}
 

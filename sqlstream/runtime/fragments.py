@@ -15,7 +15,7 @@ from sqlstream.connectors.formats.changelogs import DECLARE_KEY, NO_ROW_BEFORE
 from sqlstream.connectors.formats.malformed import NO_VALUE, format_of, skip_hint
 from sqlstream.connectors.interface import TableSource
 from sqlstream.duck import key_hash
-from sqlstream.duck.clock import variables
+from sqlstream.duck.clock import timestamp, variables
 from sqlstream.duck.errors import plain
 from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PARTITION
 from sqlstream.duck.sql import Condition, Items, Relation, Select, all_of, no_rows, quote_name, typed
@@ -63,9 +63,15 @@ def newest(a: EventTime | None, b: EventTime | None) -> EventTime | None:
 
 
 def set_clock(con: duckdb.DuckDBPyConnection, time: ProcessingTime, watermark: EventTime | None) -> None:
-    """Set what NOW() and CURRENT_WATERMARK return in a connection; `watermark` is the job's watermark before the batch."""
+    """Set what NOW() and CURRENT_WATERMARK return in a connection; `watermark` is that of the rows' place before the batch."""
     for name, value in variables(time, watermark).items():
         con.execute(f"SET VARIABLE {name} = {value}")
+
+
+def set_watermarks(con: duckdb.DuckDBPyConnection, watermarks: Mapping[str, EventTime | None]) -> None:
+    """Set the variables of other places, by their names: see `run_fragment`."""
+    for name, watermark in watermarks.items():
+        con.execute(f"SET VARIABLE {name} = {timestamp(watermark)}")
 
 
 def scan_input(

@@ -18,8 +18,8 @@ from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enough
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.fragments import newest
-from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.state_checks import StateChecks, as_left
+from sqlstream.runtime.watermarks import idle_ticks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
 from sqlstream.storage.retention import sweep, sweep_directory
@@ -169,6 +169,7 @@ class JobThread(threading.Thread, ABC):
             finish=self.pace.finish,
             warehouse=self.job.warehouse,
             opens=self.job.plan.opens,
+            own_clocks=self.job.plan.has_own_clocks,
         )
 
     def _drive(self, feed: Feed) -> str:
@@ -208,7 +209,7 @@ class JobThread(threading.Thread, ABC):
         if feed.sequence - self.totals.sequence >= AHEAD or moment - self._fed_at < interval:
             return
         marks, idle = self._ticks(feed)
-        descriptor = feed.compose(self.totals.event_timer, idle, self.totals.processing_timer, marks)
+        descriptor = feed.compose(self.commits.event_timers(), idle, self.totals.processing_timer, marks)
         self._warnings.extend(feed.take_warnings())
         for path in feed.changed() - self._warned:
             self._warned.add(path)
@@ -243,7 +244,7 @@ class JobThread(threading.Thread, ABC):
             return marks, {}
         under_way = feed.under_way(self.totals.sequence)
         active = {i: replace(c, active_at=moment if i in under_way else c.active_at) for i, c in clocks.items()}
-        return marks, idle_ticks(active, moment)
+        return marks, idle_ticks(active, moment, self.job.plan.clocks)
 
     def _at_end(self, feed: Feed) -> bool:
         """Whether all input was read, and every window that it closes was emitted."""

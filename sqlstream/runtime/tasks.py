@@ -23,6 +23,7 @@ from sqlstream.connectors.lookup import open_lookup
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import sink_of
 from sqlstream.duck import errors as duckdb_errors
+from sqlstream.duck.clock import ABOVE_VARIABLE
 from sqlstream.duck.sql import Relation, Select, subquery, typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
@@ -36,6 +37,8 @@ from sqlstream.runtime.batch_descriptors import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
 from sqlstream.runtime.scan_rows import ScanRows
+from sqlstream.runtime.times import least
+from sqlstream.runtime.watermarks import BatchClock, Watermarks
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.metrics import COUNTERS, BucketMetrics, BucketReport, PartitionReport, ScanReport
@@ -78,22 +81,22 @@ class Output:
 
 
 def run_scan(
-    job: JobSpec, scan: int, work: Sequence[Work], batch: int, before: EventTime | None
+    job: JobSpec, scan: int, work: Sequence[Work], batch: int, marks: Watermarks
 ) -> Iterator[tuple[EventTime | None, Frame | Output]]:
     """Read the splits of a task; yield the frames and outputs of its fragments, each with the watermark of the scan.
 
     `work` is not empty. If partitions have watermarks, a task reads only some of them: then only ticks advance the scan's
-    watermark. `before` is the job's watermark before the batch, for CURRENT_WATERMARK. Raises JobError for rows that fail.
+    watermark. `marks` are the watermarks before the batch. Raises JobError for rows that fail.
     """
-    stage, time = job.plan.scans[scan], work[0].time
+    stage, clock = job.plan.scans[scan], BatchClock(batch, work[0].time, marks)
     tick = max((w.tick for w in work if w.tick is not None), default=None)
     if any(w.fires_timers for w in work):
-        yield from ((tick, frame) for frame in fire_timers(job, time))
+        yield from ((tick, frame) for frame in fire_timers(job, clock.time))
     if any(w.opens for w in work):
-        yield from ((tick, frame) for frame in opening(job, time, batch))
+        yield from ((tick, frame) for frame in opening(job, clock))
     reading, watermark = SplitReading(job, stage, work), tick
     with connection(job) as con:
-        execute.set_clock(con, time, before)
+        execute.set_clock(con, clock.time, marks.scans[scan])
         if reading.splits:
             explain = partial(reading.explain, con)
             with user_errors(stage.name, explain):
@@ -101,11 +104,11 @@ def run_scan(
                 if not stage.has_partitions:
                     watermark = newest(reading.stats.watermark, tick)
                 for fragment in stage.fragments:
-                    for output in run_fragment(job, con, fragment, rows, time, batch, explain):
+                    for output in run_fragment(job, con, fragment, rows, clock, explain):
                         yield watermark, output
                 reading.end(con)
                 if reading.skipped and stage.errors is not None:
-                    segment = malformed.keep(con, job, stage, reading.splits, batch, time)
+                    segment = malformed.keep(con, job, stage, reading.splits, batch, clock.time)
                     if segment is not None:
                         yield watermark, Output("segment", segment.to_json(), stage.errors)
         yield watermark, reading.report(work[0], watermark)
@@ -203,11 +206,11 @@ def fire_timers(job: JobSpec, time: ProcessingTime) -> Iterator[Frame]:
                 yield Frame(label, port_of(number, 0), time, serialise(nothing))
 
 
-def opening(job: JobSpec, time: ProcessingTime, batch: int) -> Iterator[Frame | Output]:
+def opening(job: JobSpec, clock: BatchClock) -> Iterator[Frame | Output]:
     """Run the opening fragments of operators, in the first batch, before any input; yield their frames and outputs."""
     with connection(job) as con:
         for fragment in (f for stage in job.plan.stages for f in stage.opening):
-            yield from run_fragment(job, con, fragment, Select("SELECT 1 AS one"), time, batch)
+            yield from run_fragment(job, con, fragment, Select("SELECT 1 AS one"), clock)
 
 
 class Advance:
@@ -216,9 +219,9 @@ class Advance:
     Once `run` is exhausted, `manifest` is the JSON of the bucket's new state, and `event_timer` the time of its next timer.
     """
 
-    def __init__(self, job: JobSpec, stage: int, bucket: int, manifest: str | None, clock: Clock):
+    def __init__(self, job: JobSpec, stage: int, bucket: int, manifest: str | None, clock: BatchClock):
         self.job, self.bucket, self.clock = job, bucket, clock
-        self.stage = job.plan.stages[stage]
+        self.stage, self.watermark = job.plan.stages[stage], clock.marks.operators[stage]
         self.state = job.open_bucket(stage, bucket, manifest)
         self.event_timer: EventTime | None = None
         self.manifest = manifest or ""
@@ -229,15 +232,16 @@ class Advance:
         delay = self.stage.delay
         # The machine's clock may have been set back: then the time of the operator stands still, as that of its input does.
         before = [] if self.state.manifest is None else [self.state.manifest.time]
-        self.clock = clock = replace(self.clock, time=max([self.clock.time, *before, *(f.time for f in arrived)]))
-        name = self.stage.name
+        self.clock = replace(self.clock, time=max([self.clock.time, *before, *(f.time for f in arrived)]))
+        name, watermark = self.stage.name, self.watermark
         with connection(self.job) as con, user_errors(name), overflows(name):
-            execute.set_clock(con, clock.time, clock.watermark)
-            if clock.watermark is not None:
+            execute.set_clock(con, self.clock.time, watermark)
+            if watermark is not None:
                 # It never goes back, even if an earlier version of sqlstream used a shorter delay.
-                reached = behind(clock.watermark, delay)
+                reached = behind(watermark, delay)
                 closed = self.state.closed
-                clock = replace(clock, watermark=reached if closed is None else max(reached, closed))
+                watermark = reached if closed is None else max(reached, closed)
+            clock = Clock(self.clock.batch, watermark, self.clock.time)
             waiting: dict[str, list[pa.RecordBatch]] = {}
             size = emitted = 0
             for changes in self.stage.operator.step(con, self.state, inputs, clock):
@@ -264,12 +268,12 @@ class Advance:
             columns = operator.side_outputs[output] if output else operator.outputs
             # The operator may be in the middle of a result on its own connection.
             with connection(self.job) as con:
-                execute.set_clock(con, self.clock.time, self.clock.watermark)
+                execute.set_clock(con, self.clock.time, self.watermark)
                 con.register("_changes", pa.Table.from_batches(batches))
                 rows = Select(f"SELECT {typed(columns)} FROM _changes")
                 for fragment in self.stage.fragments:
                     if fragment.output == output:
-                        yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
+                        yield from run_fragment(self.job, con, fragment, rows, self.clock)
 
 
 def bucket_metrics(state: Bucket, tables: Sequence[TableDeclaration]) -> BucketMetrics:
@@ -295,15 +299,19 @@ def run_fragment(
     con: duckdb.DuckDBPyConnection,
     fragment: Fragment,
     rows: Select,
-    time: ProcessingTime,
-    batch: int,
+    clock: BatchClock,
     explain: Explain = lambda error: None,
 ) -> Iterator[Frame | Output]:
     """Run a fragment over `rows`: yield frames if an exchange follows, else outputs for the driver.
 
-    `time` is the batch's processing time. Raises JobError for rows that fail, as `explain` explains them.
+    Raises JobError for rows that fail, as `explain` explains them.
     """
-    find = finder(job)
+    find, batch, marks = finder(job), clock.batch, clock.marks
+    # The places of expressions above several inputs, and of the operator that the rows go to.
+    elsewhere = {name: least(marks.scans[i] for i in places) for name, places in job.plan.watermark_variables}
+    if job.plan.asks_watermark and fragment.exchange is not None:
+        elsewhere[ABOVE_VARIABLE] = marks.operators[fragment.exchange.stage]
+    execute.set_watermarks(con, elsewhere)
     if fragment.exchange is not None:
         stage = fragment.exchange.stage
         ports = {part: port_of(stage, number) for part, number in fragment.exchange.ports}
@@ -311,7 +319,7 @@ def run_fragment(
             for part, reader in execute.part_batches(con, fragment, rows, len(job.labels), find):
                 write = segment_writer(job, fragment.exchange, part, batch)
                 packed = pack_for_all if fragment.exchange.broadcast else pack
-                yield from packed(reader, ports[part], time, job.labels, write)
+                yield from packed(reader, ports[part], clock.time, job.labels, write)
         return
     sink = job.plan.sinks[fragment.sink]
     with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink, find) or explain(e)):

@@ -7,6 +7,7 @@ before 1970 need no special case in Spark.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -48,6 +49,22 @@ def timer_millis(time: EventTime) -> int:
     # No row advances the watermark beyond LAST: what is due later waits for the end of the input. A timer at 0 would be due
     # before there is a watermark, and Spark never calls it.
     return max(1, -(-(_SPARK_END if time > LAST else to_spark_micros(time)) // 1000))
+
+
+def least(marks: Iterable[EventTime | None]) -> EventTime | None:
+    """Return the least of watermarks; None if one of them is None, or there are none.
+
+    >>> least([EventTime(5), EventTime(3)]), least([EventTime(5), None]), least([])
+    (3, None, None)
+    """
+    values = list(marks)
+    times = [mark for mark in values if mark is not None]
+    return min(times) if times and len(times) == len(values) else None
+
+
+def in_millis(mark: EventTime | None) -> EventTime | None:
+    """Return a watermark in whole milliseconds, rounded down, within the times that Spark knows."""
+    return from_spark_millis(to_spark_millis(mark))
 
 
 def event_time_of(time: datetime, zone: str = "UTC") -> EventTime:

@@ -67,7 +67,11 @@ def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
             for name, source in entry.sources.items()
         },
         "operators": {
-            name: {**count_values(OPERATOR_FACTS, operator), "next_end": operator.event_timer}
+            name: {
+                **count_values(OPERATOR_FACTS, operator),
+                "next_end": operator.event_timer,
+                "watermark": time_data(entry.watermark_of(name)),
+            }
             for name, operator in entry.operators.items()
         },
         "sinks": {table: count_values(SINK_FACTS, sink) for table, sink in entry.sinks.items()},

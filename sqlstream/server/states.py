@@ -64,7 +64,7 @@ def _summary(entry: LogEntry, operator: str | None) -> VersionSummary:
     return VersionSummary(
         version=entry.version,
         committed_at=entry.committed_at,
-        watermark=time_data(entry.watermark),
+        watermark=time_data(entry.watermark if operator is None else entry.watermark_of(operator)),
         rows_in=entry.rows_in,
         rows_out=entry.rows_out,
         state_rows=None if operator is None else entry.operators.get(operator, OperatorMetrics()).state_rows,

@@ -142,12 +142,19 @@ def _operator_step(
         ("computes", node.calls_text),
         ("ties", f"by {ties}" if (ties := node.ties) is not None else ""),
         ("time", stage.time_column or ""),
+        ("waits for", _waits_for(job.physical, stage)),
         ("keeps", node.states_text),
         ("state", views),
         ("bound", bound.replace("nothing: ", "none: ")),
         ("emits", f"{node.emission}; {_CHANGELOG if changing else _APPEND_ONLY}{key}"),
     ]
     return node.title, facts
+
+
+def _waits_for(plan: PhysicalPlan, stage: StatefulStage) -> str:
+    """Return for which watermarks an operator waits, if there are several in the job."""
+    names = " and ".join(plan.waits_for(stage)) if len(plan.timed) > 1 else ""
+    return f"the watermark{'s' if len(plan.waits_for(stage)) > 1 else ''} of {names}" if names else ""
 
 
 def _reads(node: Node, leaves: Leaves) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from sqlstream.runtime.times import from_spark_millis
 from sqlstream.spark.clusters import checkpoint_files
-from sqlstream.units import EventTime, ProcessingTime, from_millis
+from sqlstream.units import ProcessingTime, from_millis
 
 # The offset of a source that has none yet.
 _NONE = "-"
@@ -15,12 +14,11 @@ _NONE = "-"
 
 @dataclass(frozen=True, slots=True)
 class BatchOffsets:
-    """The values that Spark fixed for a batch: the watermark before it, and its processing time.
+    """The values that Spark fixed for a batch: its processing time, and what it reads.
 
     `sequence` is the last descriptor that was read when the batch is done: its own, or an earlier one's if it has none; -1: none.
     """
 
-    watermark: EventTime | None
     time: ProcessingTime
     sequence: int
 
@@ -31,5 +29,4 @@ def logged_offsets(checkpoint: str, batch: int) -> BatchOffsets:
     fs, location = checkpoint_files(checkpoint)
     _, clocks, sequence, *_ = fs.read_text(f"{location}/offsets/{batch}").splitlines()
     values = json.loads(clocks)
-    watermark, time = from_spark_millis(values["batchWatermarkMs"]), from_millis(values["batchTimestampMs"])
-    return BatchOffsets(watermark, time, -1 if sequence == _NONE else int(sequence))
+    return BatchOffsets(from_millis(values["batchTimestampMs"]), -1 if sequence == _NONE else int(sequence))

@@ -17,17 +17,20 @@ def build(job: JobSpec, source: DataFrame, checkpoint: SparkCheckpoint) -> DataF
 
     `source` is the only stream, of descriptors (`DescriptorSource.frame`): one descriptor is one micro-batch.
     """
-    scans = []
-    for number in range(len(job.plan.scans)):
-        # Each scan takes its own lines from the same rows.
+    plan, scans = job.plan, []
+    for number in range(len(plan.scans)):
+        # Each scan takes its own lines from the same rows. The watermark column must not reach an operator: Spark would drop late
+        # frames by it.
         task = ScanTask(job, number, checkpoint)
         frames = source.mapInArrow(task, task.schema)
-        if number in job.plan.watched:
+        if number in plan.watched and not plan.has_several_clocks:
             frames = frames.withWatermark(EVENT_TIME, "0 seconds")
-        # The watermark column must not reach an operator: Spark would drop late frames by it.
-        scans.append(frames.drop(EVENT_TIME))
+        scans.append(frames if plan.has_several_clocks else frames.drop(EVENT_TIME))
     # Only the next level reads a level: Spark would compute a level twice if two read it.
     rows = reduce(DataFrame.union, scans)
+    if plan.has_several_clocks:
+        # Its watermark is the greatest of all scans', not the least.
+        rows = rows.withWatermark(EVENT_TIME, "0 seconds").drop(EVENT_TIME)
     for level in range(len(job.plan.levels)):
         schema = OUTPUT_SCHEMA if level == len(job.plan.levels) - 1 else FRAME_SCHEMA
         processor = PackedProcessor(Processor(job, level, checkpoint))

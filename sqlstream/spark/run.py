@@ -15,16 +15,18 @@ from sqlstream.runtime.engine import Layout, Pace, Receivers
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.job_thread import POLL_SECONDS, JobThread
 from sqlstream.runtime.tasks import Output
-from sqlstream.runtime.times import from_spark_millis
+from sqlstream.runtime.times import from_spark_millis, to_spark_millis
+from sqlstream.runtime.watermarks import Watermarks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried, find_carried
 from sqlstream.spark.clusters import CHECKPOINT
 from sqlstream.spark.failures import failure_of
 from sqlstream.spark.jvm import Jvm
 from sqlstream.spark.pipeline import build
-from sqlstream.spark.scratch import SparkCheckpoint, new_checkpoint, next_watermark_millis, remove, write_first_batch
+from sqlstream.spark.scratch import SparkCheckpoint, new_checkpoint, remove, write_first_batch
 from sqlstream.spark.sink_workers import SparkWorkers
 from sqlstream.spark.source import DescriptorSource
+from sqlstream.spark.worker import MARKS
 from sqlstream.storage.begun import Begun, read_begun, write_begun
 from sqlstream.storage.recovery import numbers
 from sqlstream.units import now
@@ -52,8 +54,8 @@ class SparkRun(JobThread):
         # Held while a batch is recorded, in a thread of PySpark's. After the end, further calls of the JVM are refused.
         self._recording, self._is_over = threading.Lock(), False
         self._query: StreamingQuery | None = None
-        # The sequence number of the first descriptor of Spark's stream, and the watermark of Spark's next batch.
-        self._first = self._next_watermark_millis = 0
+        # The sequence number of the first descriptor of Spark's stream, and the watermarks of Spark's next batch.
+        self._first, self._marks = 0, Watermarks.none(job.plan)
         self._begun: Begun | None = None
         self._checkpoint: SparkCheckpoint | None = None
 
@@ -76,13 +78,14 @@ class SparkRun(JobThread):
         self._first = done + 1
         written = feed.written(done, done if self._begun is None else self._begun.sequence)
         if entry is not None:
-            self._next_watermark_millis = committed_spark_millis(self.fs, self.paths, version)
-            # The next batch may be an empty one, which has begun or which the last process did not reach.
-            moved = from_spark_millis(self._next_watermark_millis) != self.totals.watermark and bool(
-                self.job.plan.stages
+            plan = self.job.plan
+            self._marks = self.commits.watermarks(
+                from_spark_millis(committed_spark_millis(self.fs, self.paths, version))
             )
+            # The next batch may be an empty one, which has begun or which the last process did not reach.
+            moved = bool(plan.stages) and self._marks.waking(plan) != self.commits.last_watermarks().waking(plan)
             if self._begun.sequence == done if self._begun is not None else moved and not written:
-                ticks = {i: mark for i, mark in marks.items() if i in self.job.plan.watched}
+                ticks = {i: mark for i, mark in marks.items() if i in plan.watched}
                 slots = range(self.layout.partitions)
                 empty = to_lines(Descriptor(done, feed.time, {}, ticks, self.totals.ended), slots)
                 self._first, written = done, [by_slot(empty, slots), *written]
@@ -97,7 +100,9 @@ class SparkRun(JobThread):
         if self._checkpoint.manifests is not None:
             time = self._begun.time if self._begun is not None else now()
             sources = len(self.job.plan.scans)
-            write_first_batch(self.spark, self._checkpoint, sources, self._next_watermark_millis, time)
+            # Where it only says that a watermark has moved, Spark's begins anew.
+            reached = 0 if self.job.plan.has_several_clocks else to_spark_millis(self._marks.job)
+            write_first_batch(self.spark, self._checkpoint, sources, reached, time)
         writer = build(self.job, self._source.frame(), self._checkpoint).writeStream.foreachBatch(self._commit)
         self._query = writer.option("checkpointLocation", self._checkpoint.location).start()
 
@@ -114,13 +119,15 @@ class SparkRun(JobThread):
         version = self._checkpoint.base + batch
         write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
         self._source.fix(offsets.sequence)
+        # The tasks of this thread's action see it, as they see the number of Spark's batch.
+        self.spark.sparkContext.setLocalProperty(MARKS, self._marks.to_json())
         # Exactly one action in any case: without one Spark would commit a batch that has not run.
         rows = frame.collect()
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
         self.commits.spend("process", began)
-        self.commits.commit(version, outputs, offsets.watermark, offsets.time, now())
-        self._next_watermark_millis = next_watermark_millis(self.job, self.totals, self._next_watermark_millis)
-        write_commit(self.fs, self.paths, version, self._next_watermark_millis)
+        self.commits.commit(version, outputs, self._marks, offsets.time, now())
+        self._marks = self._marks.after(self.job.plan, self.totals.sources)
+        write_commit(self.fs, self.paths, version, to_spark_millis(self._marks.job))
         if version >= KEPT_COMMITS:
             self.fs.delete(f"{self.paths.commits}/{version - KEPT_COMMITS}")
 

@@ -24,9 +24,7 @@ from pyspark.sql import SparkSession
 
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.names import path_name
-from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.frames import WAKE, Frame
-from sqlstream.runtime.times import to_spark_millis
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.clusters import CHECKPOINT, checkpoint_files
 from sqlstream.spark.offsets import BatchOffsets, logged_offsets
@@ -173,7 +171,7 @@ def _is_abandoned(lock: str) -> bool:
 def write_first_batch(
     spark: SparkSession, checkpoint: SparkCheckpoint, sources: int, millis: int, time: ProcessingTime
 ) -> None:
-    """Make Spark begin with a batch that takes the first descriptor shown; the watermark is in Spark's milliseconds."""
+    """Make Spark begin with a batch that takes the first descriptor shown; its watermark is `millis`, on Spark's scale."""
     assert spark._jvm is not None
     metadata: Any = spark._jvm.org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
     head = json.loads(metadata.apply(millis, to_millis(time), spark._jsparkSession.conf()).json())
@@ -182,12 +180,6 @@ def write_first_batch(
     fs, location = checkpoint_files(checkpoint.location)
     fs.write_text_atomic(f"{location}/offsets/0", "\n".join(["v1", json.dumps(head), *["0"] * sources]))
     fs.write_text_atomic(f"{location}/metadata", json.dumps({"id": str(uuid4())}))
-
-
-def next_watermark_millis(job: JobSpec, totals: Totals, before: int) -> int:
-    """Return the watermark of the batch after `totals`, in Spark's milliseconds; it is at least `before`."""
-    marks = [totals.sources[job.plan.scans[i].name].watermark for i in job.plan.watched]
-    return max(before, min(map(to_spark_millis, marks), default=0))
 
 
 def remove(checkpoint: SparkCheckpoint) -> None:

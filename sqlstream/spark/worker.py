@@ -11,12 +11,12 @@ import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
 
-from sqlstream.operators.operator import Clock
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batch_descriptors import from_lines
 from sqlstream.runtime.frames import WAKE, Frame
 from sqlstream.runtime.tasks import Output
-from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
+from sqlstream.runtime.times import timer_millis, to_spark_micros, to_spark_millis
+from sqlstream.runtime.watermarks import BatchClock, Watermarks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried
 from sqlstream.spark.scratch import SparkCheckpoint
@@ -29,6 +29,8 @@ FRAME_SCHEMA = "bucket INT, port INT, time BIGINT, payload BINARY"
 OUTPUT_SCHEMA = "kind STRING, body STRING, sink INT"
 # The column of scans' rows from which Spark computes the watermark.
 EVENT_TIME = "event_time"
+# The property of a batch's tasks that holds the watermarks before it.
+MARKS = "sqlstream.watermarks"
 _TIMED = f", {EVENT_TIME} TIMESTAMP"
 _ARROW_FRAME = pa.schema([("bucket", pa.int32()), ("port", pa.int32()), ("time", pa.int64()), ("payload", pa.binary())])
 _ARROW_OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.string()), ("sink", pa.int32())])
@@ -44,8 +46,21 @@ def batch_id() -> int:
     return int(number)
 
 
+def batch_marks() -> Watermarks:
+    """Return the watermarks before the micro-batch of this task. Raises RuntimeError outside of one."""
+    context = TaskContext.get()
+    text = context.getLocalProperty(MARKS) if context else None
+    if text is None:
+        raise RuntimeError("not in a micro-batch")
+    return Watermarks.from_json(text)
+
+
 class ScanTask:
-    """Reads the splits of a scan (mapInArrow): yields frames, or outputs of sinks, each with the watermark so far."""
+    """Reads the splits of a scan (mapInArrow): yields frames, or outputs of sinks, each with a time for Spark's watermark.
+
+    That is the watermark of the scan so far. If operators wait for different scans, Spark's watermark only says that another one
+    has moved: then the time is the number of the batch after this one.
+    """
 
     def __init__(self, job: JobSpec, scan: int, checkpoint: SparkCheckpoint):
         self.job, self.scan, self.checkpoint = job, scan, checkpoint
@@ -56,17 +71,15 @@ class ScanTask:
         work = [w for text in texts for w in from_lines(text) if w.scan == self.scan]
         if not work:
             return
-        plan, batch = self.job.plan, batch_id()
+        plan, batch, marks = self.job.plan, batch_id(), batch_marks()
         with carried():
             self.checkpoint.check_seen()
-        # Spark's own log is written before the batch starts, and stays the same.
-        before = self.checkpoint.offsets(batch).watermark if plan.asks_watermark else None
         self.job.remember_secrets()
         if plan.stages:
             for frame in self.checkpoint.calls(self.job, batch, work[0].time):
-                yield _with_time(_frame_batch(frame), None)
+                yield _with_time(_frame_batch(frame), 0)
         with carried():
-            for watermark, output in stages.run_scan(self.job, self.scan, work, self.checkpoint.base + batch, before):
+            for watermark, output in stages.run_scan(self.job, self.scan, work, self.checkpoint.base + batch, marks):
                 if plan.stages:
                     frame = (
                         output if isinstance(output, Frame) else output.framed(self.job.labels[0], ProcessingTime(0))
@@ -75,7 +88,17 @@ class ScanTask:
                 else:
                     assert isinstance(output, Output)
                     output_batch = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
-                yield _with_time(output_batch, watermark)
+                yield _with_time(output_batch, self._micros(watermark, marks, batch))
+
+    def _micros(self, watermark: EventTime | None, marks: Watermarks, batch: int) -> int:
+        if not self.job.plan.has_several_clocks:
+            return to_spark_micros(watermark)
+        return next_stroke(batch) if to_spark_millis(watermark) > to_spark_millis(marks.scans[self.scan]) else 0
+
+
+def next_stroke(batch: int) -> int:
+    """Return the time, in microseconds, to which a batch moves Spark's watermark if operators wait for different scans."""
+    return (batch + 1) * 1000
 
 
 class Processor:
@@ -122,21 +145,24 @@ class Processor:
         yield from self._advance(key[0], {}, times)
 
     def _advance(self, bucket: int, arrived: dict[int, list[Frame]], times: TimerValues) -> Iterator[pd.DataFrame]:
-        clock = Clock(
+        clock = BatchClock(
             batch=self.checkpoint.base + batch_id(),
-            watermark=from_spark_millis(times.getCurrentWatermarkInMs()),
             time=from_millis(times.getCurrentProcessingTimeInMs()),
+            marks=batch_marks(),
         )
         stored = self.manifests.get()
-        entries: dict[str, tuple[str, EventTime | None]] = json.loads(stored[0]) if stored else {}
+        entries: dict[str, tuple[str, EventTime | None]] = {}
         # The timers that Spark has.
-        woken = {at for _, at in entries.values() if at is not None}
-        if not stored:
+        woken: list[int] = []
+        if stored:
+            entries, woken = json.loads(stored[0])
+        else:
             before = {stage: self.checkpoint.stored(self.job, stage, bucket) for stage in self.stages}
             entries = {str(stage): entry for stage, entry in before.items() if entry is not None}
         for stage in self.stages:
             manifest, due = entries.get(str(stage), (None, None))
-            is_due = due is not None and clock.watermark is not None and due <= clock.watermark
+            watermark = clock.marks.operators[stage]
+            is_due = due is not None and watermark is not None and due <= watermark
             if stage not in arrived and not is_due:
                 continue
             with carried():
@@ -144,12 +170,21 @@ class Processor:
                 for output in advance.run(arrived.get(stage, [])):
                     yield self._rows([output])
             entries[str(stage)] = (advance.manifest, advance.event_timer)
-        self.manifests.update((json.dumps(entries),))
-        wake = {at for _, at in entries.values() if at is not None}
-        for at in {timer_millis(at) for at in woken} - {timer_millis(at) for at in wake}:
+        wake = self._due_millis([at for _, at in entries.values() if at is not None], times.getCurrentWatermarkInMs())
+        self.manifests.update((json.dumps((entries, sorted(wake))),))
+        for at in set(woken) - wake:
             self.handle.deleteTimer(at)
-        for at in {timer_millis(at) for at in wake} - {timer_millis(at) for at in woken}:
+        for at in wake - set(woken):
             self.handle.registerTimer(at)
+
+    def _due_millis(self, due: Sequence[EventTime], reached: int) -> set[int]:
+        """Return Spark's timers for what is due in a bucket; `reached` is Spark's watermark, all in its milliseconds.
+
+        If operators wait for different scans, Spark calls the bucket whenever one of these has moved.
+        """
+        if self.job.plan.has_several_clocks:
+            return {reached + 1} if due else set()
+        return {timer_millis(at) for at in due}
 
     def _rows(self, outputs: Sequence[Frame | Output]) -> pd.DataFrame:
         """Return frames and outputs as a DataFrame in the schema of the next level, or of the driver."""
@@ -162,8 +197,8 @@ class Processor:
         return pd.DataFrame(records)
 
 
-def _with_time(batch: pa.RecordBatch, watermark: EventTime | None) -> pa.RecordBatch:
-    return batch.append_column(_ARROW_TIME, pa.array([to_spark_micros(watermark)] * batch.num_rows, _ARROW_TIME.type))
+def _with_time(batch: pa.RecordBatch, micros: int) -> pa.RecordBatch:
+    return batch.append_column(_ARROW_TIME, pa.array([micros] * batch.num_rows, _ARROW_TIME.type))
 
 
 def _frame_batch(frame: Frame) -> pa.RecordBatch:

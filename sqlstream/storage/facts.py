@@ -49,7 +49,7 @@ SOURCE_FACTS = (
     Fact(
         "holds_minimum",
         "BOOLEAN",
-        "whether the watermark of the job waits for this source",
+        "whether a watermark of the job waits for this source",
         exported="source_holds_watermark",
         gauge=True,
         attribute="holds_watermark",
@@ -64,7 +64,7 @@ SOURCE_FACTS = (
         older_total="null_time_rows",
         loss="{} without a time dropped",
     ),
-    Fact("holding_since", "TIMESTAMPTZ", "since when the watermark of the job waits for it"),
+    Fact("holding_since", "TIMESTAMPTZ", "since when a watermark of the job waits for it"),
     _count(
         "malformed_rows",
         "rows",
@@ -90,6 +90,7 @@ SOURCE_FACTS = (
         "source_bytes",
         "bytes_in",
     ),
+    Fact("operators", "VARCHAR[]", "the operators whose watermark waits for this source"),
 )
 OPERATOR_FACTS = (
     Fact("kind", "VARCHAR", "what it does"),
@@ -145,6 +146,13 @@ OPERATOR_FACTS = (
     ),
     # Without a sum: what one operator emits the next one may read.
     _count("rows_out", "rows", "rows (changes) that it has emitted, before filters behind it", "operator_rows_out"),
+    Fact(
+        "watermark",
+        "TIMESTAMP",
+        "its watermark, the least of the sources that it waits for; NULL if it reads no time",
+        attribute="watermark",
+    ),
+    Fact("waits_for", "VARCHAR[]", "the sources for whose watermarks it waits", attribute="waits_for"),
 )
 SINK_FACTS = (
     _count("rows", "rows", "rows (changes) written into a table", "sink_rows", "rows_out"),

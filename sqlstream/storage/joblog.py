@@ -7,7 +7,7 @@ batches is a few hundred files.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar, NamedTuple
 
 from sqlstream.errors import DamageError
@@ -26,7 +26,8 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
     `watermark` is None before the first. `results` maps each warehouse table, by its name in lower case, to the name of the
     manifest of the job's rows in it; metrics of an operator's bucket name the manifest of its state. `labels` are the labels of
     the buckets over which the state is spread; early versions of sqlstream did not write them. `spent` is how long the job's
-    batches have taken so far, by phase. `sinks` is what the job has written so far, by table.
+    batches have taken so far, by phase. `sinks` is what the job has written so far, by table. `watermarks` has those of the
+    operators that have another one than the job, by name; earlier versions of sqlstream had one for all.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: in_microseconds}
@@ -42,6 +43,7 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
     labels: tuple[int, ...] = ()
     spent: Mapping[str, Duration] = {}
     sinks: Mapping[str, SinkMetrics] = {}
+    watermarks: Mapping[str, EventTime | None] = {}
 
     @classmethod
     def from_json(cls, text: str) -> LogEntry:
@@ -55,6 +57,10 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
     def sequence(self) -> int:
         """The number of the last descriptor that was read, -1 before the first."""
         return max((s.sequence for s in self.sources.values()), default=-1)
+
+    def watermark_of(self, operator: str) -> EventTime | None:
+        """Return the watermark of an operator, by its name; its state may be behind it by a delay."""
+        return self.watermarks.get(operator, self.watermark)
 
     def state_manifests(self, operator: str) -> dict[int, str]:
         """Return the names of an operator's manifests, by bucket."""
@@ -76,6 +82,18 @@ def fell_idle(active_at: ProcessingTime, timeout: Duration, now: ProcessingTime)
     """Return when a source became idle: `timeout` after its last row; None before that, and for a timeout of 0."""
     since = ProcessingTime(active_at + timeout)
     return since if timeout and now >= since else None
+
+
+def held_by(
+    marks: Mapping[str, EventTime | None], idle: Collection[str], clocks: Iterable[Collection[str]]
+) -> set[str]:
+    """Return the sources that hold back one of the watermarks that are made of the sources in each of `clocks`.
+
+    >>> one = EventTime(1)
+    >>> held_by({"a": one, "b": None, "c": None}, set(), [("a",), ("a", "b")]) == {"a", "b"}
+    True
+    """
+    return {name for clock in clocks for name in holders({name: marks[name] for name in clock if name in marks}, idle)}
 
 
 def holders(marks: Mapping[str, EventTime | None], idle: Collection[str]) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from msgspec import structs
@@ -37,13 +37,18 @@ class JobVersion:
     """A committed version of a job, and the watermark up to which that version has forgotten rows.
 
     `time` is the processing time of its batch. `newest` is the log's entry of the newest committed version: the manifests that
-    it names also answer older ones.
+    it names also answer older ones. `watermarks` has those of the operators that have another one than the job, by name.
     """
 
     version: int
     watermark: EventTime | None
     time: ProcessingTime
     newest: LogEntry
+    watermarks: Mapping[str, EventTime | None] = field(default_factory=dict)
+
+    def watermark_of(self, operator: str) -> EventTime | None:
+        """Return the watermark of an operator, by its name; its state may be behind it by a delay."""
+        return self.watermarks.get(operator, self.watermark)
 
 
 class JobHistory:
@@ -152,7 +157,7 @@ class JobHistory:
     def _snapshot(self, entry: LogEntry | None) -> JobVersion | None:
         if entry is None or self.newest_entry is None:
             return None
-        return JobVersion(entry.version, entry.watermark, entry.committed_at, self.newest_entry)
+        return JobVersion(entry.version, entry.watermark, entry.committed_at, self.newest_entry, entry.watermarks)
 
 
 def first_gap(entries: Sequence[LogEntry], newest: int) -> int | None:

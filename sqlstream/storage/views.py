@@ -30,6 +30,9 @@ def operator_view(
     It is for a view in a schema with the version's clock: see `clock_of`. Before the first version the tables are empty. Raises
     VersionGone and DamageError.
     """
+    if snapshot is not None and operator.name in snapshot.watermarks:
+        # The clock of the schema is the job's.
+        sql = clock.at_watermark(sql, snapshot.watermark_of(operator.name))
     return over(state_tables(warehouse, job, operator, snapshot), sql)
 
 
@@ -46,11 +49,17 @@ def state_tables(
     }
 
 
+def at_operator(operator: OperatorRecord, snapshot: JobVersion) -> JobVersion:
+    """Return a version of a job with the watermark of one of its operators in place of the job's."""
+    return replace(snapshot, watermark=snapshot.watermark_of(operator.name), watermarks={})
+
+
 def operator_version(operator: OperatorRecord, snapshot: JobVersion | None) -> JobVersion | None:
-    """Return a version of a job with the watermark of one of its operators, which may be behind the job's."""
-    if snapshot is None or snapshot.watermark is None:
-        return snapshot
-    return replace(snapshot, watermark=behind(snapshot.watermark, operator.delay))
+    """Return a version of a job with the watermark up to which one of its operators has forgotten rows."""
+    if snapshot is None:
+        return None
+    own = at_operator(operator, snapshot)
+    return own if own.watermark is None else replace(own, watermark=behind(own.watermark, operator.delay))
 
 
 def visible_state(
@@ -71,7 +80,7 @@ def clock_of(schema: str, snapshot: JobVersion | None) -> str:
 
 
 def behind(watermark: EventTime, delay: Duration) -> EventTime:
-    """Return the watermark of an operator that is `delay` behind; at the end of the input, it is not behind."""
+    """Return the watermark of an operator's state, which is `delay` behind its inputs'; at their end, it is not behind."""
     return watermark if watermark == END_OF_INPUT else EventTime(watermark - delay)
 
 

@@ -145,12 +145,13 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stateful operator: its state tables, and its views, which people query.
 
     `view_sql` is over the names of the state tables, with the clock as variables; `view_columns` are its columns. `count_sql` is
-    the number of open windows in the same way, `more_views` are further views by name. The operator's watermark is `delay` behind
-    the job's. Rows of state that differ in the `hash_columns` are independent; in an operator with keys these columns store the
+    the number of open windows in the same way, `more_views` are further views by name. The operator's state is `delay` behind its
+    watermark. Rows of state that differ in the `hash_columns` are independent; in an operator with keys these columns store the
     `key_columns`. `unique` are columns that identify a row of the result, if they are known; `window` is set if the result is per
     window, `ttl` if keys expire after so long without a row. `remembered` is the state that a time to live bounds, or would
     bound. `shape` is what the operator computes, to be compared with the operators of a changed query. Records of earlier
-    versions lack these last six fields.
+    versions lack these last six fields. `waits_for` are the names of the scans whose watermarks the operator waits for, none if
+    it does not read time; in records of earlier versions, None, it waits for all.
     """
 
     name: str
@@ -169,6 +170,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ttl: Duration = NO_TIME
     remembered: tuple[Remembered, ...] = ()
     shape: OperatorShape | None = None
+    waits_for: tuple[str, ...] | None = None
 
     @property
     def views(self) -> Mapping[str, Select]:
@@ -256,6 +258,19 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse, by the table's name without regard to case; None if there is none."""
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
+
+    @property
+    def clocks(self) -> list[tuple[str, ...]]:
+        """The names of the scans that make each watermark of the job: the sets that operators wait for, or else all scans."""
+        return list(dict.fromkeys(filter(None, map(self.waits_for, self.operators)))) or [self._timed]
+
+    def waits_for(self, operator: OperatorRecord) -> tuple[str, ...]:
+        """Return the names of the scans whose watermarks one of the operators waits for."""
+        return self._timed if operator.waits_for is None else operator.waits_for
+
+    @property
+    def _timed(self) -> tuple[str, ...]:
+        return tuple(scan.name for scan in self.scans if scan.watermark_expression is not None)
 
     def label(self, scan: ScanRecord) -> str:
         """Return what people are shown of a scan: its table, and its own name if that tells it from other scans of the table."""

@@ -118,6 +118,27 @@ def test_a_source_that_holds_the_watermark(start: Start) -> None:
     assert held(progress(stream), 0) is None, "nothing waits"
 
 
+def test_the_operator_that_waits_is_named_where_others_wait_for_other_sources(start: Start) -> None:
+    union = "(SELECT * FROM a UNION ALL SELECT * FROM b)"
+    alone = "CREATE TABLE alone (e TIMESTAMP, n BIGINT);"
+    by_minute = "SELECT window_end, COUNT(*) FROM TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY 1, window_start"
+    inserts = f"INSERT INTO counts {by_minute.format(union)}; INSERT INTO alone {by_minute.format('b')};"
+    tables = "".join(TABLE.format(name=name, more="") for name in ("a", "b"))
+    stream = start(
+        f"{tables} {alone} CREATE TABLE counts (e TIMESTAMP, n BIGINT); EXECUTE STATEMENT SET BEGIN {inserts} END;"
+    )
+    stream.batch("b", [(1, "2026-01-01 10:00:50"), (1, "2026-01-01 10:03:54")])
+    [run] = stream.runs.values()
+    found = held(progress_of(run.commits.totals), 3)
+    assert found is not None
+    assert found.text.startswith(
+        '3 windows are open; the next one of operator "window_aggregate_1" closes when the watermark reaches'
+        ' 2026-01-01 10:01:00, but source "a" holds it back'
+    )
+    stream.batch("a", [(1, "2026-01-01 10:03:54")])
+    assert held(progress_of(run.commits.totals), 2) is None
+
+
 def test_a_source_that_may_be_idle_says_when(start: Start) -> None:
     stream = start(TWO.format(more=" WITH ('scan.watermark.idle-timeout' = '90 s')"))
     put(stream, "b", "10:00:50", "10:03:54")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import BindError, SourceText
-from sqlstream.runtime.idle import ScanClock, idle_ticks, idle_timeouts
+from sqlstream.runtime.watermarks import ScanClock, idle_ticks, idle_timeouts
 from sqlstream.testing import Stream
 from sqlstream.units import END_OF_INPUT, NO_TIME, SECOND, Duration, EventTime, ProcessingTime
 

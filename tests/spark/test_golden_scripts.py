@@ -26,13 +26,16 @@ ONE_IN = 9
 COST = 16
 # One of the sample in so many is in `make test`, others for each commit.
 ONE_IN_TEST = 15
-# Cases of each kind of Python function, whatever chance says. A script has `MOST` of them at most, and `make test` takes one.
+# Cases of each kind of Python function, and of operators that wait for different sources, whatever chance says. A script has
+# `MOST` of them at most, and `make test` takes one.
 MOST = 3
 ALWAYS = (
     "broadcast: a map for all keys",
     "changing_process_functions: operators above upserts take them as a changing input",
     "changing_process_functions: rows are added and taken away",
     "changing_process_functions: timers take rows away",
+    "operator_watermarks: statement set",
+    "operator_watermarks: union",
     "process_functions: a side output beside the rows of a query, without keys",
     "process_functions: older versions of values, lists, maps and timers",
     "process_functions: several tables",

@@ -9,7 +9,7 @@ from sqlstream.connectors.guarantees import Rollback
 from sqlstream.connectors.registry import find, source_of
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.jobs.savepoints.restored_files import Interrupted
-from sqlstream.runtime.times import from_spark_millis
+from sqlstream.runtime.times import from_spark_millis, in_millis, least
 from sqlstream.storage import begun
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.warehouse.commits import committed_spark_millis, last_committed
@@ -83,7 +83,19 @@ def may_have_begun(fs: Filesystem, paths: JobPaths, entry: LogEntry) -> bool:
     except FileNotFoundError:
         # The job runs, and has committed a newer version by now.
         return True
-    return reached != entry.watermark and not fs.exists(paths.begun)
+    follows = reached != entry.watermark or _has_moved(read_record(fs, paths), entry)
+    return follows and not fs.exists(paths.begun)
+
+
+def _has_moved(record: JobRecord | None, entry: LogEntry) -> bool:
+    """Return whether the version of an entry has moved the watermark of an operator."""
+    operators = record.operators if record is not None else ()
+    waiting = {one.name: one.waits_for for one in operators if one.waits_for}
+    return any(
+        (mark := least(entry.sources[s].watermark for s in scans if s in entry.sources)) is not None
+        and in_millis(mark) != entry.watermark_of(name)
+        for name, scans in waiting.items()
+    )
 
 
 def way_back(warehouse: Warehouse, saved: JobRecord, declared: Iterable[Table] = ()) -> str:

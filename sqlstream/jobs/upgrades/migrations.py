@@ -101,9 +101,9 @@ class Migrations:
             by_name.setdefault(migration.operator.name.lower(), []).append(migration)
 
         def rows(of: Sequence[Migration]) -> Callable[[], Mapping[str, Select]]:
-            return lambda: carried_out(of, old_state, query, self._new_folder(), time, newest.watermark)[
-                of[0].operator.name
-            ]
+            name = of[0].operator.name
+            reached = newest.watermark_of(name)
+            return lambda: carried_out(of, old_state, query, self._new_folder(), time, reached)[name]
 
         read = partial(query, relations=old_state)
         return {name: partial(_adapted, of, rows(of), read) for name, of in by_name.items()}
@@ -369,8 +369,8 @@ def carried_out(
 ) -> dict[str, dict[str, Select]]:
     """Compute the rows of migrations, write them into `folder`, and return the state tables by operator and name.
 
-    Tables that have only keys get the keys of the other tables. Raises BindError for rows behind the job's watermark, and other
-    errors that point into the statements.
+    Tables that have only keys get the keys of the other tables. Raises BindError for rows behind the operator's watermark, and
+    other errors that point into the statements.
     """
     selects: dict[str, dict[str, Select]] = {}
     for number, migration in enumerate(migrations):

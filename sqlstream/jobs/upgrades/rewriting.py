@@ -149,6 +149,9 @@ class _Rewriting:
             operators=operators,
             results=results,
             labels=labels_of(self._old, self._entry),
+            watermarks={
+                one.name: self._entry.watermarks[one.was] for one in plan.operators if one.was in self._entry.watermarks
+            },
         )
         for name, text in plan.positions.items():
             self._write(f"{target.splits}/{name}", sealed(text))

@@ -15,6 +15,7 @@ from sqlstream.duck.internal_columns import ARRIVED, MODIFIED, PATH, PLACE, ROW
 from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, no_rows, typed
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.verification.inputs import BatchRead
+from sqlstream.jobs.verification.marks import JobMarks
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.operators.groups import ROWS_OF_BATCH
@@ -26,6 +27,7 @@ from sqlstream.physical.batch.rows import BATCH, STANDS, CannotVerify, LeftOut
 from sqlstream.physical.families.process import ProcessPlan
 from sqlstream.runtime import fragments as execute
 from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.snapshot import JobVersion
 from sqlstream.storage.views import behind
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import END_OF_INPUT, NO_TIME, EventTime, ProcessingTime
@@ -48,12 +50,13 @@ class _Step:
 class RunsFunctions:
     """Runs process functions over the rows of SELECTs, and stores the rows that they emit in temporary tables of `con`.
 
-    `moments` are the batches of the job in their order, `watermark` is its last watermark.
+    `moments` are the batches of the job in their order, `marks` the watermarks before them, up to the version `at`.
     """
 
     con: duckdb.DuckDBPyConnection
     moments: Sequence[BatchRead]
-    watermark: EventTime | None
+    marks: JobMarks
+    at: JobVersion
     _tables: dict[tuple[object, ...], dict[str, Relation]] = field(default_factory=dict)
     _unrepeated: set[str] = field(default_factory=set)
 
@@ -62,7 +65,7 @@ class RunsFunctions:
 
         Raises CannotVerify when the user's code fails.
         """
-        final = self.watermark if corrections.due else END_OF_INPUT
+        final = self.marks.reached(node, self.at) if corrections.due else END_OF_INPUT
         key = (id(node), tuple(one.sql for one in function_inputs), final, corrections.batches)
         if key not in self._tables:
             operator = ProcessPlan(node).operator
@@ -71,7 +74,7 @@ class RunsFunctions:
             for place, (one, (_, times)) in enumerate(zip(function_inputs, inputs, strict=True)):
                 self._take(place, one, times)
             repeats = corrections.batches and can_repeat(function_inputs)
-            steps = self._replayed() if repeats else self._at_once(final)
+            steps = self._replayed(node) if repeats else self._at_once(final)
             try:
                 self._tables[key] = self._run(node, operator, list(steps))
             except (SqlStreamError, duckdb.Error) as error:
@@ -107,13 +110,14 @@ class RunsFunctions:
         if final is not None:
             yield _Step(time, final, _NONE)
 
-    def _replayed(self) -> Iterator[_Step]:
+    def _replayed(self, node: Process) -> Iterator[_Step]:
         """Yield the steps of the job: its batches, and the empty ones that follow when the watermark has moved."""
-        end = BatchRead(-1, ProcessingTime(0), self.watermark)
-        for moment, following in pairwise([*self.moments, end]):
-            yield _Step(moment.time, moment.before, Condition(f"{BATCH.name} = {moment.sequence}"))
-            if following.before != moment.before and not moment.joins_next:
-                yield _Step(moment.time, following.before, _NONE)
+        before = self.marks.before(node)
+        marks = [*(before[moment.sequence] for moment in self.moments), self.marks.reached(node, self.at)]
+        for moment, (mark, following) in zip(self.moments, pairwise(marks), strict=True):
+            yield _Step(moment.time, mark, Condition(f"{BATCH.name} = {moment.sequence}"))
+            if following != mark and not moment.joins_next:
+                yield _Step(moment.time, following, _NONE)
 
     # -- running
 

@@ -12,6 +12,7 @@ from sqlstream.connectors.interface import ReadContext
 from sqlstream.duck.internal_columns import ADDS, PLACE
 from sqlstream.duck.sql import Relation, Select, no_rows, quote_name
 from sqlstream.errors import SqlStreamError
+from sqlstream.jobs.verification.marks import JobMarks
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.batch.rows import AT, BATCH, MARK, STANDS, TIMES, UNTIMED, CannotVerify
 from sqlstream.physical.plan import ScanStage
@@ -28,14 +29,13 @@ from sqlstream.units import EventTime, ProcessingTime
 
 @dataclass(frozen=True, slots=True)
 class BatchRead:
-    """A batch that read rows, or only a clock: its number, its processing time, and the watermark before it.
+    """A batch that read rows, or only a clock: its number and its processing time.
 
     With `joins_next`, no empty batch came between it and the next one: the watermark moved with the next one.
     """
 
     sequence: int
     time: ProcessingTime
-    before: EventTime | None
     joins_next: bool = False
 
 
@@ -44,11 +44,13 @@ class ReadAgain:
     """Temporary tables of `con` with the rows that each scan of a job has read; `moments` are the batches that read them.
 
     `place_of` returns the place of a scan of the logical plan among the scans of the job, None if the job has no such scan.
+    `marks` takes the watermarks before each batch.
     """
 
     job: JobSpec
     con: duckdb.DuckDBPyConnection
     place_of: Callable[[Scan], int | None]
+    marks: JobMarks
     moments: list[BatchRead] = field(default_factory=list)
     _marks: dict[int, int] = field(default_factory=dict)
     _reached: int = 0
@@ -57,12 +59,14 @@ class ReadAgain:
     def read(self, batches: Iterable[Sequence[Work]]) -> None:
         """Read the input of batches, in their order. Raises CannotVerify when a part of it is no longer there."""
         for work in batches:
-            before = from_spark_millis(self._reached)
+            before, own = from_spark_millis(self._reached), any(one.own_clocks for one in work)
+            scans = [from_spark_millis(self._marks.get(i, 0)) for i in range(len(self.job.plan.scans))]
             if work:
-                self.moments.append(BatchRead(work[0].sequence, work[0].time, before))
+                self.moments.append(BatchRead(work[0].sequence, work[0].time))
+                self.marks.add(work[0].sequence, scans, own=own)
             for number in sorted({one.scan for one in work}):
-                self._batch(number, [one for one in work if one.scan == number], before)
-            marks = [self._marks.get(i, 0) for i in self.job.plan.watched]
+                self._batch(number, [one for one in work if one.scan == number], scans[number] if own else before)
+            marks = [self._marks.get(i, 0) for i in (self.job.plan.watched if own else self.job.plan.timed)]
             self._reached = max(self._reached, min(marks, default=0))
         for number, stage in enumerate(self.job.plan.scans):
             if number not in self._tables:

@@ -23,7 +23,6 @@ from sqlstream.runtime.batch_descriptors import Work, from_lines
 from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.snapshot import JobHistory, JobVersion
 from sqlstream.storage.views import table_view
-from sqlstream.units import EventTime
 from sqlstream.warehouse.jobs import TABLE, JobRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoint_records import Savepoint, find_savepoint
@@ -129,11 +128,6 @@ class Earlier:
             return read
         condition = Condition(f"{BATCH.name} {'<=' if is_before else '>'} {self.sequence}")
         return lambda scan: rows_where(read(scan), condition)
-
-    @property
-    def watermark(self) -> EventTime | None:
-        """The watermark of the job before the upgrade."""
-        return self.version.watermark
 
     # -- the expected rows
 

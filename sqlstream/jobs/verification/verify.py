@@ -19,6 +19,7 @@ from sqlstream.jobs.verification.compare import Sides, compare
 from sqlstream.jobs.verification.functions import RunsFunctions
 from sqlstream.jobs.verification.inputs import ReadAgain
 from sqlstream.jobs.verification.lookups import looked_up
+from sqlstream.jobs.verification.marks import JobMarks
 from sqlstream.jobs.verification.report import TableReport, Verification
 from sqlstream.jobs.verification.sessions import RunsSessions
 from sqlstream.jobs.verification.upgraded import Earlier
@@ -37,7 +38,6 @@ from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.views import table_view
-from sqlstream.units import EventTime
 from sqlstream.warehouse.jobs import TABLE, JobRecord
 from sqlstream.warehouse.paths import Warehouse
 
@@ -95,11 +95,12 @@ def verify_job(
     _check_expired(sinks, entry)
     by_table = _by_table(sinks)
     with connection(job) as con, _usage_error_if_gone(job.name, snapshot.version):
-        inputs = ReadAgain(job, con, planned.physical.place_of)
+        marks = JobMarks(job.plan, con, planned.physical.place_of)
+        inputs = ReadAgain(job, con, planned.physical.place_of, marks)
         inputs.read(works)
         reports = []
         inputs.join(history.entries)
-        runs = RunsFunctions(con, inputs.moments, snapshot.watermark)
+        runs = RunsFunctions(con, inputs.moments, marks, snapshot)
         for plan in (plan for plan in job.plan.sinks if not plan.malformed):
             if plan.kind == TABLE:
                 actual = _written_by(con, warehouse, plan, record, snapshot)
@@ -212,14 +213,14 @@ def _as_actual(con: duckdb.DuckDBPyConnection, plan: SinkPlan, rows: Relation) -
     return table
 
 
-def _corrections(watermark: EventTime | None) -> Iterator[tuple[str, LeftOut]]:
+def _corrections() -> Iterator[tuple[str, LeftOut]]:
     """Yield causes, each with the corrections for it and all causes before it."""
     yield "", LeftOut()
     yield "untimed", LeftOut(untimed=True)
     yield "late", LeftOut(untimed=True, late=True)
     yield "expired", LeftOut(untimed=True, late=True, expired=True)
-    yield "due", LeftOut(untimed=True, late=True, expired=True, due=True, watermark=watermark)
-    yield "batches", LeftOut(untimed=True, late=True, expired=True, due=True, batches=True, watermark=watermark)
+    yield "due", LeftOut(untimed=True, late=True, expired=True, due=True)
+    yield "batches", LeftOut(untimed=True, late=True, expired=True, due=True, batches=True)
 
 
 def _answers(
@@ -236,16 +237,24 @@ def _answers(
     For an upgraded job (`earlier`), the answers are over the rows to check the new query with; with `is_before` over the rows
     before the upgrade.
     """
-    con, watermark = inputs.con, runs.watermark
+    con, at = inputs.con, runs.at
     read: Callable[[Scan], Relation] = inputs.relation
     if earlier is not None:
         read = earlier.part(read, is_before=is_before)
-        watermark = earlier.watermark if is_before else watermark
+        at = earlier.version if is_before else at
     tables: dict[Select, Relation] = {}
     by_cause = {}
     sessions = RunsSessions(con)
-    for cause, corrections in _corrections(watermark):
-        relations = Inputs(read, partial(_lookup, con, job), is_read=True, processed=runs, sessions=sessions)
+    for cause, corrections in _corrections():
+        relations = Inputs(
+            read,
+            partial(_lookup, con, job),
+            is_read=True,
+            processed=runs,
+            sessions=sessions,
+            mark=inputs.marks.sql,
+            reached=partial(inputs.marks.reached, version=at),
+        )
         query = BatchQuery(corrections, relations).of(sinks)
         if query not in tables:
             tables[query] = Relation(f"_{'earlier' if is_before else 'answer'}_{len(tables)}")

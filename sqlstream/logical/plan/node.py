@@ -214,6 +214,16 @@ class Node(ABC):
         """Whether its rows depend on the watermark before the batch."""
         return any(e.reads.watermark for e in self.expressions)
 
+    @property
+    def time_inputs(self) -> tuple[Node, ...]:
+        """The children whose watermarks make that of this node: a watermark flows along these edges of the plan."""
+        return self.children
+
+    @cached_property
+    def timed_by(self) -> tuple[Node, ...]:
+        """The scans whose watermarks make that of this node, which is the least of them; each once."""
+        return tuple({id(scan): scan for child in self.time_inputs for scan in child.timed_by}.values())
+
     @cached_property
     def reads_by_clock(self) -> bool:
         """Whether the watermark of all tables below is processing time."""

@@ -142,6 +142,10 @@ class InTimeOrder(SingleInput, StatefulNode):
         return bool(arrived(self.order))
 
     @property
+    def reads_time(self) -> bool:
+        return True
+
+    @property
     @abstractmethod
     def waits(self) -> bool:
         """Whether rows leave after the watermark has passed them, since they wait for later rows."""

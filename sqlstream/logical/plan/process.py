@@ -183,6 +183,16 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
         return f"rows of the function, when {arrival}{timers}"
 
     @property
+    def time_inputs(self) -> tuple[Node, ...]:
+        """The inputs whose rows have an event time, of broadcast inputs those with an order; or else the keyed ones."""
+        timed = [place for place, read in enumerate(self.reads) if read.order or (read.time and not read.broadcast)]
+        return tuple(self.inputs[place] for place in timed or self.keyed_inputs)
+
+    @property
+    def reads_time(self) -> bool:
+        return self.function.has_timers or any(read.time is not None for read in self.reads)
+
+    @property
     def meets_timers(self) -> bool:
         """Whether the function may set event-time timers, and gets its rows in the order of arrival."""
         has_event_time = any(read.time is not None and not read.broadcast for read in self.reads)

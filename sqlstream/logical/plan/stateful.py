@@ -157,6 +157,11 @@ class StatefulNode(Node):
             return None
         return Growth(self.label, self.state_growth, f"{GROUP_IN_WINDOWS} Or let {forget_keys(self)}")
 
+    @property
+    def reads_time(self) -> bool:
+        """Whether what it emits or keeps depends on its watermark. If not, it waits for none of its inputs."""
+        return False
+
     # -- time to live
 
     @property
@@ -212,6 +217,10 @@ class DropsLateRows(StatefulNode):
     @property
     def drops_late_rows(self) -> bool:
         """Whether it drops late rows, with its present settings."""
+        return True
+
+    @property
+    def reads_time(self) -> bool:
         return True
 
     @property

@@ -129,6 +129,10 @@ class Scan(Stateless):
         return True
 
     @property
+    def timed_by(self) -> tuple[Node, ...]:
+        return (self,) if self.by_clock or self.table.watermark is not None else ()
+
+    @property
     def reads_by_clock(self) -> bool:
         return self.by_clock
 

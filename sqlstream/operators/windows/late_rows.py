@@ -57,7 +57,7 @@ class LateRowsPart:
         items = [*groups.key_items, *(f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns)]
         items += [f"{sql} AS {c.name}" for c, sql in self.stored]
         rows = Select(f"SELECT {', '.join(items)} FROM {groups.source} WHERE {self.where}")
-        late = Condition(f"{groups.windows.may_be_late} <= {clock.WATERMARK} - to_microseconds({self.lateness})")
+        late = Condition(f"{groups.windows.may_be_late} <= {clock.WATERMARK_ABOVE} - to_microseconds({self.lateness})")
         return encoded(self.arriving(groups), rows_where(subquery(rows), late))
 
     def arriving(self, groups: Groups[WindowAssigner]) -> tuple[Column, ...]:

@@ -10,7 +10,7 @@ from sqlstream.duck.sql import TRUE, Condition, Relation, Select, all_of, quote_
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, TemporalJoin
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.physical.batch.rows import BATCH, MARK, UNTIMED, BatchRows, CannotVerify, listed
+from sqlstream.physical.batch.rows import BATCH, UNTIMED, BatchRows, CannotVerify, listed
 from sqlstream.physical.batch.windows import micros_of
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ def interval(query: BatchQuery, node: IntervalJoin) -> BatchRows:
     times = [micros_of(below, time) for below, time in zip(node.inputs, node.times, strict=True)]
     inputs = [
         # By the time of their batch no rows are late.
-        query.settled(below, None if below.reads_by_clock else time, node.delay_below)
+        query.settled(below, None if below.reads_by_clock else time, node)
         for below, time in zip(node.inputs, times, strict=True)
     ]
     left_time, right_time = times
     near = f"{right_time} BETWEEN {left_time} - {node.before} AND {left_time} + {node.after}"
     waits = [f"{time} + {max(0, wait)}" for time, wait in zip(times, (node.after, node.before), strict=True)]
-    due = [query.corrections.is_over(time, node.delay_below) for time in waits]
+    due = [query.is_over(node, time) for time in waits]
     return _joined(query, node, inputs, [near], due)
 
 
@@ -91,10 +91,10 @@ def temporal(query: BatchQuery, node: TemporalJoin) -> BatchRows:
     Raises CannotVerify if the versions are a changelog that an operator computes.
     """
     time, since = (micros_of(below, time) for below, time in zip(node.inputs, node.times, strict=True))
-    first = query.settled(node.inputs[0], time, node.delay_below)
+    first = query.settled(node.inputs[0], time, node)
     versions = _versions(query, node, since)
     columns = [f.name for f in node.schema]
-    due = query.corrections.is_over(time, node.delay_below)
+    due = query.is_over(node, time)
     lefts, rights = node.keys
     numbered = f"SELECT *, {time} AS {_AT}_0, row_number() OVER () AS {_AT}_n FROM {first.sql} WHERE {due}"
     conditions = [*(f"({a.sql}) = ({b.sql})" for a, b in zip(lefts, rights, strict=True)), f"{_AT}_0 >= {_AT}"]
@@ -119,7 +119,7 @@ def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> BatchRows:
     keys = ", ".join(k.sql for k in node.keys[1])
     by = f"PARTITION BY {', '.join(filter(None, [keys, since]))}"
     if not below.is_changelog:
-        rows = query.settled(below, since, node.delay_below)
+        rows = query.settled(below, since, node)
         sql = f"SELECT *, {since} AS {_AT}, true AS {_THERE} FROM {rows.sql}"
         order = f"{ARRIVED.name} DESC" if node.by_arrival else rows.listed
         sql += f" QUALIFY row_number() OVER ({by} ORDER BY {order}) = 1"
@@ -128,7 +128,7 @@ def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> BatchRows:
         raise CannotVerify("a join FOR SYSTEM_TIME AS OF over changes that are computed", node.span)
     where = f"{CHANGE.name} <> 'B' AND NOT {UNTIMED.name}"
     if query.corrections.late:
-        where += f" AND ({MARK.name} IS NULL OR {since} > {MARK.name} - {node.delay_below})"
+        where += f" AND {query.in_time(node, since)}"
     order = ", ".join(f"{c.name} DESC" for c in (BATCH, *PLACE))
     sql = f"SELECT {listed(columns)}, {since} AS {_AT}, {ADDS} AS {_THERE} FROM {read} WHERE {where}"
     sql += f" QUALIFY row_number() OVER ({by} ORDER BY {order}) = 1"

@@ -10,7 +10,6 @@ from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.physical.batch.calls import over
 from sqlstream.physical.batch.rows import BatchRows
 from sqlstream.physical.batch.windows import micros_of, time_of
-from sqlstream.units import NO_TIME
 
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 def passed(query: BatchQuery, node: Over | Sort) -> BatchRows:
     """Return the input rows whose time the watermark has passed; over processing time, all of them."""
     time = _until_passed(node)
-    below = query.settled(node.input, None if node.by_clock else time, node.delay_below)
-    due = "true" if node.by_clock else query.corrections.is_over(time, node.delay_below)
+    below = query.settled(node.input, None if node.by_clock else time, node)
+    due = "true" if node.by_clock else query.is_over(node, time)
     return query.add(f"{below.name}_passed", f"SELECT * FROM {below.sql} WHERE {due}", below.columns)
 
 
@@ -45,10 +44,10 @@ def _final(query: BatchQuery, node: Over, ordered_by: str, order: tuple[str, ...
     """Return a QUALIFY clause that leaves out rows whose frames may still get rows; empty if there are no such rows."""
     by = f"PARTITION BY {', '.join(k.sql for k in node.keys)} " if node.keys else ""
     conditions = []
-    if query.corrections.is_over("0", NO_TIME) != "true" and node.following:
+    if query.is_over(node, "0") != "true" and node.following:
         in_order = ", ".join([ordered_by, *order, ties])
         conditions.append(f"lead(true, {node.following}) OVER ({by}ORDER BY {in_order}) IS NOT NULL")
     later = max((c.frame.following for c in node.calls if c.frame.mode == "range"), default=0)
     if later > 0:
-        conditions.append(query.corrections.is_over(f"{_until_passed(node)} + {later}", node.delay_below))
+        conditions.append(query.is_over(node, f"{_until_passed(node)} + {later}"))
     return f" QUALIFY {' AND '.join(conditions)}" if conditions else ""

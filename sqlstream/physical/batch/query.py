@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from sqlstream.duck.sql import Condition, Relation, Relations, Select, quote_name, quoted, union_all
+from sqlstream.duck.sql import FALSE, TRUE, Condition, Relation, Relations, Select, quote_name, quoted, union_all
 from sqlstream.logical.plan.expressions import Item
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.late_rows import LateRows
@@ -34,7 +34,7 @@ from sqlstream.physical.batch.rows import (
 )
 from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.lateral import with_made_rows
-from sqlstream.units import NO_TIME, Duration
+from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,9 @@ class Inputs:
     `read` returns the rows of a scan; with `is_read` they have the columns READ and UNTIMED. `looked_up` returns a lookup table.
     `processed` runs a process function over its inputs, and returns its outputs, by name; if it is None, a query with a process
     function raises CannotVerify. `sessions` returns the rows of a SELECT, partitioned by keys, that were not late for their
-    session, with its bounds (see `jobs/verification/sessions`); it is not None with `is_read`.
+    session, with its bounds (see `jobs/verification/sessions`); it is not None with `is_read`. `mark` returns the SQL of the
+    watermark that an operator had before the batch of a row with the columns READ, `reached` the one that it has; both without
+    the operator's delay.
     """
 
     read: Callable[[Scan], Relation]
@@ -60,6 +62,8 @@ class Inputs:
     is_read: bool = False
     processed: Callable[[Process, Sequence[FunctionInput], LeftOut], Relations] | None = None
     sessions: Callable[[Select, Sequence[str]], Relation] | None = None
+    mark: Callable[[Node], str] = lambda node: MARK.name
+    reached: Callable[[Node], EventTime | None] = lambda node: None
 
 
 # Reads the tables under their own names.
@@ -128,11 +132,31 @@ class BatchQuery:
             self._by_node[id(node)] = (node, self._rows(node))
         return self._by_node[id(node)][1]
 
-    def settled(self, node: Node, time: str | None = None, delay: Duration = NO_TIME) -> BatchRows:
-        """Return the rows of a node as the operator above sees them: repeated by their weights, without late rows, without READ.
+    def mark(self, node: Node) -> str:
+        """Return the SQL of the watermark of an operator before the batch of a row with READ, in microseconds; NULL: none."""
+        delay = node.delay_below
+        return f"{self._inputs.mark(node)}{f' - {delay}' if delay else ''}"
 
-        A row is late when the operator's watermark, `delay` behind the job's, has reached `time`, SQL in microseconds; None: no
-        row can be late. Raises CannotVerify if the batch of a row that may be late is not known.
+    def in_time(self, node: Node, time: str) -> Condition:
+        """Return the condition that a row with READ was not late for an operator; `time` is SQL in microseconds."""
+        mark = self.mark(node)
+        return Condition(f"({mark} IS NULL OR {time} > {mark})")
+
+    def is_over(self, node: Node, micros: str) -> Condition:
+        """Return the condition that the watermark of an operator has reached a time; `micros` is its SQL, in microseconds.
+
+        The condition is `true` without the rule `due`.
+        """
+        mark = self._inputs.reached(node)
+        if not self.corrections.due or mark == END_OF_INPUT:
+            return TRUE
+        return FALSE if mark is None else Condition(f"{micros} <= {mark - node.delay_below}")
+
+    def settled(self, node: Node, time: str | None = None, above: Node | None = None) -> BatchRows:
+        """Return the rows of a node as the operator `above` sees them: repeated by their weights, without late rows and READ.
+
+        A row is late when the operator's watermark has reached `time`, SQL in microseconds; None: no row can be late. Raises
+        CannotVerify if the batch of a row that may be late is not known.
         """
         below = self.rows(node)
         if time is not None and self.corrections.late and not below.is_read and _is_corrected(node):
@@ -145,7 +169,8 @@ class BatchQuery:
             return below
         on_time = None
         if time is not None and self.corrections.late:
-            on_time = Condition(f"{MARK.name} IS NULL OR {time} > {MARK.name} - {delay}")
+            assert above is not None
+            on_time = self.in_time(above, time)
         return self.consolidated(node, below, on_time)
 
     def consolidated(self, node: Node, below: BatchRows, condition: Condition | None = None) -> BatchRows:
@@ -278,7 +303,7 @@ class BatchQuery:
             if read.order and self.corrections.late:
                 # The watermark has passed a row when it is greater than the row's time.
                 until = f"{windows.micros_of(below, read.time)} + 1"
-                where += f" AND ({MARK.name} IS NULL OR {until} > {MARK.name} - {node.delay_below})"
+                where += f" AND {self.in_time(node, until)}"
         selected = f"SELECT {rows.listed}{rows.hidden} FROM {rows.sql}{where}"
         return FunctionInput(self.with_relations(selected), rows.is_read)
 

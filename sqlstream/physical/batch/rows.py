@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import FALSE, TRUE, Condition, Items, Relation, quote_name, quoted
+from sqlstream.duck.sql import Items, Relation, quote_name, quoted
 from sqlstream.errors import SqlStreamError
-from sqlstream.units import END_OF_INPUT, Duration, EventTime
 
 # The batch in which the job read a row: the watermark before it (NULL: none; microseconds), its number, and its processing time
 # (microseconds). Then the weight of the row, its place in the order of the batch's rows (0: not known), and whether the row has
@@ -35,8 +34,8 @@ class LeftOut:
     """The rules of streams that a batch query applies. With all of them its answer is what the job should have written.
 
     `untimed`: rows without an event time are left out. `late`: late rows are left out. `expired`: a key that got no row for its
-    time to live begins anew. `due`: results that the job's `watermark` has not reached yet are left out; None: there is no
-    watermark. `batches`: process functions get their rows in the batches of the job.
+    time to live begins anew. `due`: results that the operators' watermarks have not reached yet are left out. `batches`: process
+    functions get their rows in the batches of the job.
     """
 
     untimed: bool = False
@@ -44,16 +43,6 @@ class LeftOut:
     expired: bool = False
     due: bool = False
     batches: bool = False
-    watermark: EventTime | None = None
-
-    def is_over(self, micros: str, delay: Duration) -> Condition:
-        """Return the condition that an operator's watermark, `delay` behind the job's, has reached a time.
-
-        `micros` is the SQL of the time, in microseconds. The condition is `true` without the rule `due`.
-        """
-        if not self.due or self.watermark == END_OF_INPUT:
-            return TRUE
-        return FALSE if self.watermark is None else Condition(f"{micros} <= {self.watermark - delay}")
 
 
 @dataclass(frozen=True, slots=True)

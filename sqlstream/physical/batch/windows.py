@@ -19,7 +19,7 @@ from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.windows import CountWindows, RegularWindows, SessionWindow
 from sqlstream.physical.batch import keyed
 from sqlstream.physical.batch.calls import aggregate
-from sqlstream.physical.batch.rows import MARK, BatchRows, CannotVerify, listed
+from sqlstream.physical.batch.rows import BatchRows, CannotVerify, listed
 from sqlstream.units import NO_TIME, Duration
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Dura
     `lateness` after their end. The rows of the input have the columns READ.
     """
     below = query.rows(node.input)
-    passed = f"{MARK.name} - {node.delay_below + lateness}"
+    passed = f"{query.mark(node)}{f' - {lateness}' if lateness else ''}"
     if node.input.is_changelog:
         # A change is late when the watermark has reached the time of its row; so it never touches a closed session.
         on_time = Condition(f"coalesce({micros_of(node.input, node.time_column)} > {passed}, true)")
@@ -171,8 +171,8 @@ def sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
     if query.corrections.late and query.rows(node.input).is_read:
         sql = in_sessions_of_stream(query, node, query.lateness_of(node))
     else:
-        sql = in_sessions(node, query.settled(node.input, gap_end(node), node.delay_below))
-    due = query.corrections.is_over("epoch_us(window_end)", node.delay_below)
+        sql = in_sessions(node, query.settled(node.input, gap_end(node), node))
+    due = query.is_over(node, "epoch_us(window_end)")
     columns = [f.name for f in node.schema]
     return query.add(node.name or "session", f"SELECT * FROM ({sql}) WHERE {due}", columns)
 
@@ -180,8 +180,8 @@ def sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
 def count_windows(query: BatchQuery, node: CountWindows) -> BatchRows:
     """Return the rows of complete count windows over the rows that the watermark has passed."""
     time = micros_of(node.input, node.time_column)
-    below = query.settled(node.input, time, node.delay_below)
-    due = query.corrections.is_over(time, node.delay_below)
+    below = query.settled(node.input, time, node)
+    due = query.is_over(node, time)
     passed = query.add(f"{below.name}_passed", f"SELECT * FROM {below.sql} WHERE {due}", below.columns)
     return query.add(node.name or "count_windows", in_count_windows(node, passed), [f.name for f in node.schema])
 
@@ -194,8 +194,8 @@ def aggregated(query: BatchQuery, node: WindowAggregate, sessions_below: Session
     if sessions_below is not None:
         query.take_late(sessions_below, node.lateness)
     late = late_end(node, node.window.end, node.lateness)
-    below = query.settled(node.input, late, node.delay_below)
-    due = query.corrections.is_over(late_end(node, node.window.end), node.delay_below)
+    below = query.settled(node.input, late, node)
+    due = query.is_over(node, late_end(node, node.window.end))
     if node.early is not None and due not in ("true",):
         raise CannotVerify("EARLY_FIRE: what is emitted of open windows depends on when", node.span)
     keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
@@ -210,6 +210,6 @@ def aggregated(query: BatchQuery, node: WindowAggregate, sessions_below: Session
 def ranked(query: BatchQuery, node: WindowRank) -> BatchRows:
     """Return the rows of closed windows, with their ranks."""
     late = late_end(node, node.window.end)
-    below = query.settled(node.input, late, node.delay_below)
-    due = query.corrections.is_over(late, node.delay_below)
+    below = query.settled(node.input, late, node)
+    due = query.is_over(node, late)
     return keyed.ranked(query, node, below, (node.window.end,), due)

@@ -221,7 +221,14 @@ function nodeLines({ history, details }, node) {
     `${short(operator?.state_rows ?? 0)} rows of state`,
     listed?.open_windows ? `${count(listed.open_windows)} open windows` : "",
     operator?.late_rows ? `${short(operator.late_rows)} late` : "",
+    waitsAlone(details, listed) ? `${clock(operator?.watermark ?? null)}, waits for ${listed.waits_for.join(" and ")}` : "",
   ].filter(Boolean);
+}
+
+/** Whether other operators of the job wait for other sources. */
+function waitsAlone({ operators }, listed) {
+  const sets = operators.map((o) => (o.waits_for ?? []).join(" ")).filter(Boolean);
+  return Boolean(listed?.waits_for?.length) && new Set(sets).size > 1;
 }
 
 function holders({ details }) {

@@ -1,0 +1,87 @@
+"""The watermarks of a job before each of its batches, computed again from what the batches have read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.duck.sql import Relation
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.tables import Scan
+from sqlstream.physical.batch.rows import BATCH, MARK
+from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.runtime.fragments import newest
+from sqlstream.runtime.times import least
+from sqlstream.storage.snapshot import JobVersion
+from sqlstream.units import EventTime
+
+# The watermark before each batch, by the number of the batch.
+Before = Mapping[int, EventTime | None]
+
+
+@dataclass
+class JobMarks:
+    """The watermarks that operators of a logical plan had; in temporary tables of `con` where a query reads them.
+
+    `place_of` returns the place of a scan of the logical plan among the scans of the job, None if the job has no such scan.
+    """
+
+    plan: PhysicalPlan
+    con: duckdb.DuckDBPyConnection
+    place_of: Callable[[Scan], int | None]
+    # Of each batch: its number, the watermarks of all scans before it, and whether operators had watermarks of their own.
+    _batches: list[tuple[int, tuple[EventTime | None, ...], bool]] = field(default_factory=list)
+    _before: dict[tuple[int, ...], Before] = field(default_factory=dict)
+    _tables: dict[tuple[int, ...], Relation] = field(default_factory=dict)
+
+    def add(self, batch: int, scans: Sequence[EventTime | None], *, own: bool) -> None:
+        """Add the next batch, with the watermarks of the scans before it."""
+        self._batches.append((batch, tuple(scans), own))
+
+    def before(self, node: Node) -> Before:
+        """Return the watermarks that make that of an operator, before each batch; operators may stay behind them by a delay."""
+        places = self._places(node)
+        if places not in self._before:
+            self._before[places] = self._replayed(places)
+        return self._before[places]
+
+    def _replayed(self, places: Sequence[int]) -> Before:
+        """Return the least watermark of scans before each batch: as a job has them, they never go back."""
+        marks: dict[int, EventTime | None] = {}
+        mark: EventTime | None = None
+        for batch, scans, own in self._batches:
+            # Earlier versions of sqlstream had one watermark for all operators.
+            mark = newest(mark, least(scans[place] for place in (places if own else self.plan.timed)))
+            marks[batch] = mark
+        return marks
+
+    def sql(self, node: Node) -> str:
+        """Return the SQL of `before`, in microseconds, over rows with the columns READ; NULL where there is no watermark."""
+        if not self.plan.has_own_clocks:
+            return MARK.name
+        places = self._places(node)
+        if places not in self._tables:
+            batches, marks = [], []
+            for batch, mark in self.before(node).items():
+                batches.append(batch)
+                marks.append(mark)
+            rows = pa.table({"batch": pa.array(batches, pa.int64()), "mark": pa.array(marks, pa.int64())})
+            table = Relation("_".join(["_marks", *map(str, places)]))
+            self.con.register("_made_marks", rows)
+            self.con.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS FROM _made_marks")
+            self.con.unregister("_made_marks")
+            self._tables[places] = table
+        return f"(SELECT _of.mark FROM {self._tables[places]} AS _of WHERE _of.batch = {BATCH.name})"
+
+    def reached(self, node: Node, version: JobVersion) -> EventTime | None:
+        """Return the watermark that an operator had at a version, but for its delay."""
+        places = self._places(node)
+        alike = (stage.name for stage in self.plan.stages if stage.reads_time and stage.timed_by == places)
+        return version.watermark_of(next(alike, ""))
+
+    def _places(self, node: Node) -> tuple[int, ...]:
+        places = {self.place_of(scan) for scan in node.timed_by if isinstance(scan, Scan)}
+        return tuple(sorted(place for place in places if place is not None))

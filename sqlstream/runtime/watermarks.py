@@ -1,0 +1,194 @@
+"""The watermarks that a batch begins with, of the job, of each scan and of each operator; and scans that must not hold them back.
+
+An operator's watermark is the least of those of the scans that it waits for: the plan says which, so nothing has to flow. The
+drivers of both engines compute the watermarks before a batch, from what all earlier batches have read; a batch that is repeated
+has the same ones. A scan without rows for too long is idle, and so is a partition. What tells that is not kept here, so that a
+restart loses nothing: the watermark of a scan and the time of its last row are in the job's log, and a tick is in the descriptor
+of its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from sqlstream.catalog import IDLE_TIMEOUT, Table
+from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.runtime.fragments import newest
+from sqlstream.runtime.times import in_millis, least
+from sqlstream.storage.joblog import fell_idle
+from sqlstream.storage.metrics import SourceMetrics
+from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """The watermarks before a batch; None where there is none yet. Scans and operators are in the order of the plan.
+
+    A watermark has whole milliseconds, as Spark's has.
+    """
+
+    job: EventTime | None
+    scans: tuple[EventTime | None, ...]
+    operators: tuple[EventTime | None, ...]
+
+    @classmethod
+    def none(cls, plan: PhysicalPlan) -> Watermarks:
+        """Return the watermarks before the first batch."""
+        return cls(None, (None,) * len(plan.scans), (None,) * len(plan.stages))
+
+    @classmethod
+    def restored(
+        cls, plan: PhysicalPlan, job: EventTime | None, operators: Mapping[str, EventTime | None]
+    ) -> Watermarks:
+        """Return watermarks from a log: of the job, and of its operators by name; an operator without one has the job's."""
+        marks = tuple(operators.get(stage.name, job) for stage in plan.stages)
+        return cls(job, (None,) * len(plan.scans), marks)
+
+    def after(self, plan: PhysicalPlan, sources: Mapping[str, SourceMetrics]) -> Watermarks:
+        """Return the watermarks of the next batch; `sources` is what the scans have read so far. None goes back."""
+        scans = tuple(in_millis(sources[scan.name].watermark) for scan in plan.scans)
+        operators = []
+        for stage, before in zip(plan.stages, self.operators, strict=True):
+            reached = least(scans[place] for place in stage.timed_by)
+            # What does not wait has no watermark of its own to keep: it shows that of its inputs.
+            operators.append(newest(before, reached) if stage.reads_time else reached)
+        return Watermarks(newest(self.job, least(scans[place] for place in plan.watched)), scans, tuple(operators))
+
+    def at_least(self, watermark: EventTime | None) -> Watermarks:
+        """Return the same watermarks, those of the job and of operators not before a time."""
+        operators = tuple(newest(mark, watermark) for mark in self.operators)
+        return Watermarks(newest(self.job, watermark), self.scans, operators)
+
+    def waking(self, plan: PhysicalPlan) -> tuple[EventTime | None, ...]:
+        """Return the watermarks whose advance lets something leave, so that an empty batch follows: operators', and the job's."""
+        pairs = zip(plan.stages, self.operators, strict=True)
+        return (self.job, *(mark for stage, mark in pairs if stage.reads_time and stage.timed_by))
+
+    def own(self, plan: PhysicalPlan) -> dict[str, EventTime | None]:
+        """Return the watermarks of operators that read time, by name, where they are not the job's."""
+        pairs = zip(plan.stages, self.operators, strict=True)
+        return {stage.name: mark for stage, mark in pairs if stage.reads_time and mark != self.job}
+
+    def to_json(self) -> str:
+        """Return them as JSON, for `from_json`."""
+        return msgspec.json.encode((self.job, self.scans, self.operators)).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Watermarks:
+        """Return the watermarks in a text."""
+        return cls(*msgspec.json.decode(text, type=_Fields))
+
+
+_Fields = tuple[EventTime | None, tuple[EventTime | None, ...], tuple[EventTime | None, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchClock:
+    """What is fixed for a batch: its number, its processing time, and the watermarks before it."""
+
+    batch: int
+    time: ProcessingTime
+    marks: Watermarks
+
+
+@dataclass(frozen=True, slots=True)
+class ScanClock:
+    """The clock of a scan, or of a partition, that contributes to a watermark: its own watermark `mark`, and its last activity.
+
+    `mark` is None before the first row. `active_at` is when the last row came, or when the job began to wait for one. After
+    `timeout` without a row the scan is idle; 0 means never.
+    """
+
+    mark: EventTime | None
+    active_at: ProcessingTime
+    timeout: Duration
+
+    def idle_since(self, now: ProcessingTime) -> ProcessingTime | None:
+        """Return when the scan fell idle; None if it is active at `now`, or has ended."""
+        # A source that has ended holds nothing.
+        return None if self.mark == END_OF_INPUT else fell_idle(self.active_at, self.timeout, now)
+
+
+def partition_mark(clocks: Collection[ScanClock], now: ProcessingTime) -> EventTime | None:
+    """Return the watermark of a scan from the clocks of its partitions: the least watermark of partitions that are not idle.
+
+    It is None as long as one of these has no watermark. If all are idle, the partitions that were active last count: if batches
+    are further apart than the timeout, no batch has seen them active.
+
+    >>> def clock(mark, active_at):
+    ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(1000))
+    >>> clocks = [clock(70, 900), clock(50, 900), clock(20, 0), clock(None, 0)]
+    >>> partition_mark(clocks, now=ProcessingTime(1000)), partition_mark(clocks, now=ProcessingTime(5000))
+    (50, 50)
+    """
+    active = [clock.mark for clock in clocks if clock.idle_since(now) is None]
+    if not active:
+        last = max((clock.active_at for clock in clocks), default=None)
+        active = [clock.mark for clock in clocks if clock.active_at == last]
+    marks = [mark for mark in active if mark is not None]
+    return min(marks) if marks and len(marks) == len(active) else None
+
+
+def idle_timeouts(plan: PhysicalPlan, default: Duration) -> dict[int, Duration]:
+    """Return the idle timeout of each scan whose rows advance its watermark; `default` is for tables without the option."""
+    # A watermark that is the clock advances without rows.
+    return {i: _timeout(plan.scans[i].table, default) for i in plan.timed if not plan.scans[i].by_clock}
+
+
+def _timeout(table: Table, default: Duration) -> Duration:
+    text = table.options.get(IDLE_TIMEOUT)
+    return default if text is None else parse_duration(text)
+
+
+def scan_clocks(
+    plan: PhysicalPlan,
+    timeouts: Mapping[int, Duration],
+    sources: Mapping[str, SourceMetrics],
+    last_active: Callable[[str, ProcessingTime | None], ProcessingTime],
+) -> dict[int, ScanClock]:
+    """Return the clocks of the scans in `timeouts`, from the sources' metrics.
+
+    `last_active` returns when a source was last active, by its name and the time of its last row in the metrics.
+    """
+    logged = {i: sources[plan.scans[i].name] for i in timeouts}
+    return {
+        i: ScanClock(one.watermark, last_active(plan.scans[i].name, one.last_row_at), timeouts[i])
+        for i, one in logged.items()
+    }
+
+
+def idle_ticks(
+    clocks: Mapping[int, ScanClock], now: ProcessingTime, sets: Iterable[Collection[int]] | None = None
+) -> dict[int, EventTime]:
+    """Return the ticks that advance idle scans to the least watermark of the scans that are not idle, by scan.
+
+    Each of `sets` are the scans that an operator waits for, by default all: an idle scan must hold up none of them. If all of a
+    set are idle, they advance to the greatest of their watermarks. While a scan of a set that is not idle has no watermark, there
+    are no ticks for it. A scan that has ended does not count, as its watermark is later than any row. A scan that is as far
+    already gets no tick, as a tick may cost a batch. Flink's StatusWatermarkValve does the same.
+
+    >>> def clock(mark, active_at, timeout):
+    ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(timeout))
+    >>> clocks = {0: clock(None, 0, 1000), 1: clock(70, 900, 1000), 2: clock(50, 0, 0)}
+    >>> idle_ticks(clocks, now=ProcessingTime(1000)), idle_ticks(clocks, ProcessingTime(1000), [(0, 1), (0, 2), (2,)])
+    ({0: 50}, {0: 70})
+    """
+    ticks: dict[int, EventTime] = {}
+    for places in [clocks] if sets is None else sets:
+        of_set = _ticks_of({i: clocks[i] for i in places if i in clocks}, now)
+        ticks |= {i: max(to, ticks.get(i, to)) for i, to in of_set.items()}
+    return dict(sorted(ticks.items()))
+
+
+def _ticks_of(clocks: Mapping[int, ScanClock], now: ProcessingTime) -> dict[int, EventTime]:
+    waiting = {i: clock for i, clock in clocks.items() if clock.mark != END_OF_INPUT}
+    idle = {i for i, clock in waiting.items() if clock.idle_since(now) is not None}
+    active = [clock.mark for i, clock in waiting.items() if i not in idle]
+    marks = [mark for mark in active or [waiting[i].mark for i in idle] if mark is not None]
+    if not marks or (active and len(marks) < len(active)):
+        return {}
+    to = min(marks) if active else max(marks)
+    return {i: to for i in idle if (mark := clocks[i].mark) is None or mark < to}
