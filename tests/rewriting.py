@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from sqlstream.compiler import compiler
+from sqlstream.compiler import planning
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
@@ -68,5 +68,5 @@ def rewritten() -> Iterator[None]:
         return plan, names
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "optimize", optimized)
+        patch.setattr(planning, "optimize", optimized)
         yield

@@ -88,7 +88,7 @@ class SavedStream(Stream):
     def _restore(self, planned: PlannedJob, asked: Restore, fed: JobPaths | None = None) -> None:
         warehouse = Warehouse(self.warehouse)
 
-        def made(saved: JobRecord) -> JobRecord:
+        def made(planned: PlannedJob, saved: JobRecord) -> JobRecord:
             record = job_record(planned, self._spec(planned, saved.bucket_labels), saved.partitions)
             return replace(record, versions=saved.versions)
 

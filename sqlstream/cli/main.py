@@ -192,7 +192,7 @@ def explain(
     from sqlstream.compiler.planned_job import PlannedJob
     from sqlstream.errors import SourceText
     from sqlstream.project import read_text
-    from sqlstream.session.explaining import explained
+    from sqlstream.session.explaining import as_it_goes_on, explained
     from sqlstream.session.upgrades import compared_with
     from sqlstream.session.verifying import existing_record, planned_job
 
@@ -212,7 +212,7 @@ def explain(
             return
         for job in compiled:
             if isinstance(job, PlannedJob):
-                click.echo(explained(job, view))
+                click.echo(explained(as_it_goes_on(job, session.warehouse), view))
 
 
 @cli.command(short_help="List the jobs of the warehouse.")

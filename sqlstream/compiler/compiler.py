@@ -18,6 +18,7 @@ from sqlstream.compiler.declarations import Declarations, checked_definition, sc
 from sqlstream.compiler.job_checks import check_limits, check_tables
 from sqlstream.compiler.job_names import JobNames
 from sqlstream.compiler.planned_job import PlannedJob
+from sqlstream.compiler.planning import planning
 from sqlstream.compiler.table_options import TableOptions, changed
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
 from sqlstream.connectors.registry import PRINT
@@ -42,11 +43,7 @@ from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
 from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
-from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.bind.queries import Binder
-from sqlstream.logical.plan.graph import shared
-from sqlstream.logical.plan.late_rows import united, with_late_reads
-from sqlstream.logical.plan.rules import optimize
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
 from sqlstream.secrets import remember, shown
@@ -466,29 +463,22 @@ class Compiler:
                 return (bind_select(statement, self.binder, "result", PRINT),)
 
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
-        # Imported late: a state query only declares tables, and starts faster without the operators.
-        from sqlstream.physical.planner import plan
-
         check_tables(statement, logical, self.catalog)
-        optimized, rules = list[ResultSink](), dict[str, None]()
         ttl = self.options.duration("table.exec.state.ttl")
-        for sink in with_late_reads(logical):
-            better, applied = optimize(with_session_ttl(sink, ttl))
-            assert isinstance(better, ResultSink)
-            optimized.append(better)
-            rules |= dict.fromkeys(applied)
-        optimized = shared(united(optimized))
+        # A bare SELECT leaves nothing behind.
+        steps = planning(logical, ttl, keeps_malformed=not isinstance(statement, Select))
         planned = PlannedJob(
             name=name,
             statement=statement,
             logical=logical,
-            optimized=tuple(optimized),
-            rules=tuple(rules),
-            # A bare SELECT leaves nothing behind.
-            physical=plan(optimized, keeps_malformed=not isinstance(statement, Select)),
+            optimized=steps.plans.optimized,
+            rules=steps.rules,
+            physical=steps.plans.physical,
             options=self.options.copy(),
             functions=self.catalog.duck_functions,
             script=script_of(statement.span.written, self._declarations, self.options.values, self.table_options),
+            ties=steps.plans.ties,
+            other_plans=steps.other_plans,
         )
         if self.options.text("sqlstream.unbounded-state").lower() == "error":
             for warning in planned.warnings:

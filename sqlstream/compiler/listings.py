@@ -6,7 +6,7 @@ from sqlstream.duck.sql import quote_text
 
 # The query of SHOW JOBS and `sqlstream jobs`.
 JOBS = (
-    "SELECT job, status, version, watermark, rows_in, rows_out, started_at, pid,"
+    "SELECT job, status, version, watermark, rows_in, rows_out, started_at, pid, ties,"
     " split_part(error, chr(10), 1) AS error FROM sqlstream.jobs ORDER BY job"
 )
 # The query of SHOW SAVEPOINTS and `sqlstream savepoints`, without its ORDER BY.

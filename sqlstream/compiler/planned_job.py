@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from sqlstream.catalog import DuckFunction
 from sqlstream.compiler.declarations import Script
@@ -14,6 +15,7 @@ from sqlstream.logical.plan.batch_order import divided
 from sqlstream.logical.plan.bounds import unbounded
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.session_joins import unaligned
+from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
@@ -21,11 +23,22 @@ from sqlstream.sql.nodes import Insert, Select, StatementSet
 
 
 @dataclass(frozen=True, slots=True)
+class Plans:
+    """The plans of a job in which one rule decides ties: a plan per INSERT, and the physical plan."""
+
+    ties: Ties
+    optimized: tuple[ResultSink, ...]
+    physical: PhysicalPlan
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedJob:
     """A compiled job: its statement, its plans at every stage, and the options and functions that apply to it.
 
     `logical` and `optimized` have a plan per INSERT; `rules` are the names of the rules that changed a plan. `script` holds the
-    declarations and options of its script that the job needs, or is None if these contain secrets.
+    declarations and options of its script that the job needs, or is None if these contain secrets. `ties` says what decides which
+    of several rows is the first if they are equal in an order; the logical plans do not have that yet. `other_plans` makes the
+    plans by the other rule; it is None if the job has no ties to decide, or their rows have no order of arrival.
     """
 
     name: str
@@ -37,6 +50,22 @@ class PlannedJob:
     options: Options
     functions: tuple[DuckFunction, ...] = ()
     script: Script | None = None
+    ties: Ties = "arrival"
+    other_plans: Callable[[], Plans] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether its plans depend on what decides ties."""
+        return self.other_plans is not None
+
+    def decided_by(self, ties: Ties) -> PlannedJob:
+        """Return the job with ties decided by `ties`; the job itself if they are already, or its plans do not depend on that."""
+        if ties == self.ties or self.other_plans is None:
+            return self
+        own, other = Plans(self.ties, self.optimized, self.physical), self.other_plans()
+        return replace(
+            self, ties=other.ties, optimized=other.optimized, physical=other.physical, other_plans=lambda: own
+        )
 
     @property
     def warnings(self) -> tuple[UnboundedState | StatementWarning, ...]:

@@ -8,6 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
+from sqlstream.connectors.interface import TableSource
+from sqlstream.duck.internal_columns import ROW
 from sqlstream.units import NO_TIME, Duration
 
 # The most rows of a batch, and the fewest for which another task is worth it.
@@ -34,6 +36,20 @@ class RowRange:
 
     def to_list(self) -> list[Any]:
         return [self.first, self.end, self.base]
+
+
+class NumberedSource(TableSource):
+    """A source whose splits are ranges of the numbers of rows."""
+
+    order = (ROW,)
+    numbering = (ROW,)
+    split_type = RowRange
+
+    def most_rows(self, split: RowRange) -> int:
+        return split.end - split.first
+
+    def first_row(self, split: RowRange) -> tuple[str, int]:
+        return "", split.first
 
 
 class RowDiscovery(Discovery):

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from sqlstream.connectors.worker_calls import Workers
     from sqlstream.warehouse.filesystem import Filesystem
 
+# More rows than a split has whose number of rows is not known.
+MANY_ROWS = 1 << 32
 # The file, in a sink's folder of records, that holds the job's identity in the table.
 _IDENTITY = "identity"
 
@@ -71,6 +73,9 @@ class TableSource(ABC):
     # Columns that order the rows of a batch, oldest first. `read` returns them if its table has them as METADATA columns.
     order: ClassVar[tuple[Column, ...]] = ()
     split_type: ClassVar[type[Any]]
+    # The METADATA columns that number the rows of a split: ROW, behind PATH if a number alone does not tell the split of a row
+    # (see `first_row`). Without them the rows of a split are numbered as `read` returns them.
+    numbering: ClassVar[tuple[Column, ...]] = ()
     # Whether each partition has its own watermark; the minimum is the source's. If so, splits are PartitionSplits,
     # `Discovery.partitions` lists the partitions, and `read` returns a row's partition (`internal_columns.PARTITION`) if its
     # table has it as a METADATA column.
@@ -139,6 +144,14 @@ class TableSource(ABC):
     def explained(self, error: duckdb.Error, splits: Sequence[Any]) -> DataError | None:
         """Translate DuckDB's error for users; None if the error is not about reading these splits."""
         return None
+
+    def most_rows(self, split: Any) -> int:
+        """Return an upper bound of the number of rows of a split, and of what ROW exceeds `first_row` by."""
+        return MANY_ROWS
+
+    def first_row(self, split: Any) -> tuple[str, int]:
+        """Return the least values of the columns `numbering` in rows of a split: of PATH, "" without it, and of ROW."""
+        raise NotImplementedError
 
     def name_of(self, split: Any) -> str | None:
         """Return the name of a split in messages, such as `file "x.json" of table "t"`; None if users do not know its splits."""

@@ -33,6 +33,11 @@ ROW = Column(internal("row"), "BIGINT", metadata="row-number")
 PARTITION = Column(internal("partition"), "VARCHAR", metadata="partition-name")
 
 
+# The place of a row in the order of arrival, over all batches and scans of a job: of two rows, the one with the greater number
+# came later. Workers compute it from the place of the row's split in the descriptor, for tables that have this column.
+ARRIVED = Column(internal("arrived"), "BIGINT", metadata="row.arrived")
+
+
 # The columns that order the rows of a batch.
 PLACE = (MODIFIED, PATH, ROW)
 

@@ -217,6 +217,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         script=_script(planned),
         key_hash=job.key_hash,
         digests=planned_digests(planned),
+        ties=planned.ties,
     )
 
 

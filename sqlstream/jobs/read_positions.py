@@ -13,7 +13,7 @@ from typing import Any
 from sqlstream.connectors.registry import source_of
 from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.batch_descriptors import from_lines
+from sqlstream.runtime.batch_descriptors import after_all, from_lines
 from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.records import read_sealed
@@ -37,14 +37,16 @@ def carry_over(
     sources = [source_of(stage.table) for stage in scans]
     descriptors = Descriptors(fs, directory)
     fold = descriptors.fold()
+    arrived = 0 if fold is None else fold.arrived
     before = [fold.seen[old] if fold is not None and old is not None else None for old in old_places]
     positions = [source.position(project, data) for source, data in zip(sources, before, strict=True)]
     for number in descriptors.numbers():
         if (-1 if fold is None else fold.sequence) < number <= sequence:
             work = from_lines(read_sealed(fs, descriptors.path(number)))
+            arrived = after_all(work, arrived)
             for source, position, old in zip(sources, positions, old_places, strict=True):
                 position.add([source.split(w.split) for w in work if w.scan == old and w.split is not None])
-    new_fold = Fold(sequence, tuple(position.to_bytes() for position in positions))
+    new_fold = Fold(sequence, tuple(position.to_bytes() for position in positions), arrived)
     return {new_fold.name: new_fold.to_json(), **_remembered(fs, directory, old_places)}
 
 
@@ -107,9 +109,11 @@ def start_over(
     fold = descriptors.fold()
     last, seen = (-1, [None] * len(sources)) if fold is None else (fold.sequence, fold.seen)
     positions = [source.position(project, data) for source, data in zip(sources, seen, strict=True)]
+    arrived = 0 if fold is None else fold.arrived
     numbers = [number for number in descriptors.numbers() if number > last]
     for number in numbers:
         work = from_lines(read_sealed(fs, descriptors.path(number)))
+        arrived = after_all(work, arrived)
         for scan, (source, position) in enumerate(zip(sources, positions, strict=True)):
             position.add([source.split(w.split) for w in work if w.scan == scan and w.split is not None])
         last = max(last, number)
@@ -119,4 +123,4 @@ def start_over(
         for name in fs.list(directory):
             if name.endswith(f"-{scan}.json") and not descriptors.is_fold(name):
                 fs.delete(f"{directory}/{name}")
-    descriptors.write_fold(Fold(last, tuple(position.to_bytes() for position in positions)), numbers)
+    descriptors.write_fold(Fold(last, tuple(position.to_bytes() for position in positions), arrived), numbers)

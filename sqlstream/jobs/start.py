@@ -13,7 +13,7 @@ from sqlstream.connectors.warehouse.publishing import check_places
 from sqlstream.errors import DamageError, SqlStreamError, UsageError
 from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
-from sqlstream.jobs.identity import is_planned, planned_identity, recorded_identity
+from sqlstream.jobs.identity import as_recorded, is_planned, planned_identity, recorded_identity
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import check_fresh, check_only_writer, job_record, job_spec, key_hash_of
 from sqlstream.jobs.parallelism import SpreadProgress, begun_outside, newest_entry, spread
@@ -90,6 +90,7 @@ class Starter:
             if upgrade is not None and restore is None:
                 self._upgrade(planned, upgrade)
             record = self._record(planned, name)
+            planned = as_recorded(planned, record)
             if planned.appends:
                 self._appended.add(name)
                 _check_appended(planned, record)
@@ -132,16 +133,16 @@ class Starter:
         if planned.appends or planned.is_query:
             raise UsageError("only a job that goes on can be restored", head(planned.statement))
 
-        def make_record(saved: JobRecord) -> JobRecord:
+        def make_record(job: PlannedJob, saved: JobRecord) -> JobRecord:
             spec = job_spec(
-                planned,
+                job,
                 self.project.warehouse,
                 saved.bucket_labels,
                 name=name,
                 project=self.project.root,
                 key_hash=key_hash_of(saved),
             )
-            record = job_record(planned, spec, saved.partitions)
+            record = job_record(job, spec, saved.partitions)
             return replace(record, versions=saved.versions, upgraded_from=saved.upgraded_from)
 
         upgrader = self._upgrader(planned, upgrade) if upgrade is not None else None
@@ -286,7 +287,7 @@ def ended_for_good(warehouse: Warehouse, name: str) -> tuple[str, str] | None:
 
 def check_same_query(planned: PlannedJob, record: JobRecord) -> None:
     """Raise UsageError when a job in the warehouse has another query than the planned job."""
-    before, now = recorded_identity(record), planned_identity(planned)
+    before, now = recorded_identity(record), planned_identity(as_recorded(planned, record))
     if not before.is_same(now):
         raise UsageError(
             f'job "{planned.name}" exists with another query',

@@ -14,14 +14,15 @@ from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.local.batches import LocalBatches
 from sqlstream.local.immediate import values_splits
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.batch_descriptors import Descriptor, to_lines
+from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
 from sqlstream.runtime.feed import Feed, check_input
 from sqlstream.runtime.watermarks import idle_ticks
 from sqlstream.runtime.worker import JobSpec, release
+from sqlstream.storage.descriptors import Descriptors
 from sqlstream.units import EventTime, ProcessingTime
-from sqlstream.warehouse.records import write_sealed
+from sqlstream.warehouse.records import read_sealed, write_sealed
 from sqlstream.warehouse.status import RUNNING, STOPPED
 
 
@@ -39,6 +40,10 @@ class SteppedRun:
         self.commits = Commits(job, partial(hand_on, receivers, self), began=clock())
         self.batches = LocalBatches(self.commits)
         self.sequence = self.totals.sequence
+        self._descriptors = Descriptors(self.commits.warehouse.fs, f"{self.commits.paths.root}/splits")
+        self._places = ArrivalPlaces([source_of(scan.table) for scan in job.plan.scans])
+        for number in self._descriptors.numbers():
+            self._places.skip(from_lines(read_sealed(self.commits.warehouse.fs, self._descriptors.path(number))))
         # The feed of each kind of sources, and the places of its scans in the plan.
         self._feeds: dict[str, Feed] = {}
         self._numbers: dict[str, list[int]] = {}
@@ -85,13 +90,15 @@ class SteppedRun:
         now = self.clock()
         clocks = {i: EventTime(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
+        marks = {**clocks, **(ticks or {})}
         descriptor = Descriptor(
             self.sequence,
             now,
             splits,
-            {**clocks, **(ticks or {})},
+            marks,
             fires_timers=self._is_called(),
             opens=opens,
+            arrived=self._places.give(splits),
             own_clocks=self.job.plan.has_own_clocks,
         )
         self.run(descriptor)
@@ -100,9 +107,7 @@ class SteppedRun:
         """Run the batch of a descriptor, then an empty batch if the watermark has moved."""
         lines = to_lines(descriptor, self.job.labels)
         # Other engines store descriptors there, too; verification reads them.
-        write_sealed(
-            self.commits.warehouse.fs, f"{self.commits.paths.root}/splits/next/{descriptor.sequence:010d}.json", lines
-        )
+        write_sealed(self.commits.warehouse.fs, self._descriptors.path(descriptor.sequence), lines)
         self.batches.run(lines, self.clock())
 
     def follow(self) -> bool:

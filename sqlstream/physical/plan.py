@@ -276,6 +276,7 @@ class PhysicalPlan:
 
         The name of a table does not say which scan it is: a table that is read with several sets of options has several.
         """
+        scan = scan.declared
         # To compare tables takes longer.
         same = (i for i, stage in enumerate(self.scans) if stage.node is scan)
         alike = (i for i, stage in enumerate(self.scans) if stage.node is not None and stage.node.is_same(scan))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.connectors.registry import source_of
 from sqlstream.duck.clock import NOW, reached
-from sqlstream.duck.internal_columns import INTERNAL, PARTITION
+from sqlstream.duck.internal_columns import PARTITION
 from sqlstream.duck.sql import Items, Relation, Rows, Select, quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.expressions import Field
@@ -33,7 +34,7 @@ from sqlstream.physical.plan import (
     StateView,
 )
 from sqlstream.physical.refusals import refuse
-from sqlstream.physical.row_order import Ordered, in_order, keeps_last
+from sqlstream.physical.row_order import COPY, Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
@@ -50,10 +51,12 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
     planner = _Planner()
     refuse(sinks)
     sink_plans: dict[str, SinkPlan] = {}
+    tables = [sink.table.name.lower() for sink in sinks]
+    paths = Counter[str]()
     for sink in sinks:
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if s.input.is_changelog}
-        ordered = in_order(sink) if keeps_last(sink) else None
+        ordered = in_order(sink, several=tables.count(name) > 1) if keeps_last(sink) else None
         order = ordered.columns if isinstance(ordered, Ordered) else ()
         sink_plans.setdefault(name, _sink(sink, sinks, name in changing, order))
         number = list(sink_plans).index(name)
@@ -61,7 +64,7 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
         positions = ", ".join(f"{quote_name(own.name)} AS {quote_name(target.name)}" for own, target in pairs)
         casts = ", ".join(f"{assigned(c, sink.table)} AS {quote_name(c.name)}" for c in sink.columns)
         if order:
-            positions += "".join(f", {c.name}" for c in order)
+            positions += "".join(f", {c.name}" for c in order if c != COPY)
             placed = "".join(f", {c.name}" for c in order)
             rows = Relation(f"(SELECT {casts}{placed}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)")
         for branch in branches(ordered.node if isinstance(ordered, Ordered) else sink.input):
@@ -71,7 +74,9 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
                 branch = branch.with_weight()
                 weighted = Relation(f"(SELECT {casts}, {WEIGHT} FROM _rows)")
                 stored = summed([Column(c.name, c.type) for c in sink.columns], weighted)
-            path = branch.select(Items(positions)).query
+            numbered = f"{positions}, {paths[name]} AS {COPY.name}" if COPY in order else positions
+            paths[name] += 1
+            path = branch.select(Items(numbered)).query
             planner.add(branch, Fragment(path, (("rows", stored),), None, number, branch.lookups, branch.output))
     scans = tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans)
     scans = keeping_malformed(scans, sink_plans) if keeps_malformed else scans
@@ -161,7 +166,7 @@ class _Planner:
             changes=("keyed" if keyed else "whole") if table.has_changes else None,
             has_partitions=has_partitions,
             has_watermarks=has_watermarks,
-            node=_declared(scan),
+            node=scan.declared,
         )
 
     def _stateful(self, node: Stateful) -> None:
@@ -210,8 +215,8 @@ class _Planner:
 
     def places(self, node: Node) -> tuple[int, ...]:
         """Return the places of the scans whose watermarks make that of a node."""
-        below = [_declared(scan) for scan in node.timed_by if isinstance(scan, Scan)]
-        return tuple(i for i, (own, _, _) in enumerate(self.scans) if any(_declared(own).is_same(s) for s in below))
+        below = [scan.declared for scan in node.timed_by if isinstance(scan, Scan)]
+        return tuple(i for i, (own, _, _) in enumerate(self.scans) if any(own.declared.is_same(s) for s in below))
 
     def _more_views(self, plan: OperatorPlan[Any], name: str) -> Iterator[StateView]:
         """Yield the views of an operator's further state, and of the late rows that it stores."""
@@ -236,12 +241,6 @@ class _Planner:
             candidate = f"{name}_{number}"
         self.names.add(candidate.lower())
         return candidate
-
-
-def _declared(scan: Scan) -> Scan:
-    """Return a scan without the columns of the order of rows, which only the plan reads: so the logical plan has it."""
-    columns = tuple(c for c in scan.table.columns if not c.name.startswith(INTERNAL))
-    return replace(scan, table=replace(scan.table, columns=columns))
 
 
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlstream.connectors.registry import sink_of
-from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.internal_columns import ARRIVED, INTERNAL
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, Overlap
@@ -73,13 +73,27 @@ def refuse_names(sinks: Sequence[ResultSink]) -> None:
     """Refuse columns whose names begin with the reserved prefix `__sqlstream_`."""
     for node in (n for sink in sinks for n in walk(sink)):
         for place, field in enumerate(node.schema):
-            if field.name.lower().startswith(_OWN):
+            if field.name.lower().startswith(_OWN) and not _passes_arrival(node, field.name):
                 span = node.items[place].expression.span if isinstance(node, Projection) else None
                 raise UnsupportedError(
                     f'a column with the name "{field.name}"',
                     span or next((n.span for n in walk(node) if isinstance(n, Scan)), None),
                     hint=f"Rows get columns on their way that begin with {_OWN}: give it another name, with AS.",
                 )
+
+
+def _passes_arrival(node: Node, name: str) -> bool:
+    """Return whether a column is the order of arrival, which a rule has added, and no column of the user."""
+    if name != ARRIVED.name:
+        return False
+    if isinstance(node, Scan):
+        return ARRIVED in node.table.columns
+    # No expression of a user reads it.
+    if isinstance(node, Projection) and not all(
+        name in i.expression.reads.columns for i in node.items if i.name == name
+    ):
+        return False
+    return any(any(f.name == name for f in child.schema) for child in node.children)
 
 
 def refuse_replay_differences(sinks: Sequence[ResultSink]) -> None:
@@ -193,7 +207,8 @@ def refuse_changes(sinks: Sequence[ResultSink]) -> None:
         # A sink that takes changes without upserts just passes them on.
         if (target.takes_changes and not target.replaces) or not needs_order(sink):
             continue
-        order = Unordered("several queries write it") if several else in_order(sink)
+        alike = not several or all(needs_order(s) for s in sinks if s.table.name.lower() == table.name.lower())
+        order = in_order(sink, several=several) if alike else Unordered("several queries write it")
         if isinstance(order, Unordered) or not target.replaces:
             raise UnsupportedError(
                 f'writing append-only rows into table "{table.name}" with a PRIMARY KEY',

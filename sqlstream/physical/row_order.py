@@ -11,8 +11,10 @@ from typing import assert_never
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.registry import sink_of, source_of
-from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.internal_columns import ARRIVED, internal
+from sqlstream.logical.plan.arrival import with_arrival
 from sqlstream.logical.plan.expressions import Expression, Item
+from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
@@ -25,6 +27,8 @@ from sqlstream.logical.plan.windows import TimeWindows
 
 # The time by which rows leave an operator.
 _AT = internal("at")
+# The number of the path on which a row came to a table, behind its place in the order of arrival.
+COPY = Column(internal("copy"), "BIGINT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,17 @@ def keeps_last(sink: ResultSink) -> bool:
     return sink_of(sink.table).replaces and needs_order(sink)
 
 
-def in_order(sink: ResultSink) -> Ordered | Unordered:
-    """Return the plan below a sink with the columns of its order, or why rows of one PRIMARY KEY have no order."""
+def in_order(sink: ResultSink, *, several: bool) -> Ordered | Unordered:
+    """Return the plan below a sink with the columns of its order, or why rows of one PRIMARY KEY have no order.
+
+    With `several`, sinks of other queries write the table, too. The column COPY is not in the plan: the paths of all these plans
+    are numbered by it.
+    """
+    if several:
+        return _by_arrival(sink.input) or Unordered("several queries write it")
     ordered = _with_order(sink.input)
+    if isinstance(ordered, Unordered):
+        return _by_arrival(sink.input) or ordered
     if isinstance(ordered, Unordered) or ordered.columns[0].name != _AT:
         return ordered
     # Rows of one time have no order among each other.
@@ -94,11 +106,11 @@ def _with_order(node: Node) -> Ordered | Unordered:
             return Unordered(f"the rows of a batch of {node.label} have no order")
         case Filter():
             return _above(node, node.input)
-        case TimeWindows() if node.kind == "TUMBLE":
+        case TimeWindows() if not _makes_several(node):
             return _above(node, node.input)
-        case LookupJoin() if node.by_primary_key:
+        case LookupJoin() if not _makes_several(node):
             return _above(node, node.input)
-        case Projection() if not any(i.expression.makes_rows for i in node.items):
+        case Projection() if not _makes_several(node):
             ordered = _with_order(node.input)
             if isinstance(ordered, Unordered):
                 return ordered
@@ -114,6 +126,30 @@ def _with_order(node: Node) -> Ordered | Unordered:
             raise TypeError("a sink is not below another one")
         case _:
             assert_never(node)
+
+
+def _by_arrival(node: Node) -> Ordered | None:
+    """Return a plan with the order of arrival; None if its rows have none, or an operator would have to keep it in state.
+
+    Of the rows that inputs of UNION ALL make of one row, the one of the last input comes last: COPY numbers them.
+    """
+    if any(isinstance(below, StatefulNode) or _makes_several(below) for below in walk(node)):
+        return None
+    ordered = with_arrival(node)
+    return Ordered(ordered, (ARRIVED, COPY)) if ordered is not None else None
+
+
+def _makes_several(node: Node) -> bool:
+    """Return whether a node may make several rows of one, which have no order."""
+    match node:
+        case TimeWindows():
+            return node.kind != "TUMBLE"
+        case LookupJoin():
+            return not node.by_primary_key
+        case Projection():
+            return any(i.expression.makes_rows for i in node.items)
+        case _:
+            return isinstance(node, Expand | Lateral)
 
 
 def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Unordered:

@@ -7,12 +7,13 @@ at the end of input, and after a restart. A repeated batch reads the same descri
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heapreplace
 from typing import Any
 
 from sqlstream.connectors.discovery import Json, Split
+from sqlstream.connectors.interface import MANY_ROWS, TableSource
 from sqlstream.units import EventTime, ProcessingTime, from_millis, to_millis
 
 
@@ -22,8 +23,9 @@ class Descriptor:
 
     `time` is when the driver composed it, and what NOW() returns before the first exchange. The `last` one ends the input. With
     `fires_timers` the batch calls the operators that have processing-time timers. With `opens`, in the first batch only, it runs
-    the opening fragments of operators, which emit rows before any input. `own_clocks` is that of the plan: batches of earlier
-    versions of sqlstream had one watermark for all, and verification tells them apart.
+    the opening fragments of operators, which emit rows before any input. `arrived` has the places of the first rows of the splits
+    of each scan in the order of arrival, see `ARRIVED`. `own_clocks` is that of the plan: batches of earlier versions had one
+    watermark for all, and verification tells them apart.
     """
 
     sequence: int
@@ -33,6 +35,7 @@ class Descriptor:
     last: bool = False
     fires_timers: bool = False
     opens: bool = False
+    arrived: Mapping[int, Sequence[int]] = field(default_factory=dict)
     own_clocks: bool = False
 
 
@@ -51,6 +54,37 @@ class Work:
     fires_timers: bool = False
     opens: bool = False
     own_clocks: bool = False
+    # The place of the split's first row in the order of arrival; earlier versions of sqlstream did not write it.
+    arrived: int = 0
+
+
+class ArrivalPlaces:
+    """Gives splits their places in the order of arrival: those of an earlier batch before those of a later one.
+
+    Within a batch the splits of a scan come before those of later scans, and splits of one scan are in the order in which its
+    source lists them. `following` is the place after all that were given.
+    """
+
+    def __init__(self, sources: Sequence[TableSource], following: int = 0):
+        self._sources, self.following = sources, following
+
+    def give(self, splits: Mapping[int, Sequence[Split]]) -> dict[int, list[int]]:
+        """Return the places of the first rows of the splits of a batch, by scan."""
+        places: dict[int, list[int]] = {}
+        for scan, of_scan in sorted(splits.items()):
+            for split in of_scan:
+                places.setdefault(scan, []).append(self.following)
+                self.following += self._sources[scan].most_rows(split)
+        return places
+
+    def skip(self, work: Iterable[Work]) -> None:
+        """Move behind the places of all splits in a descriptor."""
+        self.following = after_all(work, self.following)
+
+
+def after_all(work: Iterable[Work], following: int = 0) -> int:
+    """Return a place in the order of arrival after those of all splits of a descriptor, and not before `following`."""
+    return max([following, *(one.arrived + MANY_ROWS for one in work if one.split is not None)])
 
 
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
@@ -62,10 +96,11 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     if descriptor.own_clocks:
         head["own_clocks"] = True
     for scan, splits in descriptor.splits.items():
-        for split in sorted(splits, key=lambda s: -s.bytes):
+        arrived = descriptor.arrived.get(scan) or [0] * len(splits)
+        for split, first in sorted(zip(splits, arrived, strict=True), key=lambda pair: -pair[0].bytes):
             size, place, slot = load[0]
             heapreplace(load, (size + max(split.bytes, 1), place, slot))
-            lines.append({"slot": slot, "scan": scan, **head, "split": split.to_list()})
+            lines.append({"slot": slot, "scan": scan, **head, "split": split.to_list(), "arrived": first})
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, **head, "tick": tick})
     calls = {name: True for name in ("fires_timers", "opens") if getattr(descriptor, name)}

@@ -21,7 +21,7 @@ from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.batch_descriptors import Descriptor, Work, by_slot, from_lines, to_lines
+from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, Work, by_slot, from_lines, to_lines
 from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
@@ -175,6 +175,7 @@ class Feed:
         self._fired_at = ProcessingTime(-1)
         self._stages = scans
         self._sources = [source_of(stage.table) for stage in scans]
+        self._places = ArrivalPlaces(self._sources)
         seen = self._read_fold()
         positions, descriptors = self._restore(project, seen)
         context = partial(
@@ -233,7 +234,7 @@ class Feed:
         fold = self._descriptors.fold()
         if fold is None:
             return [None] * len(self._sources)
-        self.sequence = fold.sequence
+        self.sequence, self._places.following = fold.sequence, fold.arrived
         return list(fold.seen)
 
     def _restore(self, project: str, seen: Sequence[bytes | None]) -> tuple[list[Position], dict[int, str]]:
@@ -250,6 +251,7 @@ class Feed:
             self.ended = self.ended or any(w.last for w in work)
             self.time = max([self.time, *(w.time for w in work)])
             self._add(positions, work)
+            self._places.skip(work)
             for w in work:
                 if w.split is not None:
                     self._last_splits.add(sequence, w.scan, [self._sources[w.scan].split(w.split)])
@@ -319,7 +321,8 @@ class Feed:
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
-        return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls, opens, self._own_clocks)
+        places = self._places.give(splits)
+        return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls, opens, places, self._own_clocks)
 
     def drain(self) -> None:
         """End the input for good: no more is read, in later runs neither, and the next batch is the last one."""
@@ -405,8 +408,9 @@ class Feed:
             return
         for sequence in old:
             self._add(self._folded, from_lines(read_sealed(self._fs, self._path(sequence))))
-        # After a crash the same ones may be folded again.
-        self._descriptors.write_fold(Fold(old[-1], tuple(position.to_bytes() for position in self._folded)), old)
+        # After a crash the same ones may be folded again. The place is behind those of later descriptors, too.
+        seen = tuple(position.to_bytes() for position in self._folded)
+        self._descriptors.write_fold(Fold(old[-1], seen, self._places.following), old)
 
     def _add(self, positions: Sequence[Position], batch: Sequence[Work]) -> None:
         """Move the scans' positions past a batch."""

@@ -17,13 +17,13 @@ from sqlstream.catalog import MAX_AHEAD, Table
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.formats.malformed import COLUMNS, KEPT_CHARACTERS, MalformedRow, skip_hint, skips
 from sqlstream.connectors.interface import TableSource
-from sqlstream.connectors.registry import source_of
 from sqlstream.duck.internal_columns import ROW
 from sqlstream.duck.sql import Relation, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.fragments import TimeBounds, astray
+from sqlstream.runtime.scan_rows import source_without_places
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.segments import Segment, write_segment
 from sqlstream.units import EventTime, ProcessingTime, parse_duration, to_millis
@@ -50,7 +50,7 @@ def drops_astray(table: Table) -> bool:
 
 def astray_error(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split]) -> DataError:
     """Return the error for the first row of splits with an impossible event time, or one that names no row if none is found."""
-    table, source = scan.table, source_of(scan.table)
+    table, source = scan.table, source_without_places(scan.table)
     hint = f"Set '{MAX_AHEAD}', such as '1 d', to leave out rows that are so far ahead of the clock."
     for split in splits:
         for row in astray_rows(con, scan, source, split, (EARLIEST, LATEST)):
@@ -100,7 +100,7 @@ def keep(
     `time` is the batch's processing time.
     """
     assert scan.errors is not None
-    source = source_of(scan.table)
+    source = source_without_places(scan.table)
     malformed_rows = list(source.malformed_rows(splits))
     if scan.time_column is not None and not scan.by_clock:
         bounds = time_bounds(scan.table, time)

@@ -21,7 +21,7 @@ from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.interface import ReadContext, WorkerSink
 from sqlstream.connectors.lookup import open_lookup
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.connectors.registry import sink_of, source_of
+from sqlstream.connectors.registry import sink_of
 from sqlstream.duck import errors as duckdb_errors
 from sqlstream.duck.clock import ABOVE_VARIABLE
 from sqlstream.duck.sql import Relation, Select, subquery, typed
@@ -36,6 +36,7 @@ from sqlstream.runtime import malformed
 from sqlstream.runtime.batch_descriptors import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
+from sqlstream.runtime.scan_rows import ScanRows
 from sqlstream.runtime.times import least
 from sqlstream.runtime.watermarks import BatchClock, Watermarks
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
@@ -121,10 +122,9 @@ class SplitReading:
 
     def __init__(self, job: JobSpec, stage: ScanStage, work: Sequence[Work]):
         self._job, self._stage = job, stage
-        self._source = source_of(stage.table)
         self._context = ReadContext(job.project, job.warehouse, work[0].time)
-        splits = [self._source.split(w.split) for w in work if w.split is not None]
-        self.splits = [self._source.located(split, self._context) for split in splits]
+        self._rows = ScanRows(stage.table, work, self._context)
+        self._source, self.splits = self._rows.source, self._rows.splits
         self.stats = ScanStats()
         self.skipped = self.lost = 0
         self.size: int | None = None
@@ -136,17 +136,17 @@ class SplitReading:
         """Return the rows. Raises DataError for rows that are malformed, unless they are to be skipped."""
         stage, source = self._stage, self._source
         bounds = malformed.time_bounds(stage.table, self._context.time)
-        plan = source.take(con, self.splits, self._context)
+        plan = self._rows.take(con)
         try:
-            rows, self.stats = execute.scan_input(con, stage, plan.well_formed, keep=plan.keep, bounds=bounds)
+            rows, self.stats = self._input(con, plan, bounds)
         except duckdb.Error as error:
-            again = source.read_again(con, error, self.splits, self._context)
+            again = self._rows.read_again(con, error)
             if again is None:
                 raise
             self._failure = error
             plan.forget(con)
             plan = again
-            rows, self.stats = execute.scan_input(con, stage, plan.well_formed, keep=plan.keep, bounds=bounds)
+            rows, self.stats = self._input(con, plan, bounds)
         self._plan = plan
         if self.stats.astray and not malformed.drops_astray(stage.table):
             raise malformed.astray_error(con, stage, self.splits)
@@ -154,11 +154,14 @@ class SplitReading:
             execute.check_updates(con, stage, source, self.splits, partial(self._relation, con))
         return rows
 
+    def _input(
+        self, con: duckdb.DuckDBPyConnection, plan: ReadPlan, bounds: execute.TimeBounds
+    ) -> tuple[Select, ScanStats]:
+        return execute.scan_input(con, self._stage, self._rows.well_formed(con, plan), keep=plan.keep, bounds=bounds)
+
     def _relation(self, con: duckdb.DuckDBPyConnection, split: Split) -> Relation:
         """Return the rows of one split as a FROM item, by the plan that did not fail."""
-        source, context = self._source, self._context
-        again = source.read_again(con, self._failure, [split], context) if self._failure is not None else None
-        return (again or source.read(con, [split], context)).relation
+        return self._rows.of_split(con, split, self._failure)
 
     def explain(self, con: duckdb.DuckDBPyConnection, error: duckdb.Error) -> SqlStreamError | None:
         """Return the error to show for an error of DuckDB over the rows; None if neither the source nor a row explains it."""

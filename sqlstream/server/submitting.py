@@ -37,7 +37,7 @@ from sqlstream.server.submissions import (
     submissions,
     write_submission,
 )
-from sqlstream.session.explaining import explained
+from sqlstream.session.explaining import as_it_goes_on, explained
 from sqlstream.session.session import Session
 from sqlstream.session.upgrades import compared_with, upgrade_texts, upgrade_with
 from sqlstream.session.verifying import NotDeclared, existing_record, planned_job
@@ -190,9 +190,9 @@ def planned(settings: ServerSettings, role: Role, request: PlanRequest, job: str
         if job is not None:
             migrations = None if request.migrate is None else SourceText("migrate", request.migrate)
             return compared_with(session, compiled, job, migrations)
-        plans = [explained(one, request.stage) for one in compiled if isinstance(one, PlannedJob)]
-        plans += [explained(one.job, one.stage) for one in compiled if isinstance(one, Explanation)]
-        return "\n\n".join(plans)
+        plans: list[tuple[PlannedJob, str]] = [(one, request.stage) for one in compiled if isinstance(one, PlannedJob)]
+        plans += [(one.job, one.stage) for one in compiled if isinstance(one, Explanation)]
+        return "\n\n".join(explained(as_it_goes_on(one, session.warehouse), stage) for one, stage in plans)
 
 
 def _session(

@@ -14,7 +14,7 @@ from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Explanation, Question, SavepointRequest
 from sqlstream.errors import NotWritableError, SqlStreamError
 from sqlstream.jobs.savepoints.named_savepoints import drop_savepoint, take_savepoint
-from sqlstream.session.explaining import described_state, explained
+from sqlstream.session.explaining import as_it_goes_on, described_state, explained
 from sqlstream.session.rendering import write_table
 from sqlstream.session.state_checks import change_state_check
 from sqlstream.sql.nodes import CreateSavepoint, CreateStateCheck, DescribeState, DropSavepoint, DropStateCheck
@@ -37,7 +37,7 @@ def answered(
                     make_folder(warehouse.root)
             return query(sql)
         case Explanation(job, stage):
-            lines = explained(job, stage).splitlines()
+            lines = explained(as_it_goes_on(job, warehouse), stage).splitlines()
             return relation_of(Answer(("plan",), tuple((line,) for line in lines)))
         case SavepointRequest(statement):
             return relation_of(_of_savepoint(statement, warehouse))
@@ -79,7 +79,8 @@ def relation_of(answer: Answer) -> duckdb.DuckDBPyRelation:
 def write_answer(session: Session, question: Question, stream: TextIO | io.TextIOBase) -> None:
     """Write the answer to a statement such as SHOW, DESCRIBE or EXPLAIN; a changed state check is only a notice."""
     if isinstance(question, Explanation):
-        stream.write(explained(question.job, question.stage) + "\n")
+        job = as_it_goes_on(question.job, session.warehouse)
+        stream.write(explained(job, question.stage) + "\n")
         return
     relation = session.answer(question)
     if isinstance(question, CreateStateCheck | DropStateCheck):

@@ -11,10 +11,13 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.tables import guarantee
+from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import unquoted
 from sqlstream.errors import BindError, missing
+from sqlstream.jobs.identity import as_recorded, is_planned
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
+from sqlstream.logical.plan.arrival import ties_of
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
@@ -24,7 +27,7 @@ from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
 from sqlstream.sql.nodes import DescribeState, StatementSet
 from sqlstream.storage.zsets import WEIGHT_COLUMN
-from sqlstream.warehouse.jobs import OperatorRecord, read_record
+from sqlstream.warehouse.jobs import OperatorRecord, read_record, readable_record
 from sqlstream.warehouse.paths import Warehouse
 
 _APPEND_ONLY = "append-only"
@@ -62,6 +65,12 @@ def explained(job: PlannedJob, stage: str) -> str:
         case _:
             body = physical_text(job.physical, job.options.parallelism, spark=not job.is_immediate)
     return f"-- job {job.name} ({'bounded' if job.bounded else 'unbounded'})\n{body}"
+
+
+def as_it_goes_on(job: PlannedJob, warehouse: Warehouse) -> PlannedJob:
+    """Return a job with ties decided as in the job of its name in the warehouse, if that has the same query."""
+    record = readable_record(warehouse.fs, warehouse.job(job.name)) if job.has_ties and not job.is_query else None
+    return as_recorded(job, record) if record is not None and is_planned(record, job) else job
 
 
 def plan_text(job: PlannedJob) -> str:
@@ -132,6 +141,7 @@ def _operator_step(
         ("reads", "; ".join(dict.fromkeys(reads))),
         ("key", node.key_text or f"none ({node.without_key})"),
         ("computes", node.calls_text),
+        ("ties", f"by {ties}" if (ties := ties_of(node)) is not None else ""),
         ("time", stage.time_column or ""),
         ("waits for", _waits_for(job.physical, stage)),
         ("keeps", node.states_text),
@@ -247,7 +257,7 @@ def _fragment(fragment: Fragment, plan: PhysicalPlan) -> list[str]:
 
 
 def _columns(columns: Iterable[Column]) -> str:
-    return ", ".join(f"{c.name} {c.type}" for c in columns)
+    return ", ".join(f"{c.name} {c.type}" for c in columns if c.name != ARRIVED.name)
 
 
 def described_state(statement: DescribeState, warehouse: Warehouse) -> Answer:

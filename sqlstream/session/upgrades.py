@@ -105,14 +105,14 @@ def _explained(
         savepoint = find_savepoint(session.warehouse, restore.savepoint)
         saved = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job))
         is_same = saved is not None and is_planned(saved, planned)
-        if saved is None or (is_same and not upgrader.migrates(saved)):
+        if saved is None or (is_same and not upgrader.may_change(saved)):
             return None
         comparison = upgrader.compared(saved, is_fork=restore.is_fork, state=savepoint.warehouse)
         text = explanation(comparison, saved.job, savepoint.record.version)
     elif (half := interrupted(session.warehouse, planned.name)) is not None and half.savepoint is not None:
         # The next start completes the interrupted one first; only what the query changes after that needs the user's consent.
         saved, savepoint = half.record, half.savepoint
-        if not upgrade.changes(saved, planned):
+        if not upgrade.may_change(saved, planned):
             return None
         check_open(saved.job, newest(savepoint.warehouse, savepoint.record.job))
         comparison = upgrader.compared(saved, state=savepoint.warehouse)
@@ -128,4 +128,4 @@ def _explained(
     if comparison.refused:
         show(text)
     upgrader.check(comparison)
-    return text
+    return text if upgrader.changes(saved, comparison) else None

@@ -14,7 +14,7 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, QueryError, SourceText, Span, SqlStreamError, UsageError, missing
-from sqlstream.jobs.identity import is_planned
+from sqlstream.jobs.identity import as_recorded, is_planned
 from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.verification import Verification, verify_job
 from sqlstream.project import Project
@@ -50,12 +50,12 @@ def existing_record(warehouse: Warehouse, name: str) -> JobRecord:
 def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compiled] = ()) -> PlannedJob:
     """Return the plan of a job: from compiled scripts if there are any, else from its record and the project's tables.
 
-    Raises UsageError when the job has another plan; NotDeclared if its script could help.
+    Ties are decided as in the job. Raises UsageError when the job has another plan; NotDeclared if its script could help.
     """
     plans = [one for one in compiled if isinstance(one, PlannedJob)]
     plan = next((one for one in plans if is_planned(record, one)), None)
     if plan is not None:
-        return plan
+        return as_recorded(plan, record)
     if plans:
         raise UsageError(
             f'the SQL has no job "{record.job}", or one with another plan', hint="Is it the script that ran?"
@@ -70,7 +70,7 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
         raise NotDeclared(message, detail=detail, hint=IN_PYTHON) from error
     if len(plans) != 1 or not is_planned(record, plans[0]):
         raise NotDeclared(f'the catalog of the project gives job "{record.job}" another plan', hint=IN_PYTHON)
-    return plans[0]
+    return as_recorded(plans[0], record)
 
 
 def _by_script(compiler: Compiler, record: JobRecord) -> PlannedJob | None:
@@ -93,7 +93,7 @@ def _by_script(compiler: Compiler, record: JobRecord) -> PlannedJob | None:
         return None
     finally:
         own.close()
-    return plans[0] if len(plans) == 1 and is_planned(record, plans[0]) else None
+    return as_recorded(plans[0], record) if len(plans) == 1 and is_planned(record, plans[0]) else None
 
 
 def verify(
@@ -133,6 +133,7 @@ def verify_planned(
     project: Project, compiler: Compiler, planned: PlannedJob, record: JobRecord, at: Version | None
 ) -> Verification:
     """Verify a job, with a plan of it, at a version (None: the newest). Raises CannotVerify and QueryError."""
+    planned = as_recorded(planned, record)
     job = job_spec(planned, project.warehouse, record.bucket_labels, name=record.job, project=project.root)
     if at is None:
         return verify_job(planned, job)

@@ -13,6 +13,8 @@ UNITS = {
     *("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"),
     *("DECADE", "CENTURY", "MILLENNIUM"),
 }
+# The aggregates that take IGNORE NULLS and RESPECT NULLS without OVER.
+NULL_TREATING = {"first", "first_value", "last", "last_value", "list", "array_agg", "collect_list"}
 
 
 class FlinkCallParser(ProcessCallParser):
@@ -90,6 +92,35 @@ class FlinkCallParser(ProcessCallParser):
             hint = "Write BETWEEN least(a, b) AND greatest(a, b)."
             raise self._refused("BETWEEN SYMMETRIC", self._token_span(self._prev), hint)
         return super()._parse_between(this)
+
+    def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
+        """Read what follows a call. IGNORE NULLS right behind it are read as if they stood behind its last argument."""
+        call = this if isinstance(this, exp.Anonymous) and this.expressions and not alias else None
+        if call is not None:
+            *others, last = call.expressions
+            start = self._curr
+            treated = self._parse_respect_or_ignore_nulls(last)
+            if treated is not last:
+                self._replace(start, "")
+                call.set("expressions", [*others, treated])
+        window = super()._parse_window(this, alias)
+        if call is not None and not isinstance(window, exp.Window):
+            self._hide_null_treatment(call)
+        return window
+
+    def _hide_null_treatment(self, call: exp.Anonymous) -> None:
+        """Let DuckDB's grammar, which has IGNORE NULLS only before OVER, read a call without them."""
+        words = call.expressions[-1].meta_get("words")
+        if words is not None and call.name.lower() in NULL_TREATING:
+            start, end = words
+            self.beyond[start] = end, ""
+
+    def _parse_respect_or_ignore_nulls(self, this: exp.Expr | None) -> exp.Expr | None:
+        start = self._curr
+        treated = super()._parse_respect_or_ignore_nulls(this)
+        if treated is not None and treated is not this:
+            treated.meta["words"] = (start.start, self._prev.end + 1)
+        return treated
 
     def _replace(self, start: Token, text: str) -> None:
         """Let DuckDB's grammar read `text` instead of the text from a token to the one read last."""

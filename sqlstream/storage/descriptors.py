@@ -30,10 +30,14 @@ _LOOKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """How far a job has read up to the descriptor `sequence`: the position of each scan, encoded by its source."""
+    """How far a job has read up to the descriptor `sequence`: the position of each scan, encoded by its source.
+
+    `arrived` is the next place in the order of arrival (see `ARRIVED` in `duck/internal_columns.py`).
+    """
 
     sequence: int
     seen: tuple[bytes, ...]
+    arrived: int = 0
 
     @property
     def name(self) -> str:
@@ -41,7 +45,8 @@ class Fold:
         return f"{_FOLD}{self.sequence:010d}.json"
 
     def to_json(self) -> str:
-        return json.dumps({"sequence": self.sequence, "seen": [base64.b64encode(data).decode() for data in self.seen]})
+        seen = [base64.b64encode(data).decode() for data in self.seen]
+        return json.dumps({"sequence": self.sequence, "seen": seen, "arrived": self.arrived})
 
 
 class Descriptors:
@@ -71,7 +76,9 @@ class Descriptors:
         if not folds:
             return None
         value = json.loads(read_sealed(self._fs, f"{self._directory}/{folds[-1]}"))
-        return Fold(value["sequence"], tuple(base64.b64decode(text) for text in value["seen"]))
+        seen = tuple(base64.b64decode(text) for text in value["seen"])
+        # Earlier versions of sqlstream did not write the place.
+        return Fold(value["sequence"], seen, value.get("arrived", 0))
 
     def write_fold(self, fold: Fold, folded: Iterable[int]) -> None:
         """Fold descriptors: pack their texts, write the fold, delete their files. It can be repeated after a crash.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -11,7 +11,7 @@ import msgspec
 from sqlstream.catalog import VALUES, Column
 from sqlstream.duck.sql import Select
 from sqlstream.errors import DamageError, OtherVersionError
-from sqlstream.logical.plan.state_settings import AnyState
+from sqlstream.logical.plan.state_settings import AnyState, Ties
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
@@ -172,6 +172,10 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: OperatorShape | None = None
     waits_for: tuple[str, ...] | None = None
 
+    def scans_of(self, timed: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of the scans for whose watermarks it waits; `timed` are those of all scans with a watermark."""
+        return tuple(timed) if self.waits_for is None else self.waits_for
+
     @property
     def views(self) -> Mapping[str, Select]:
         """The views that people query, by name."""
@@ -230,7 +234,8 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     is the savepoint from which the job continued with a changed query; it is empty if migrations made its state. `script` is None
     in records of earlier versions, and if the script has secrets. `key_hash` is the version of the hash of keys (see
     `duck/key_hash.py`), 1 for jobs of earlier versions. `digests` identify the job; in records of earlier versions, which have
-    none, `plan_text` does.
+    none, `plan_text` does. `ties` says what decides which of several equal rows is the first one; in jobs of earlier versions
+    it was the values of their columns.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -252,23 +257,19 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     script: ScriptRecord | None = None
     key_hash: int = 1
     digests: PlanDigests | None = None
+    ties: Ties = "columns"
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse, by the table's name without regard to case; None if there is none."""
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
 
-    @property
-    def clocks(self) -> list[tuple[str, ...]]:
-        """The names of the scans that make each watermark of the job: the sets that operators wait for, or else all scans."""
-        return list(dict.fromkeys(filter(None, map(self.waits_for, self.operators)))) or [self._timed]
+    def clocks(self, timed: Iterable[str]) -> list[tuple[str, ...]]:
+        """Return the names of the scans that make each watermark of the job: the sets that operators wait for, or else all.
 
-    def waits_for(self, operator: OperatorRecord) -> tuple[str, ...]:
-        """Return the names of the scans whose watermarks one of the operators waits for."""
-        return self._timed if operator.waits_for is None else operator.waits_for
-
-    @property
-    def _timed(self) -> tuple[str, ...]:
-        return tuple(scan.name for scan in self.scans if scan.watermark_expression is not None)
+        `timed` are the names of the scans that have a watermark.
+        """
+        every = tuple(timed)
+        return list(dict.fromkeys(filter(None, (one.scans_of(every) for one in self.operators)))) or [every]
 
     def label(self, scan: ScanRecord) -> str:
         """Return what people are shown of a scan: its table, and its own name if that tells it from other scans of the table."""

@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import Select, quoted, typed
 from sqlstream.operators.operator import Clock, Port
 from sqlstream.physical.plan import Lookup
@@ -84,7 +85,9 @@ class Driven:
                 if not rows.num_rows or fragment.exchange is None:
                     continue
                 self.con.register("_given", rows)
-                items = ", ".join(f"CAST({c.name} AS {c.type}) AS {c.name}" for c in scan.table.physical)
+                # All rows came at the same time.
+                values = ((0 if c == ARRIVED else c.name, c) for c in scan.table.physical)
+                items = ", ".join(f"CAST({value} AS {c.type}) AS {c.name}" for value, c in values)
                 source = Select(f"WITH _input AS (SELECT {items} FROM _given) {scan.columns}")
                 ports = dict(fragment.exchange.ports)
                 for name, sql in part_queries(self.con, fragment, source, _find):

@@ -32,7 +32,7 @@ class Model(Windows):
 
 def answer(rows: list[Row], size: int, slide: int, keyed: bool) -> Bag:
     by = "k" if keyed else "1"
-    numbered = f"""SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY ts, k, x, s) AS n,
+    numbered = f"""SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY ts, rowid) AS n,
         count(*) OVER (PARTITION BY {by}) AS c FROM a"""
     ends = f"SELECT *, unnest(range(1, c // {slide} + 1)) AS id FROM ({numbered})"
     held = f"SELECT * FROM ({ends}) WHERE n <= id * {slide} AND n > id * {slide} - {size}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -134,14 +134,15 @@ class Model:
 CALLS = "COUNT(*) AS n, SUM(x) AS total, COUNT(DISTINCT s) AS d, list(x ORDER BY ts, x) AS l, MAX(s) AS m"
 
 
-def answer(pairs: list[Pair], select: str) -> Bag:
+def answer(pairs: list[Pair], select: str, came: Mapping[int, int] | None = None) -> Bag:
+    """Return DuckDB's answer over rows in windows; `came` has the places of rows in the order of arrival, by their `id`."""
     con = connection()
-    bounds = "window_start TIMESTAMP, window_end TIMESTAMP"
+    bounds = "window_start TIMESTAMP, window_end TIMESTAMP, came BIGINT"
     con.execute(f"CREATE OR REPLACE TEMP TABLE w (k BIGINT, x BIGINT, s VARCHAR, ts TIMESTAMP, {bounds})")
     for row, start, end in pairs:
         con.execute(
-            "INSERT INTO w VALUES (?, ?, ?, make_timestamp(?), make_timestamp(?), make_timestamp(?))",
-            [*row, start, end],
+            "INSERT INTO w VALUES (?, ?, ?, make_timestamp(?), make_timestamp(?), make_timestamp(?), ?)",
+            [*row, start, end, came[id(row)] if came is not None else None],
         )
     return bag(con.execute(select).fetchall())
 
@@ -153,7 +154,7 @@ def stream_of(select: str, columns: str, delay: int, parallelism: int) -> Stream
     return Stream(script, parallelism=parallelism)
 
 
-def _text(micros: int | None) -> object:
+def micros_text(micros: int | None) -> object:
     return connection().execute("SELECT make_timestamp(?)", [micros]).fetchall()[0][0]
 
 
@@ -163,7 +164,7 @@ def play(stream: Stream, model: Model, history: list[Step]) -> None:
             stream.restart()
             continue
         rows = step.of("a")
-        texts = [(*row[:3], _text(row[3])) for row in rows]
+        texts = [(*row[:3], micros_text(row[3])) for row in rows]
         stream.batch("a", texts)
         model.batch(rows)
 
@@ -235,7 +236,8 @@ def test_ranks_are_those_among_all_rows_of_a_window(
 ) -> None:
     model = Model(kind, delay)
     key = ", k" if keyed else ""
-    ties = ", k, x, s, ts, window_start, window_end"
+    all_rows = (row for step in history if not isinstance(step, Restart) for row in step.of("a"))
+    came = {id(row): place for place, row in enumerate(all_rows)}
     select = f"SELECT * FROM ({RANKED}) WHERE rn <= {limit}"
     columns = "k BIGINT, x BIGINT, ts TIMESTAMP, a TIMESTAMP, b TIMESTAMP, rn BIGINT"
     with (
@@ -245,4 +247,4 @@ def test_ranks_are_those_among_all_rows_of_a_window(
         play(stream, model, history)
         assert stream.verify()
         finish(stream, model)
-        assert bag(stream.rows("out")) == answer(model.pairs, select.format(key=key, ties=ties, windows="w"))
+        assert bag(stream.rows("out")) == answer(model.pairs, select.format(key=key, ties=", came", windows="w"), came)

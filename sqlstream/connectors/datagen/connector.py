@@ -8,26 +8,23 @@ from typing import TYPE_CHECKING
 from sqlstream.catalog import Table
 from sqlstream.connectors.datagen.source import DEFAULT_RATE, Generator, read_generated, whole
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
-from sqlstream.connectors.generated_rows import RowDiscovery, RowRange
+from sqlstream.connectors.generated_rows import NumberedSource, RowDiscovery, RowRange
 from sqlstream.connectors.guarantees import Replay
-from sqlstream.connectors.interface import Connector, Reach, ReadContext, TableSource
+from sqlstream.connectors.interface import Connector, Reach, ReadContext
 from sqlstream.connectors.options import COUNT, TEXT, OptionType, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.duck.internal_columns import ROW
 
 if TYPE_CHECKING:
     import duckdb
 
 
-class GeneratedRows(TableSource):
+class GeneratedRows(NumberedSource):
     """Rows that are computed from their numbers."""
 
     replay = Replay.DETERMINISTIC
     replay_reason = "each row is generated again from its number"
     rewinds = True
     slot: str | None = None
-    order = (ROW,)
-    split_type = RowRange
 
     @property
     def bounded(self) -> bool:

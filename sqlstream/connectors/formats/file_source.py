@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlstream.connectors.formats import faults
+from sqlstream.connectors.formats.copies import shown
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import MalformedRow, skips
 from sqlstream.connectors.formats.read_errors import malformed_row, name_file
-from sqlstream.connectors.interface import NumberedRows, ReadContext, TableSource
+from sqlstream.connectors.interface import MANY_ROWS, NumberedRows, ReadContext, TableSource
 from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.duck.internal_columns import PATH, ROW
 from sqlstream.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ class FileRows(TableSource):
     """A table whose splits are files, or parts of files."""
 
     measured = True
+    numbering = (PATH, ROW)
 
     @abstractmethod
     def files(self, splits: Sequence[Any]) -> Sequence[FileSplit]:
@@ -57,6 +60,14 @@ class FileRows(TableSource):
             return {n: MalformedRow(file.path, number, "", text) for n, (number, text) in numbered_texts.items()}
 
         return NumberedRows(plan, places)
+
+    def most_rows(self, split: Any) -> int:
+        rows = getattr(split, "rows", None)
+        return rows[1] - rows[0] if rows else MANY_ROWS
+
+    def first_row(self, split: Any) -> tuple[str, int]:
+        [file] = self.files([split])
+        return shown(file.path), file.rows[0] if file.rows else 0
 
     def name_of(self, split: Any) -> str:
         [file] = self.files([split])

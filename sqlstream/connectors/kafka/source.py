@@ -18,7 +18,7 @@ from sqlstream.connectors.kafka.client import settings
 from sqlstream.connectors.kafka.keys import layout
 from sqlstream.connectors.kafka.ranges import OffsetRange, TopicPartition
 from sqlstream.connectors.read_plan import VALUE, ReadPlan
-from sqlstream.duck.internal_columns import PARTITION
+from sqlstream.duck.internal_columns import PARTITION, PATH, ROW
 from sqlstream.units import seconds
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Messages(ValueRows):
     slot: str | None = None
     # In a partition, a message with a greater offset is newer; the rows of a key are in one partition.
     order = BY_NUMBER
+    numbering = (PATH, ROW)
     split_type = OffsetRange
     has_partitions = True
 
@@ -98,6 +99,12 @@ class Messages(ValueRows):
     def bytes_read(self, splits: Sequence[OffsetRange]) -> int | None:
         """Return the bytes of the messages just read, uncompressed: of their keys, values and headers."""
         return sum(self._bytes[split] for split in splits if split in self._bytes)
+
+    def most_rows(self, split: OffsetRange) -> int:
+        return split.end - split.start
+
+    def first_row(self, split: OffsetRange) -> tuple[str, int]:
+        return str(split.partition), split.start
 
     def place(self, split: OffsetRange, number: int) -> str:
         numbers = self.values([split]).select([VALUE, NUMBER]).to_pylist()

@@ -7,27 +7,24 @@ from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
-from sqlstream.connectors.generated_rows import RowDiscovery, RowRange
+from sqlstream.connectors.generated_rows import NumberedSource, RowDiscovery, RowRange
 from sqlstream.connectors.guarantees import Replay
-from sqlstream.connectors.interface import Connector, Reach, ReadContext, TableSource
+from sqlstream.connectors.interface import Connector, Reach, ReadContext
 from sqlstream.connectors.nexmark.source import COLUMNS, OPTIONS, Settings, read_nexmark, validate
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.duck.internal_columns import ROW
 from sqlstream.units import now, to_millis
 
 if TYPE_CHECKING:
     import duckdb
 
 
-class NexmarkEvents(TableSource):
+class NexmarkEvents(NumberedSource):
     """Nexmark's events, which are computed from their numbers."""
 
     replay = Replay.DETERMINISTIC
     replay_reason = "each event is generated again from its number"
     rewinds = True
     slot: str | None = None
-    order = (ROW,)
-    split_type = RowRange
 
     @property
     def bounded(self) -> bool:

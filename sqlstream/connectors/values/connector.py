@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from sqlstream.catalog import VALUES, Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
-from sqlstream.connectors.generated_rows import RowRange
+from sqlstream.connectors.generated_rows import NumberedSource, RowRange
 from sqlstream.connectors.guarantees import Replay
-from sqlstream.connectors.interface import Connector, Reach, ReadContext, TableSource
+from sqlstream.connectors.interface import MANY_ROWS, Connector, Reach, ReadContext
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.duck.internal_columns import ROW
 from sqlstream.duck.sql import Select, quote_name
 
 if TYPE_CHECKING:
@@ -44,15 +43,13 @@ class ValuesDiscovery(Discovery):
         return [ALL]
 
 
-class Values(TableSource):
+class Values(NumberedSource):
     """The rows of VALUES in a query."""
 
     replay = Replay.DETERMINISTIC
     replay_reason = "the rows are in the query"
     rewinds = True
     slot: str | None = None
-    order = (ROW,)
-    split_type = RowRange
     bounded = True
 
     def discovery(self, position: Offsets, context: DiscoveryContext) -> ValuesDiscovery:
@@ -60,6 +57,9 @@ class Values(TableSource):
 
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[RowRange], context: ReadContext) -> ReadPlan:
         return ReadPlan(values_sql(self.table))
+
+    def most_rows(self, split: RowRange) -> int:
+        return MANY_ROWS
 
     def place(self, split: RowRange, number: int) -> str:
         return f"row {number} of VALUES"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlstream.catalog import AggregateFunction
 from sqlstream.duck.aggregates.functions import FUNCTIONS, REFUSED, Kind, Shape
+from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import stored_type
 from sqlstream.errors import UnsupportedError
@@ -68,7 +69,7 @@ class AggregateCall:
     @property
     def limited(self) -> bool:
         """Whether the call has a count n, as in max(x, n), and returns the n extreme values."""
-        return len(self.arguments) > {Kind.FOLD: 1, Kind.ARG: 2}.get(self.shape.kind, 9)
+        return len(self.arguments) > {Kind.FOLD: 1, Kind.PICKS: 1, Kind.ARG: 2}.get(self.shape.kind, 9)
 
     @property
     def keys(self) -> list[Key]:
@@ -81,6 +82,29 @@ class AggregateCall:
             direction = f"{(item['way'] or 'ASC').upper()} NULLS {(item['nulls'] or 'LAST').upper()}"
             keys.append(Key(item["key"], types.get(item["key"]) or self.order_types[i], direction))
         return keys
+
+    @property
+    def by_arrival(self) -> bool:
+        """Whether the only order inside the call is that of arrival, in which no two rows are equal, and no row is NULL."""
+        return self._keys_by_arrival == 1
+
+    @property
+    def by_arrival_and_value(self) -> bool:
+        """Whether the order inside the call is that of arrival, and then at most that of the first argument."""
+        return self._keys_by_arrival == 1 or (
+            self._keys_by_arrival == 2 and self.keys[1].expression == self.arguments[0]
+        )
+
+    @property
+    def _keys_by_arrival(self) -> int:
+        """The number of keys of ORDER BY if the first one is the order of arrival, else 0."""
+        keys = self.keys
+        return len(keys) if keys and keys[0].expression == quote_name(ARRIVED.name) else 0
+
+    @property
+    def latest_first(self) -> bool:
+        """Whether the first key of ORDER BY descends."""
+        return self.keys[0].direction.startswith("DESC")
 
     def where(self, *conditions: str) -> str:
         """Return the FILTER clause of the call's filter and further conditions; empty without any."""

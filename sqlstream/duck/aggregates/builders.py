@@ -91,7 +91,8 @@ def _average(call: AggregateCall, columns: Columns, argument: str, type_: str) -
 
 def _fold(call: AggregateCall, columns: Columns) -> Built:
     if call.limited:
-        return Strategy.PLAIN, _extremes_column(call, columns, call.arguments[0], call.argument_types[0], call.where())
+        least = call.function == "min"
+        return Strategy.PLAIN, _extremes_column(call, columns, call.arguments[0], call.argument_types[0], least=least)
     return Strategy.PLAIN, _fold_column(columns, call.function, call.arguments[0], call.result_type, call.where())
 
 
@@ -99,16 +100,17 @@ def _fold_column(columns: Columns, function: str, argument: str, type_: str, whe
     return columns.add(type_, f"{function}({argument}){where}", lambda c, over: f"{function}({c}){over}")
 
 
-def _extremes_column(call: AggregateCall, columns: Columns, argument: str, type_: str, where: str) -> str:
-    """Add a column with the sorted list of the n least or greatest values."""
+def _extremes_column(
+    call: AggregateCall, columns: Columns, argument: str, type_: str, *conditions: str, least: bool
+) -> str:
+    """Add a column with the sorted list of the n least or greatest values of the rows that meet the conditions."""
     n = call.arguments[-1].strip()
     if not re.fullmatch(r"0*[1-9]\d*", n):
         raise Refused(f"the number of values that {call.function} returns must be a positive integer literal")
-    way = call.function.removeprefix("arg_")[:3]
-    order = "'ASC'" if way == "min" else "'DESC'"
+    way, order = ("min", "'ASC'") if least else ("max", "'DESC'")
     return columns.add(
         f"{type_}[]",
-        f"{way}({argument}, {n}){where}",
+        f"{way}({argument}, {n}){call.where(*conditions)}",
         lambda c, over: f"list_sort(flatten(list({c}) FILTER (WHERE {c} IS NOT NULL){over}), {order})[:{n}]",
     )
 
@@ -121,25 +123,31 @@ def _bitstring(call: AggregateCall, columns: Columns) -> Built:
 
 
 def _arg(call: AggregateCall, columns: Columns) -> Built:
-    """Add a column with the key and the value as a struct, which is ordered by the key, then by the value.
+    """Add a column with the key and the value as a struct, which is ordered by the key, then by arrival or by the value.
 
     Two to three times slower than DuckDB's own state, whose result depends on which of equal keys arrives first.
     """
-    if call.order_by:
+    if call.order_by and not call.by_arrival_and_value:
         return collected(call, columns)
     (value, key), (value_type, key_type) = call.arguments[:2], call.argument_types[:2]
     _, way, *suffix = call.function.split("_")
-    row, type_ = f"k := {key}, v := {value}", f"k {key_type}, v {value_type}"
+    row, type_ = f"v := {value}", f"v {value_type}"
+    if call.order_by:
+        # Of the rows with the extreme key the first one of the order is chosen: with the least place, or with the greatest.
+        sign = "" if call.latest_first == (way == "max") else "-"
+        place = call.keys[0]
+        row, type_ = f"o := {sign}{place.expression}, {row}", f"o {place.type}, {type_}"
+    row, type_ = f"k := {key}, {row}", f"k {key_type}, {type_}"
     conditions = [f"({key}) IS NOT NULL"] + ([] if suffix else [f"({value}) IS NOT NULL"])
     if suffix == ["nulls", "last"]:
         # NULL sorts as the greatest key, but must be chosen last: the field `n` is compared before the key.
         row, type_ = f"n := ({key}) IS {'NOT ' if way == 'max' else ''}NULL, {row}", f"n BOOLEAN, {type_}"
         conditions = []
-    row, type_, where = f"struct_pack({row})", f"STRUCT({type_})", call.where(*conditions)
+    row, type_ = f"struct_pack({row})", f"STRUCT({type_})"
     if call.limited:
-        rows = _extremes_column(call, columns, row, type_, where)
+        rows = _extremes_column(call, columns, row, type_, *conditions, least=way == "min")
         return Strategy.PLAIN, f"list_transform({rows}, lambda r: r.v)"
-    return Strategy.PLAIN, f"struct_extract({_fold_column(columns, way, row, type_, where)}, 'v')"
+    return Strategy.PLAIN, f"struct_extract({_fold_column(columns, way, row, type_, call.where(*conditions))}, 'v')"
 
 
 def _pick(call: AggregateCall, columns: Columns) -> Built:
@@ -148,9 +156,9 @@ def _pick(call: AggregateCall, columns: Columns) -> Built:
     value, type_ = call.arguments[0], call.argument_types[0]
     if not call.order_by:
         way = "max" if function == "last" else "min"
-        if call.function in {"first_value", "last_value"}:
-            raise Refused(f"rows of a stream have no order; write {function}(x ORDER BY ts) or arg_{way}(x, ts)")
         return Strategy.PLAIN, _fold_column(columns, way, value, type_, call.where())
+    if call.by_arrival:
+        return Strategy.PLAIN, _arrived_column(call, columns, least=(function == "first") != call.latest_first)
     keys = call.keys
     fields = [f"o{i} := {key.expression}" for i, key in enumerate(keys)]
     types = [f"o{i} {key.type}" for i, key in enumerate(keys)]
@@ -166,6 +174,38 @@ def _pick(call: AggregateCall, columns: Columns) -> Built:
     partial = f"{function}({row} ORDER BY {', '.join(order)}, {value} ASC NULLS LAST){where}"
     column = columns.add(f"STRUCT({', '.join((*types, f'v {type_}'))})", partial, merge)
     return Strategy.PLAIN, f"struct_extract({column}, 'v')"
+
+
+def _arrived_column(call: AggregateCall, columns: Columns, *, least: bool) -> str:
+    """Add a column with the value of the row that has the least or the greatest place in the order of arrival.
+
+    The place is a column of its own, which calls over the same rows share: with DuckDB's arg_min this is as fast as its min, and
+    three times as fast as a struct of both.
+    """
+    [value], [type_], [key] = call.arguments, call.argument_types, call.keys
+    way = "min" if least else "max"
+    where = call.where(f"({value}) IS NOT NULL" if call.function == "any_value" else "")
+    place = _fold_column(columns, way, key.expression, key.type, where)
+    return columns.add(
+        type_,
+        f"arg_{way}_null({value}, {key.expression}){where}",
+        lambda c, over: f"arg_{way}_null({c}, {place}){over}",
+    )
+
+
+def _picks(call: AggregateCall, columns: Columns) -> Built:
+    """Add a column with the first or last n rows, by their places in the order of arrival; without it, by their values."""
+    value, type_ = call.arguments[0], call.argument_types[0]
+    first = call.function == "earliest_by_offset"
+    if call.order_by and (not call.by_arrival_and_value or call.latest_first):
+        raise Refused(f"{call.function} takes rows in the order in which they arrive; write list(x ORDER BY y)[:n]")
+    if call.order_by:
+        place = call.keys[0]
+        row, row_type = f"struct_pack(o := {place.expression}, v := {value})", f"STRUCT(o {place.type}, v {type_})"
+        rows = f"list_transform({_extremes_column(call, columns, row, row_type, least=first)}, lambda r: r.v)"
+    else:
+        rows = _extremes_column(call, columns, value, type_, least=first)
+    return Strategy.PLAIN, rows if first else f"list_reverse({rows})"
 
 
 def _python(call: AggregateCall, columns: Columns) -> Built:
@@ -190,6 +230,7 @@ _BUILDERS: dict[Kind, Callable[[AggregateCall, Columns], Built]] = {
     Kind.WEIGHTED: _weighted,
     Kind.FOLD: _fold,
     Kind.PICK: _pick,
+    Kind.PICKS: _picks,
     Kind.ARG: _arg,
     Kind.BITSTRING: _bitstring,
     Kind.STATE: exported,

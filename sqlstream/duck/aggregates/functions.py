@@ -1,7 +1,7 @@
 """The aggregate functions that run incrementally, and how they do: data only, for DuckDB 2.0.0.
 
 `FUNCTIONS` and `REFUSED` together name every aggregate of DuckDB (a test compares them with `duckdb_functions()`),
-its aggregate macros, and the aggregates of Flink that DuckDB does not have. `builders` turns an entry into SQL.
+its aggregate macros, and aggregates of Flink and ksqlDB that DuckDB does not have. `builders` turns an entry into SQL.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Kind(Enum):
     WEIGHTED = auto()  # two sums
     FOLD = auto()  # the function itself, applied to its own results; with a count n: the n extreme values
     PICK = auto()  # one row: by ORDER BY, else by the value
+    PICKS = auto()  # the first or the last n rows: by ORDER BY, else by the value
     ARG = auto()  # the row (with a count n: the n rows) with the extreme key
     BITSTRING = auto()  # a bit string; merged by OR
     STATE = auto()  # the state that EXPORT_STATE returns
@@ -146,6 +147,7 @@ FUNCTIONS: dict[str, Shape] = {
     **dict.fromkeys(
         ("any_value", "first", "last", "first_value", "last_value"), Shape(Kind.PICK, ordered=True, idempotent=True)
     ),
+    **dict.fromkeys(("earliest_by_offset", "latest_by_offset"), Shape(Kind.PICKS, ordered=True, constants=(1,))),
     **dict.fromkeys(
         ("arg_min", "arg_max", "arg_min_null", "arg_max_null", "arg_min_nulls_last", "arg_max_nulls_last"),
         Shape(Kind.ARG, ordered=True, idempotent=True, constants=(2,)),

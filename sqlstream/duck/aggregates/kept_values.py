@@ -99,4 +99,4 @@ _JSON: dict[str, Callable[[Sequence[str], str, str | None], str]] = {
     "json_group_structure": _json_structure,
     "json_group_object": _json_object,
 }
-_NOT_DISTINCT = {"geomean", "weighted_avg"}
+_NOT_DISTINCT = {"geomean", "weighted_avg", "earliest_by_offset", "latest_by_offset"}

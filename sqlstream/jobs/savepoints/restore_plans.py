@@ -15,7 +15,7 @@ from sqlstream.connectors.guarantees import Rollback
 from sqlstream.connectors.registry import source_of
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
-from sqlstream.jobs.identity import planned_identity, recorded_identity
+from sqlstream.jobs.identity import as_recorded, planned_identity, recorded_identity
 from sqlstream.jobs.launch import check_only_writer
 from sqlstream.jobs.savepoints import restored_files
 from sqlstream.jobs.savepoints.restored_files import Restoring, StartOver
@@ -98,7 +98,7 @@ class Restorer:
         self,
         warehouse: Warehouse,
         planned: PlannedJob,
-        make_record: Callable[[JobRecord], JobRecord],
+        make_record: Callable[[PlannedJob, JobRecord], JobRecord],
         start_over: StartOver,
         notice: Callable[[str], None],
         upgrader: Upgrader | None = None,
@@ -116,7 +116,8 @@ class Restorer:
         scans = [scan.table for scan in self._planned.physical.scans]
         overruled = [i for i, table in enumerate(scans) if restore.overrules(table)]
         comparison = self._check_plan(savepoint, saved, is_fork=restore.is_fork, overruled=bool(overruled))
-        record = self._make_record(saved)
+        ties = saved.ties if comparison is None else comparison.ties
+        record = self._make_record(self._planned.decided_by(ties), saved)
         if restore.is_fork:
             self._check_fork(saved, record, is_changed=comparison is not None)
         elif comparison is None and self._is_there(savepoint, saved) and not overruled:
@@ -199,16 +200,17 @@ class Restorer:
                 head(planned.statement),
                 hint="To run another job from it, beside that one, name it with --as.",
             )
-        before, after = recorded_identity(saved), planned_identity(planned)
+        before, after = recorded_identity(saved), planned_identity(as_recorded(planned, saved))
         if is_fork:
             before, after = before.without_sinks, after.without_sinks
         if overruled:
             before, after = before.without_starts, after.without_starts
         is_same = before.is_same(after)
-        if self._upgrader is not None and (not is_same or self._upgrader.migrates(saved)):
+        if self._upgrader is not None and (not is_same or self._upgrader.may_change(saved)):
             comparison = self._upgrader.compared(saved, is_fork=is_fork, state=savepoint.warehouse)
             self._upgrader.check(comparison)
-            return comparison
+            if not is_same or self._upgrader.changes(saved, comparison):
+                return comparison
         if not is_same:
             raise UsageError(
                 f'savepoint "{savepoint.place}" is of a job with another query',

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sqlstream.duck.sql import Select
+from sqlstream.logical.plan.state_settings import Ties
 
 # A placeholder in notes for the batch from which on something counts; the code that shows the notes replaces it.
 SINCE = "{since}"
@@ -95,7 +96,8 @@ class Comparison:
     """The changes of a job under a changed query, in the order of the new plan; dropped operators come last.
 
     `dropped_sources` and `dropped_sinks` are the names of tables, or of scans, that the new query has no more.
-    `refusals` are reasons against the upgrade, besides the reasons in `operators`.
+    `refusals` are reasons against the upgrade, besides the reasons in `operators`. `ties` says what decides ties from now on, and
+    `ties_before` what did; if the order of arrival cannot, `keeps_ties` are the reasons.
     """
 
     operators: tuple[Change, ...]
@@ -104,6 +106,18 @@ class Comparison:
     dropped_sources: tuple[str, ...] = ()
     dropped_sinks: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
+    ties: Ties = "arrival"
+    ties_before: Ties = "arrival"
+    keeps_ties: tuple[str, ...] = ()
+
+    @property
+    def begins_anew(self) -> frozenset[str]:
+        """The operators that begin without state, by their names, and those whose state goes, by their names in the job."""
+        return frozenset(
+            one.operator if isinstance(one, New) else f"-{one.was}"
+            for one in self.operators
+            if isinstance(one, New | Dropped)
+        )
 
     @property
     def refused(self) -> tuple[str, ...]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.duck.sql import quote_name
+from sqlstream.jobs.upgrades.arrival import without_arrival
 from sqlstream.jobs.upgrades.changes import SinkChange, SourceChange
 from sqlstream.jobs.upgrades.forms import columns_form, optional_form, steps_form
 from sqlstream.jobs.upgrades.matching import Pairs
@@ -176,7 +179,8 @@ def _notes(old: SinkRecord, new: SinkRecord) -> Iterator[str]:
 
 def _forms(sink: SinkRecord, columns: Sequence[tuple[str, str]]) -> list[tuple[object, ...]]:
     names = [name for name, _ in columns]
-    return [(p.scan, steps_form(p.steps), *columns_form(p, names)) for p in sink.paths]
+    paths = [replace(p, columns={c: without_arrival(sql) for c, sql in p.columns.items()}) for p in sink.paths]
+    return [(p.scan, steps_form(p.steps), *columns_form(p, names)) for p in paths]
 
 
 def _refusals(old: SinkRecord, new: SinkRecord, pairs: Pairs, fresh: Collection[str]) -> Iterator[str]:

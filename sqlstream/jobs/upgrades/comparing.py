@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from msgspec.structs import replace
 
 from sqlstream.jobs.upgrades.adaptations.registry import Adapter, adapted
+from sqlstream.jobs.upgrades.arrival import without_arrival
 from sqlstream.jobs.upgrades.changes import (
     Adapted,
     Change,
@@ -17,7 +18,7 @@ from sqlstream.jobs.upgrades.changes import (
     NotAdaptable,
 )
 from sqlstream.jobs.upgrades.compared_tables import compared_sinks, compared_sources, dropped_sinks, dropped_sources
-from sqlstream.jobs.upgrades.forms import expression_form, key_form, key_forms, steps_form, value_form
+from sqlstream.jobs.upgrades.forms import expression_form, key_form, key_forms, steps_form, text_form, value_form
 from sqlstream.jobs.upgrades.matching import Pairs, matched
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.jobs.upgrades.origins import with_origins
@@ -161,8 +162,9 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
         renamed = [(_old_name(source, pairs), steps) for source, steps in after]
         if renamed != before:
             return f"{_TAKES_BACK}: it reads or filters otherwise"
-        was = {i.name: value_form(i) for i in _columns(old.shape, place)}
-        if any(was.get(i.name, value_form(i)) != value_form(i) for i in _columns(new.shape, place)):
+        # What decides ties below makes no other rows of those that are kept there.
+        was = {i.name: _form_by_columns(i) for i in _columns(old.shape, place)}
+        if any(was.get(i.name, _form_by_columns(i)) != _form_by_columns(i) for i in _columns(new.shape, place)):
             return f"{_TAKES_BACK}: columns are made otherwise"
         if any(_is_of_others(item, old.shape) for item in new.shape.of_kind("aggregate")):
             return f"{_TAKES_BACK}: columns are made otherwise"
@@ -172,8 +174,13 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
 def _is_of_others(item: ShapeItem, old: OperatorShape) -> bool:
     """Tell whether an aggregate has its old text, over columns that are computed differently now."""
     before = old.of_kind("aggregate")
-    is_new = all(value_form(o) != value_form(item) for o in before)
+    is_new = all(_form_by_columns(o) != _form_by_columns(item) for o in before)
     return is_new and any(expression_form(o) == expression_form(item) for o in before)
+
+
+def _form_by_columns(item: ShapeItem) -> str:
+    """Return the form of the value of an item as it is if columns decide ties."""
+    return text_form(without_arrival(item.value))
 
 
 def _columns(shape: OperatorShape, place: int) -> Iterator[ShapeItem]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sqlstream.jobs.upgrades.changes import SINCE, Adapted, Comparison, Dropped, Kept, New, NotAdaptable
 
 _WIDTH = 9
+_BEFORE_ALL = "rows that are kept come before all others, and among each other in the order of their columns"
 
 
 def explanation(comparison: Comparison, job: str, version: int) -> str:
@@ -14,6 +15,7 @@ def explanation(comparison: Comparison, job: str, version: int) -> str:
     lines = [f'-- job "{job}" after version {version}, with this query']
     lines += [line for parts in _operators(comparison) for line in _lines(*parts)]
     lines += [line for parts in _tables(comparison) for line in _lines(*parts)]
+    lines += [line for parts in _ties(comparison) for line in _lines(*parts)]
     for reason in comparison.refused:
         lines += _lines("refused", reason, ())
     return "\n".join(lines).replace(SINCE, f"from batch {version + 1} on")
@@ -37,6 +39,16 @@ def _operators(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ..
             case NotAdaptable():
                 # Its reason stands at the end.
                 continue
+
+
+def _ties(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield what decides ties, of a job in which the values of columns have decided them so far."""
+    if comparison.ties_before == "arrival":
+        return
+    if comparison.ties == "arrival":
+        yield "ties", f"by arrival {SINCE}, and were by columns", (f"{_BEFORE_ALL}",)
+    else:
+        yield "ties", "by columns, as before", comparison.keeps_ties
 
 
 def _tables(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
+from sqlstream.jobs.upgrades.arrival import shape_by_columns
 from sqlstream.jobs.upgrades.forms import key_forms, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.warehouse.jobs import OperatorRecord
@@ -15,8 +16,9 @@ Pairs = dict[str, str]
 def matched(old: Sequence[OperatorRecord], new: Sequence[OperatorRecord]) -> Pairs:
     """Return the name in the job of each matched operator, by its name in the query; operators without a match are left out.
 
-    Names that a query gives (a view, a CTE, `uid`, the hint UID) count first. Then operators with equal state match, and then
-    operators of one kind with equal keys and inputs; in both cases only if each side has exactly one such operator.
+    Names that a query gives (a view, a CTE, `uid`, the hint UID) count first. Then operators with equal state match, also
+    if the order of arrival decides ties in one of them only, and then operators of one kind with equal keys and inputs; in all
+    cases only if each side has exactly one such operator.
     """
     pairs: Pairs = {}
     by_name = {o.name.lower(): o for o in old if _is_named(o)}
@@ -24,7 +26,7 @@ def matched(old: Sequence[OperatorRecord], new: Sequence[OperatorRecord]) -> Pai
         other = by_name.get(one.name.lower())
         if _is_named(one) and other is not None and _kind(one) == _kind(other):
             pairs[one.name] = other.name
-    for signature in (_state, _what):
+    for signature in (_state, _state_by_columns, _what):
         _match_by(signature, old, new, pairs)
     return pairs
 
@@ -61,6 +63,16 @@ def _state(operator: OperatorRecord) -> Hashable | None:
         return None
     items = tuple(sorted((i.kind, i.input, value_form(i), i.type) for i in shape.items))
     return shape.operator, key_forms(shape), items, settings_of(shape), operator.tables
+
+
+def _state_by_columns(operator: OperatorRecord) -> Hashable | None:
+    """Return a value that is equal for operators that have the same state, or had if columns decided ties in both."""
+    shape = operator.shape
+    if shape is None:
+        return None
+    of_shape, settings = shape_by_columns(shape, settings_of(shape))
+    items = tuple(sorted((i.kind, i.input, value_form(i), i.type) for i in of_shape))
+    return shape.operator, key_forms(shape), items, settings
 
 
 def _what(operator: OperatorRecord) -> Hashable | None:

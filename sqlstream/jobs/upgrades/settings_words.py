@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
+from sqlstream.jobs.upgrades.arrival import declared_order
 from sqlstream.logical.plan.month_windows import months_text, offset_text
 from sqlstream.logical.plan.state_settings import (
     AnyState,
@@ -26,6 +27,8 @@ from sqlstream.units import Duration, duration
 
 # The fields with times to live.
 TTLS = ("ttl", "ttls", "state_ttls")
+# The setting that says whether the order of arrival decides ties; of a process function "ties of input 0".
+TIES = "ties"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,11 @@ class ChangedSetting:
     name: str
     before: str
     after: str
+
+    @property
+    def gains_arrival(self) -> bool:
+        """Whether the order of arrival decides ties, and columns did before."""
+        return self.name.startswith(TIES) and not self.before
 
 
 def changed_settings(old: AnyState, new: AnyState) -> Iterator[ChangedSetting]:
@@ -89,6 +97,11 @@ def _parts(settings: AnyState, field: str) -> Iterator[tuple[str, object, str]]:
                 yield f"order of input {place}", one.order, _sql_list(one.order)
                 yield f"time of input {place}", one.time, one.time.text if one.time is not None else ""
                 yield f"broadcast of input {place}", one.broadcast, _yes(one.broadcast)
+                yield f"{TIES} of input {place}", one.ties, _ties(one.ties)
+        case "order":
+            ordered = declared_order(value)
+            yield "order", ordered, _sql_list(ordered)
+            yield TIES, "arrival", "by arrival" if len(ordered) < len(value) else ""
         case _:
             name, words = _FIELDS[field]
             yield name, value, words(value) if value is not None else ""
@@ -125,6 +138,11 @@ def interval_words(interval: Interval) -> str:
 def signed(length: Duration) -> str:
     """Return a length of time, which may be negative, in words."""
     return f"-{duration(Duration(-length))}" if length < 0 else duration(length)
+
+
+def _ties(ties: str) -> str:
+    # Said only where it is not what it was in all jobs.
+    return "by arrival" if ties == "arrival" else ""
 
 
 def _length(length: Duration) -> str:
@@ -170,10 +188,10 @@ _FIELDS: Mapping[str, tuple[str, Any]] = {
     "ttl": ("time to live", _length),
     "empty_sets": ("empty sets", lambda sets: ", ".join(map(str, sets))),
     "function": ("function", str),
-    "order": ("order", _sql_list),
     "limit": ("n", str),
     "distinct": ("distinct", _yes),
     "join": ("join", str),
+    "ties": (TIES, _ties),
     "condition": ("condition", lambda condition: condition.text),
     "interval": ("interval", interval_words),
     "time": ("time", lambda time: time.text),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Relation, Select, quote_name, quoted, subquery
+from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_arrival, without_arrival
 from sqlstream.jobs.upgrades.forms import expression_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.logical.plan.state_settings import OverState, ProcessState, StateSettings
@@ -27,8 +28,8 @@ ROWS_OF, _KEYS_OF, _ALONE_OF = "rows_", "keys_", "alone_"
 class ShownColumn:
     """A column of a state table: its name for people, its stored name, its type, and a text about what it holds.
 
-    `filled` is the SQL of its value if a migration leaves it out, None if a migration must have it. A `copy` repeats a key; it
-    has an internal name, and people do not see it.
+    `filled` is the SQL of its value if a migration leaves it out, None if a migration must have it. People do not see `hidden`
+    ones, which have internal names: copies of keys, and places in the order of arrival.
     """
 
     name: str
@@ -36,7 +37,7 @@ class ShownColumn:
     type: str
     holds: str
     filled: str | None = None
-    copy: bool = False
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class ShownTable:
     @property
     def shown(self) -> tuple[ShownColumn, ...]:
         """The columns that people see."""
-        return tuple(c for c in self.columns if not c.copy)
+        return tuple(c for c in self.columns if not c.hidden)
 
     @property
     def is_weighted(self) -> bool:
@@ -143,6 +144,7 @@ def _columns(operator: OperatorRecord, table: TableRecord, time: ProcessingTime)
     named = dict(_named(operator, table))
     used_names = {name.lower() for name, _ in named.values()}
     copies = _copies(operator, table)
+    places = {c for i in _items(operator, table) if is_arrival(i) for c in i.columns.get(table.name, ())}
     for stored, type in table.columns:
         if stored == WEIGHT:
             continue
@@ -152,7 +154,9 @@ def _columns(operator: OperatorRecord, table: TableRecord, time: ProcessingTime)
                 name += "_"
             used_names.add(name.lower())
         if key := copies.get(stored):
-            yield ShownColumn(name, stored, type, f"key {key}", quote_name(key), copy=True)
+            yield ShownColumn(name, stored, type, f"key {key}", quote_name(key), hidden=True)
+        elif stored in places:
+            yield ShownColumn(name, stored, type, "the order of arrival", BEFORE_ALL, hidden=True)
         else:
             clock = _clock(operator, table) if stored == AT.name else None
             filled = None if clock is None else str(time // clock)
@@ -173,7 +177,7 @@ def _named(operator: OperatorRecord, table: TableRecord) -> Iterator[tuple[str, 
             done.add(stored)
             used_names.add(name.lower())
             part = f", part {number} of {len(held)}" if len(held) > 1 else ""
-            what = "key" if item.kind == "key" else f"{item.kind} {item.expression}{part}"
+            what = "key" if item.kind == "key" else f"{item.kind} {without_arrival(item.expression)}{part}"
             yield stored, (name, what)
 
 

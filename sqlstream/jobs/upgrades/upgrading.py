@@ -20,7 +20,7 @@ from sqlstream.connectors.warehouse.publishing import PUBLISH, discard_published
 from sqlstream.duck.errors import of_duckdb
 from sqlstream.duck.key_hash import in_version
 from sqlstream.errors import JobError, SqlStreamError, UsageError
-from sqlstream.jobs.identity import is_planned, recorded_identity
+from sqlstream.jobs.identity import as_recorded, is_planned
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of
 from sqlstream.jobs.read_positions import carry_over, carry_over_begun, received
 from sqlstream.jobs.savepoints import restored_files, savepoint_folders
@@ -33,6 +33,7 @@ from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
 from sqlstream.jobs.upgrades.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
 from sqlstream.jobs.upgrades.widening import unfit
+from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.operators.operator import Operator
 from sqlstream.operators.process.tables import DUE, PROCESSING_TIMERS
 from sqlstream.physical.plan import SinkPlan
@@ -61,11 +62,20 @@ class Upgrade:
         """Tell whether migrations compute state of a job."""
         return self.migrations is not None and self.migrations.concern(job)
 
-    def changes(self, record: JobRecord, planned: PlannedJob) -> bool:
-        """Tell whether the planned job is an upgrade of the recorded one: its query differs, or migrations compute its state."""
+    def may_change(self, record: JobRecord, planned: PlannedJob) -> bool:
+        """Tell whether the planned job may be an upgrade of the recorded one.
+
+        It is one if its query differs, or migrations compute its state. If the columns decide ties in the job, the order of
+        arrival will, where its state allows that: see `Upgrader.changes`.
+        """
         if planned.is_query or planned.appends:
             return False
-        return not is_planned(record, planned) or self.migrates(record.job)
+        return not is_planned(record, planned) or self.migrates(record.job) or keeps_columns(record, planned)
+
+
+def keeps_columns(record: JobRecord, planned: PlannedJob) -> bool:
+    """Tell whether the planned job has ties which the order of arrival decides, and the recorded job decides them by columns."""
+    return record.ties != planned.ties and planned.has_ties
 
 
 class Upgrader:
@@ -88,20 +98,43 @@ class Upgrader:
         """Tell whether migrations compute state of a recorded job, or of the planned job, which may be a fork of it."""
         return self._upgrade.migrates(saved.job) or self._upgrade.migrates(self._planned.name)
 
+    def may_change(self, saved: JobRecord) -> bool:
+        """Tell whether a recorded job with the same query may change all the same: see `changes`."""
+        return self.migrates(saved) or keeps_columns(saved, self._planned)
+
+    def changes(self, saved: JobRecord, comparison: Comparison) -> bool:
+        """Tell whether an upgrade of a recorded job changes anything: its query, its state, or what decides ties."""
+        is_same = is_planned(saved, self._planned) and comparison.ties == comparison.ties_before
+        return not is_same or self.migrates(saved)
+
     def compared(self, saved: JobRecord, *, is_fork: bool = False, state: Warehouse | None = None) -> Comparison:
         """Return the changes of a recorded job under the planned query. Raises the errors of migrations.
 
-        `state` is the savepoint that the state comes from; without it, the job's newest version.
+        `state` is the savepoint that the state comes from; without it, the job's newest version. The order of arrival decides
+        ties from now on, unless columns did before and the state does not allow the other: then they go on to.
         """
-        record = self._new_record(saved)
+        by_arrival = self._compared(saved, self._planned, is_fork=is_fork, state=state)
+        if not keeps_columns(saved, self._planned):
+            return by_arrival
+        before = self._compared(saved, as_recorded(self._planned, saved), is_fork=is_fork, state=state)
+        by_arrival, before = (with_field(one, ties_before=saved.ties) for one in (by_arrival, before))
+        if not by_arrival.refused and by_arrival.begins_anew == before.begins_anew:
+            return by_arrival
+        reasons = [reason for reason in by_arrival.refused if reason not in before.refused]
+        return with_field(
+            before, keeps_ties=tuple(reasons or ["operators would not go on with the state that they have"])
+        )
+
+    def _compared(self, saved: JobRecord, planned: PlannedJob, *, is_fork: bool, state: Warehouse | None) -> Comparison:
+        record = self._new_record(saved, planned.ties)
         migrations: Mapping[str, Adapter] = {}
         if self._upgrade.migrations is not None:
             migrations = self._upgrade.migrations.adaptations(state or self._warehouse, saved, record)
-        comparison = compare(saved, record, self._planned.physical.stages, migrations, is_fork=is_fork)
+        comparison = compare(saved, record, planned.physical.stages, migrations, is_fork=is_fork)
         refusals = [*comparison.refusals, *self._published(comparison)]
         if state is None and not is_fork:
             refusals += self._half_written(saved, comparison)
-        return with_field(comparison, refusals=tuple(refusals))
+        return with_field(comparison, refusals=tuple(refusals), ties=planned.ties)
 
     def _half_written(self, saved: JobRecord, comparison: Comparison) -> Iterator[str]:
         """Yield a refusal for each table that may have rows of a batch that has begun: the new query could not retract them."""
@@ -127,17 +160,18 @@ class Upgrader:
                 ways = f"write another table, or leave out '{PUBLISH.name}'"
                 yield f'table "{change.table}": it is published with other columns; {ways}'
 
-    def _new_record(self, saved: JobRecord) -> JobRecord:
-        """Return the record of the job with the new query."""
+    def _new_record(self, saved: JobRecord, ties: Ties) -> JobRecord:
+        """Return the record of the job with the new query, in which `ties` decides ties."""
+        planned = self._planned.decided_by(ties)
         spec = job_spec(
-            self._planned,
+            planned,
             self._warehouse.root,
             saved.bucket_labels,
-            name=self._planned.name,
+            name=planned.name,
             project=self._project,
             key_hash=key_hash_of(saved),
         )
-        record = job_record(self._planned, spec, saved.partitions)
+        record = job_record(planned, spec, saved.partitions)
         return replace(record, created_at=saved.created_at, versions=saved.versions, lives=saved.lives)
 
     def check(self, comparison: Comparison) -> None:
@@ -157,11 +191,15 @@ class Upgrader:
         paths = self._warehouse.job(saved.job)
         comparison = self.compared(saved)
         self.check(comparison)
+        for reason in comparison.keeps_ties:
+            self._notice(f'job "{saved.job}": columns go on to decide ties, not the order of arrival: {reason}')
+        if not self.changes(saved, comparison):
+            return
         check_only_writer(self._warehouse, self._planned, saved.job)
         check_open(saved.job, newest(self._warehouse, saved.job))
         before = _earlier_savepoint(self._warehouse, saved)
         savepoint = before or take_savepoint(self._warehouse, saved.job)
-        record = self._new_record(saved)
+        record = self._new_record(saved, comparison.ties)
         if not self.migrates(saved):
             record = replace(record, upgraded_from=savepoint.record.name)
         try:
@@ -181,8 +219,8 @@ class Upgrader:
         restored_files.restore(self._warehouse, draft, plan, lambda which: None)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         assert paths.name == self._planned.name.lower()
-        is_same = recorded_identity(saved).is_same(recorded_identity(record))
-        what = "migrated state" if is_same else "the changed query"
+        what = "migrated state" if self.migrates(saved) else "ties by arrival"
+        what = what if is_planned(saved, self._planned) else "the changed query"
         self._notice(f'job "{record.job}" goes on with {what} from version {savepoint.record.version}')
 
     def rewritten(
@@ -202,9 +240,8 @@ class Upgrader:
         """
         restored_files.check(savepoint)
         folder = restored_files.draft_folder(self._warehouse, record.job)
-        spec = job_spec(
-            self._planned, self._warehouse.root, saved.bucket_labels, name=record.job, project=self._project
-        )
+        planned = self._planned.decided_by(record.ties)
+        spec = job_spec(planned, self._warehouse.root, saved.bucket_labels, name=record.job, project=self._project)
         target = self._target(savepoint, saved, record, comparison)
         if goes_on:
             target = self._with_begun(target, savepoint.record.version, [source.was for source in comparison.sources])
@@ -234,7 +271,7 @@ class Upgrader:
         )
 
     def _target(self, savepoint: Savepoint, saved: JobRecord, record: JobRecord, comparison: Comparison) -> Rewritten:
-        plan = self._planned.physical
+        plan = self._planned.decided_by(record.ties).physical
         stages = {stage.name: stage for stage in plan.stages}
         operators = []
         for one in comparison.operators:
@@ -347,8 +384,8 @@ def check_open(job: str, entry: LogEntry | None) -> None:
 
 
 def upgradable(warehouse: Warehouse, planned: PlannedJob, upgrade: Upgrade) -> JobRecord | None:
-    """Return the record of the job that a changed query or migrations would upgrade, None if there is nothing to upgrade."""
+    """Return the record of the job that an upgrade may change, None if there is nothing to upgrade."""
     record = read_record(warehouse.fs, warehouse.job(planned.name))
-    if record is None or not upgrade.changes(record, planned):
+    if record is None or not upgrade.may_change(record, planned):
         return None
     return record if last_committed(warehouse.fs, warehouse.job(planned.name)) is not None else None

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
+from sqlstream.duck.internal_columns import ARRIVED, MODIFIED, PATH, PLACE, ROW
 from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, no_rows, typed
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.verification.inputs import BatchRead
@@ -185,7 +185,7 @@ def _table(place: int) -> Relation:
 def _with_arrival(node: Process, place: int, one: InputPlan) -> tuple[InputPlan, str]:
     """Return an input with the order in which its rows arrive, and SQL for the extra columns of that order."""
     arrival = ProcessPlan(node).arriving(place)
-    if arrival.columns == PLACE:
+    if arrival.columns == PLACE or [c.name for c in arrival.columns] == [ARRIVED.name]:
         return one, ""
     if len(arrival.columns) == 1 and isinstance(arrival.node, Projection):
         # The output of an operator, in the order of a time.

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 import duckdb
 
 from sqlstream.connectors.interface import ReadContext
-from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.connectors.registry import source_of
 from sqlstream.duck.internal_columns import ADDS, PLACE
 from sqlstream.duck.sql import Relation, Select, no_rows, quote_name
 from sqlstream.errors import SqlStreamError
@@ -21,6 +19,7 @@ from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed
 from sqlstream.runtime.batch_descriptors import Work
+from sqlstream.runtime.scan_rows import ScanRows
 from sqlstream.runtime.times import from_spark_millis, to_spark_micros
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.joblog import LogEntry
@@ -89,12 +88,11 @@ class ReadAgain:
         return _table(place)
 
     def _batch(self, number: int, work: Sequence[Work], before: EventTime | None) -> None:
-        stage, time = self.job.plan.scans[number], work[0].time
+        stage = self.job.plan.scans[number]
         ticks = [to_spark_micros(one.tick) // 1000 for one in work if one.tick is not None]
-        splits = [one.split for one in work if one.split is not None]
-        if splits:
+        if any(one.split is not None for one in work):
             try:
-                ticks.append(self._take(number, stage, splits, work[0].sequence, time, before))
+                ticks.append(self._take(number, stage, work, before))
             except (SqlStreamError, duckdb.Error, OSError) as error:
                 why = error.message if isinstance(error, SqlStreamError) else str(error).splitlines()[0]
                 raise CannotVerify(
@@ -106,26 +104,23 @@ class ReadAgain:
         self,
         number: int,
         stage: ScanStage,
-        split_values: Sequence[Sequence[object]],
-        batch: int,
-        time: ProcessingTime,
+        work: Sequence[Work],
         before: EventTime | None,
     ) -> int:
         """Read the splits of a batch; return the watermark of the scan after it as milliseconds of Spark, 0 for none."""
-        con, source = self.con, source_of(stage.table)
-        context = ReadContext(self.job.project, self.job.warehouse, time)
+        con, batch, time = self.con, work[0].sequence, work[0].time
         execute.set_clock(con, time, before)
-        splits = [source.located(source.split(one), context) for one in split_values]
-        plan = source.take(con, splits, context)
+        scanned = ScanRows(stage.table, work, ReadContext(self.job.project, self.job.warehouse, time))
+        plan = scanned.take(con)
         try:
-            self._add(number, stage, plan, batch, time, before)
+            self._add(number, stage, scanned.well_formed(con, plan), batch, time, before)
         except duckdb.Error as error:
-            again = source.read_again(con, error, splits, context)
+            again = scanned.read_again(con, error)
             if again is None:
                 raise
             plan.forget(con)
             plan = again
-            self._add(number, stage, plan, batch, time, before)
+            self._add(number, stage, scanned.well_formed(con, plan), batch, time, before)
         plan.forget(con)
         if stage.watermark is None or stage.has_partitions or stage.has_watermarks:
             return 0
@@ -137,13 +132,13 @@ class ReadAgain:
         self,
         number: int,
         stage: ScanStage,
-        plan: ReadPlan,
+        relation: Relation,
         batch: int,
         time: ProcessingTime,
         before: EventTime | None,
     ) -> None:
         """Add the rows of a batch to the table of a scan."""
-        rows = execute.over_input(Select(f"SELECT * FROM {plan.well_formed}"), stage.columns)
+        rows = execute.over_input(Select(f"SELECT * FROM {relation}"), stage.columns)
         column_names = {name.lower() for name in self.con.sql(rows).columns}
         place = [c.name for c in PLACE] if {c.name.lower() for c in PLACE} <= column_names else []
         self._fill(number, _stamped(stage, rows, before, batch, time, place))

@@ -53,6 +53,7 @@ class Earlier:
         assert history.newest is not None
         spec = job_spec(planned, warehouse.root, record.bucket_labels, name=record.job)
         comparison = compare(history.record, job_record(planned, spec, 1), planned.physical.stages)
+        comparison = replace(comparison, ties=planned.ties, ties_before=history.record.ties)
         sequence = history.newest.newest.sequence
         earlier = cls(savepoint, history.record, history.newest, sequence, comparison)
         if reasons := list(earlier._reasons(planned)):
@@ -67,6 +68,8 @@ class Earlier:
         """Yield, for people, why no batch query can tell what the tables of the job must hold."""
         if self.saved.upgraded_from:
             yield "Its query had changed before: what three queries made of the rows has no batch answer"
+        if self.comparison.ties != self.comparison.ties_before and self.goes_on:
+            yield "Columns decided ties before, and the order of arrival does now"
         for one in self.comparison.operators:
             notes = "; ".join(one.notes) if isinstance(one, Kept | Adapted | New) else ""
             if isinstance(one, Adapted) or (isinstance(one, Kept) and notes):

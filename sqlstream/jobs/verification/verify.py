@@ -12,6 +12,7 @@ import duckdb
 from sqlstream.catalog import Table
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.registry import connector_of
+from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import Relation, Relations, Select, no_rows, quote_name, quote_text, quoted, subquery
 from sqlstream.errors import UsageError
 from sqlstream.jobs.verification.compare import Sides, compare
@@ -23,6 +24,7 @@ from sqlstream.jobs.verification.report import TableReport, Verification
 from sqlstream.jobs.verification.sessions import RunsSessions
 from sqlstream.jobs.verification.upgraded import Earlier
 from sqlstream.logical.bind.hints import with_session_ttl
+from sqlstream.logical.plan.arrival import decided, has_arrival
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.stateful import StatefulNode
@@ -50,7 +52,18 @@ def batch_query(planned: PlannedJob) -> str:
 
 
 def _in_text(plan: PhysicalPlan, scan: Scan) -> Relation:
-    """Return what a text reads in place of a scan: the table, with the options that tell it from other scans of the table."""
+    """Return what a text reads in place of a scan: the table, with the options that tell it from other scans of the table.
+
+    If the order of arrival decides ties, it is the order of the table's rows.
+    """
+    relation = _table_in_text(plan, scan)
+    if not has_arrival(scan):
+        return relation
+    # DuckDB reads the rows of a table in their order.
+    return Relation(f"(SELECT *, row_number() OVER () AS {ARRIVED.name} FROM {relation})")
+
+
+def _table_in_text(plan: PhysicalPlan, scan: Scan) -> Relation:
     if scan.table.is_values:
         return Relation(f"(VALUES {scan.table.options['rows']})")
     place = plan.place_of(scan)
@@ -118,9 +131,10 @@ def _usage_error_if_gone(name: str, version: int) -> Iterator[None]:
 
 
 def _logical(planned: PlannedJob) -> list[ResultSink]:
-    """Return the bound plan, before all rules: so a fault of a rule is noticed."""
+    """Return the bound plan, before all rules but that of ties: so a fault of a rule is noticed."""
     ttl = planned.options.duration("table.exec.state.ttl")
-    return [with_session_ttl(sink, ttl) for sink in planned.logical]
+    sinks = [with_session_ttl(sink, ttl) for sink in planned.logical]
+    return decided(sinks) if planned.ties == "arrival" else sinks
 
 
 def _by_table(sinks: Iterable[ResultSink]) -> dict[str, list[ResultSink]]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 from sqlstream.errors import Span
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema, declared, visible
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
@@ -186,7 +186,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 
     def late_columns(self, place: int) -> Schema:
         """Return the columns of a late row, without the bounds of its window and the number of its grouping set."""
-        return without_windows(self.input, self.window)
+        return visible(without_windows(self.input, self.window))
 
     def drops_for(self, below: Node) -> bool:
         """True for sessions, which it may make itself."""
@@ -339,7 +339,7 @@ class Aggregate(Aggregating, WithTimeToLive, SingleInput, Updating):
             return None
         if self.input.is_changelog:
             return "it keeps every row of its input"
-        if any(a.distinct or a.order_by for a in self.aggregates):
+        if any(a.distinct or declared(a.order_by) for a in self.aggregates):
             return "it keeps every value that it has seen"
         sets = {n.column for n in walk(self.input) if isinstance(n, Expand)}
         keyed = any(k.expression.type not in FEW_VALUES and k.expression.column not in sets for k in self.keys)

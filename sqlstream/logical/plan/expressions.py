@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from sqlstream.catalog import AggregateFunction
 from sqlstream.duck import clock, clock_calls
+from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import quote_name, unquoted
 from sqlstream.errors import Span
 from sqlstream.logical.plan.predicates import Claims
@@ -123,6 +124,16 @@ def column_names(expressions: Iterable[Expression]) -> tuple[str, ...]:
     return tuple(e.column or unquoted(e.sql) for e in expressions)
 
 
+def declared(order: Iterable[Expression]) -> tuple[Expression, ...]:
+    """Return the items of an order that the query names: those without the order of arrival, which decides ties."""
+    return tuple(e for e in order if e.column != ARRIVED.name)
+
+
+def arrived(order: Iterable[Expression]) -> tuple[Expression, ...]:
+    """Return the item of an order that is the order of arrival; nothing if it has none."""
+    return tuple(e for e in order if e.column == ARRIVED.name)
+
+
 def makes_rows(bound: exp.Expr) -> bool:
     """Return whether an expression contains a call of UNNEST."""
     return any(call.name.lower() in UNNESTS for call in bound.find_all(exp.Anonymous))
@@ -140,6 +151,11 @@ class Field:
 
 
 Schema = tuple[Field, ...]
+
+
+def visible(schema: Schema) -> Schema:
+    """Return columns without the hidden one, which is the order of arrival."""
+    return tuple(f for f in schema if f.name != ARRIVED.name)
 
 
 @dataclass(frozen=True, slots=True)

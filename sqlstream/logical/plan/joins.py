@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
+from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import unquoted
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Schema, column_names
@@ -429,7 +430,13 @@ class TemporalJoin(TimedJoin):
 
     @property
     def values(self) -> NodeValues:
-        return self._values_of(JoinSettings(self.kind, optional_form(self.condition), self.times))
+        ties: Literal["columns", "arrival"] = "arrival" if self.by_arrival else "columns"
+        return self._values_of(JoinSettings(self.kind, optional_form(self.condition), self.times, ties=ties))
+
+    @property
+    def by_arrival(self) -> bool:
+        """Whether of several versions of a key at one time the one that came last is valid; it has the column ARRIVED."""
+        return any(f.name == ARRIVED.name for f in self.inputs[1].schema)
 
     @property
     def label(self) -> str:

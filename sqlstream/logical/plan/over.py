@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from msgspec import structs
 
 from sqlstream.errors import Span
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Schema, column_names
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Schema, column_names, declared
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
     Keys,
@@ -183,7 +183,8 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
 
     That is when the watermark passes the row's time; over processing time, in the batch in which it arrives; if a frame includes
     later rows, when these are final, too, or the input ends. The first item of `order` is the time; the SQL of items includes
-    their direction. Rows that are equal in it are ordered by all their columns. Keeps rows that wait, and what frames still need
+    their direction. Rows that are equal in it are ordered by all their columns; its last item
+    can be the order of arrival, in which rows are no peers of RANGE. Keeps rows that wait, and what frames still need
     of emitted rows: rows as far back as a frame reaches, and for a frame without a bound a partial result per key. A row behind
     the watermark is dropped and counted. `ttl`: see Aggregate.
     """
@@ -343,7 +344,7 @@ class Sort(InTimeOrder):
 
     @property
     def title(self) -> str:
-        return f"sort by {plain_list(self.order)}"
+        return f"sort by {plain_list(declared(self.order))}"
 
     @property
     def key_text(self) -> str:

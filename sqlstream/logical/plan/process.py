@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from sqlstream.catalog import Column, ProcessFunction, SideOutputDeclaration, StateDeclaration
+from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.graph import walk
@@ -50,12 +51,16 @@ class ProcessInput:
     def expressions(self) -> tuple[Expression, ...]:
         return (*self.keys, *(i.expression for i in self.columns), *self.order)
 
-    def settings(self, name: str) -> ProcessInputSettings:
-        """Return the values that identify the input; `name` is the name of the function's table argument."""
+    def settings(self, name: str, *, by_arrival: bool) -> ProcessInputSettings:
+        """Return the values that identify the input; `name` is the name of the function's table argument.
+
+        With `by_arrival` rows that are equal in the order are in the order of arrival.
+        """
         # An order includes the time.
         time = None if self.order else self.time
         columns = named_forms(self.columns)
-        return ProcessInputSettings(name, forms(self.keys), columns, self.broadcast, time, forms(self.order))
+        ties: Literal["columns", "arrival"] = "arrival" if by_arrival else "columns"
+        return ProcessInputSettings(name, forms(self.keys), columns, self.broadcast, time, forms(self.order), ties)
 
     def __str__(self) -> str:
         by = "broadcast" if self.broadcast else f"by {sql_list(self.keys) or 'no key'}"
@@ -96,7 +101,10 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
         function = self.function
         settings = ProcessSettings(
             function.name,
-            tuple(read.settings(argument.name) for argument, read in zip(function.tables, self.reads, strict=True)),
+            tuple(
+                read.settings(argument.name, by_arrival=waits_by_arrival(self, place))
+                for place, (argument, read) in enumerate(zip(function.tables, self.reads, strict=True))
+            ),
             tuple(
                 ProcessStateSettings(s.name, s.kind, s.type, s.key_type, s.broadcast, bool(self.ttl_of(s)))
                 for s in function.states
@@ -470,3 +478,9 @@ class SideOutputRead(SingleInput, Stateless, Unwindowed):
     @property
     def unique_keys(self) -> Keys:
         return ()
+
+
+def waits_by_arrival(node: Process, place: int) -> bool:
+    """Return whether an input's rows wait for their order, and those that are equal in it are in the order of arrival."""
+    waits = bool(node.reads[place].order)
+    return waits and any(f.name == ARRIVED.name for f in node.inputs[place].schema)

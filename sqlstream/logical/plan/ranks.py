@@ -9,7 +9,7 @@ from typing import ClassVar
 from sqlstream.errors import Span
 from sqlstream.logical.plan.aggregates import without_windows
 from sqlstream.logical.plan.canonical import canonical
-from sqlstream.logical.plan.expressions import Expression, Field, Schema, column_names
+from sqlstream.logical.plan.expressions import Expression, Field, Schema, column_names, declared, visible
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
     Keys,
@@ -32,7 +32,11 @@ from sqlstream.units import NO_TIME, Duration
 
 
 class Numbering(StatefulNode):
-    """A node that adds a column with the rank of a row among the rows of its key, and window if it has one."""
+    """A node that adds a column with the rank of a row among the rows of its key, and window if it has one.
+
+    ROW_NUMBER numbers rows that are equal in `order` by all their columns. The last item can be the order of arrival: then that
+    comes before the columns.
+    """
 
     input: Node
     column: str
@@ -66,8 +70,8 @@ class WindowRank(Numbering, AtWindowEnd):
 
     With a `limit` it emits only rows up to that rank. Keeps the rows of open windows (that can still be within the limit), and
     forgets them with the window; rows that arrive after their window has closed are dropped and counted, and stored if
-    `late_rows` names a table for them. The SQL of the items of `order` includes their direction. Rows that are equal in it are
-    numbered by all their columns. `named_bounds` are the window bounds that the query names in PARTITION BY.
+    `late_rows` names a table for them. The SQL of the items of `order` includes their direction. `named_bounds` are the window
+    bounds that the query names in PARTITION BY.
     """
 
     node_kind: ClassVar[str] = "window_rank"
@@ -111,7 +115,7 @@ class WindowRank(Numbering, AtWindowEnd):
 
     def late_columns(self, place: int) -> Schema:
         """Return the columns of a late row, without the bounds of its window and the number of its grouping set."""
-        return without_windows(self.input, self.window)
+        return visible(without_windows(self.input, self.window))
 
     def _over(self, children: tuple[Node, ...]) -> Node:
         """Return a Rank over a child that has no window bounds any more, since its results are corrected."""
@@ -154,8 +158,7 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
     """Emits each row with its rank among all rows of equal keys, and updates the ranks that further rows change.
 
     With a `limit` it emits only rows up to that rank; append-only rows beyond it are not stored. Keeps all other rows until
-    they are retracted. The SQL of the items of `order` includes their direction. Rows that are equal in it are numbered by all
-    their columns. `ttl`: see Aggregate.
+    they are retracted. The SQL of the items of `order` includes their direction. `ttl`: see Aggregate.
     """
 
     node_kind: ClassVar[str] = "rank"
@@ -192,6 +195,11 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
     def emission(self) -> str:
         return f"rows with their rank, {ON_CHANGE}"
 
+    @cached_property
+    def schema(self) -> Schema:
+        """The columns without the order of arrival: rows that differ in nothing else are the same row of a changelog."""
+        return (*visible(self.input.schema), Field(self.column, "BIGINT"))
+
     @property
     def has_processing_timers(self) -> bool:
         return False
@@ -225,7 +233,7 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
 
 def _ranks(function: str, order: tuple[Expression, ...], limit: int | None) -> str:
     first = f", the first {limit}" if limit is not None else ""
-    return f"{function.upper()} by {plain_list(order)}{first}"
+    return f"{function.upper()} by {plain_list(declared(order))}{first}"
 
 
 def _limit(limit: int | None) -> str:

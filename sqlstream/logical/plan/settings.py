@@ -9,6 +9,8 @@ to live, are not among the values.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from sqlstream.units import NO_TIME, Duration
@@ -114,7 +116,7 @@ class SideSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class JoinSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """A join of kind `join`; an interval join has `times`, `before` and `after`, a temporal join has `times`."""
+    """A join of kind `join`; an interval join has `times`, `before` and `after`, a temporal join has `times` and `ties`."""
 
     join: str
     condition: str | None = None
@@ -122,6 +124,7 @@ class JoinSettings(NodeSettings, frozen=True, omit_defaults=True):
     before: int = 0
     after: int = 0
     windowed: bool = False
+    ties: Literal["columns", "arrival"] = "columns"
 
 
 class LookupSettings(NodeSettings, frozen=True, omit_defaults=True):
@@ -162,7 +165,10 @@ class SinkSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class ProcessInputSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table argument of a process function: `name` is its name in the class. `time` is None if `order` includes it."""
+    """A table argument of a process function: `name` is its name in the class. `time` is None if `order` includes it.
+
+    Rows that are equal in an `order` are in that of `ties`.
+    """
 
     name: str
     keys: tuple[str, ...]
@@ -170,6 +176,7 @@ class ProcessInputSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     broadcast: bool = False
     time: str | None = None
     order: tuple[str, ...] = ()
+    ties: Literal["columns", "arrival"] = "columns"
 
 
 class ProcessStateSettings(msgspec.Struct, frozen=True, omit_defaults=True):

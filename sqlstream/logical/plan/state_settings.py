@@ -14,6 +14,9 @@ import msgspec
 
 from sqlstream.units import MICROSECOND, MILLISECOND, NO_TIME, Duration
 
+# What decides which of several rows is the first one if they are equal in an order: which one came first, or the values of all
+# their columns.
+Ties: TypeAlias = Literal["arrival", "columns"]
 # Names and types.
 Columns = tuple[tuple[str, str], ...]
 
@@ -127,11 +130,15 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class InputOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The order in which a process function receives the rows of an input; `broadcast` inputs go to all tasks."""
+    """The order in which a process function receives the rows of an input; `broadcast` inputs go to all tasks.
+
+    Rows that are equal in an `order` are in that of `ties`.
+    """
 
     order: tuple[Sql, ...] = ()
     time: Sql | None = None
     broadcast: bool = False
+    ties: Literal["columns", "arrival"] = "columns"
 
 
 # -- the kinds of operators
@@ -247,6 +254,8 @@ class TemporalJoinState(StateSettings, frozen=True, omit_defaults=True, kw_only=
     join: str = ""
     condition: Sql | None = None
     times: tuple[Sql, ...] = ()
+    # What decides which of several versions of one time is the last.
+    ties: Literal["columns", "arrival"] = "columns"
 
 
 class NormalizeState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, tag="normalize"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item, Schema
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item, Schema, visible
 from sqlstream.logical.plan.growth import GROUP_IN_WINDOWS, Ends, Growth, all_end, forget_keys
 from sqlstream.logical.plan.node import LateReads, Node
 from sqlstream.units import NO_TIME, Duration
@@ -212,7 +212,7 @@ class DropsLateRows(StatefulNode):
 
     def late_columns(self, place: int) -> Schema:
         """Return the columns of the late rows of the input at `place`, without event time and watermark."""
-        return self.children[place].schema
+        return visible(self.children[place].schema)
 
     def names_in_table(self, place: int) -> tuple[tuple[str, str], ...]:
         """Return pairs of a column's name in its own relation and in the input at `place`; empty if all names are the same."""

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from sqlstream.catalog import IDLE_TIMEOUT, Table
+from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.errors import Span
 from sqlstream.logical.plan.canonical import canonical
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
@@ -41,6 +42,12 @@ class Scan(Stateless):
     def is_same(self, other: Scan) -> bool:
         """Tell whether a job reads two scans as one: same table, same options, same clock. Their aliases may differ."""
         return (self.table, self.by_clock) == (other.table, other.by_clock)
+
+    @cached_property
+    def declared(self) -> Scan:
+        """The scan of the columns that the table declares, without those that only plans read, such as the order of arrival."""
+        columns = tuple(c for c in self.table.columns if not c.name.startswith(INTERNAL))
+        return self if columns == self.table.columns else replace(self, table=replace(self.table, columns=columns))
 
     @property
     def values(self) -> NodeValues:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import unquoted
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item, declared
 from sqlstream.units import Duration, duration
 
 AT_WINDOW_END = "when the watermark passes the window's end"
@@ -46,8 +47,8 @@ def plain_item(item: Item) -> str:
 
 
 def plain_call(call: AggregateItem) -> str:
-    """Return a call as `call AS name`, or the call alone if the name is its own text."""
-    text = unquoted(call.sql)
+    """Return a call as `call AS name`, or the call alone if the name is its own text; without the order of arrival."""
+    text = unquoted(replace(call, order_by=declared(call.order_by)).sql)
     return text if text == call.name else f"{text} AS {call.name}"
 
 

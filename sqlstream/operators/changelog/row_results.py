@@ -8,6 +8,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
+from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import Relation, Relations, Select, names
 from sqlstream.operators.aggregates.group_aggregate import ALL_KEY, grouped, is_inexact, opening_rows, result_columns
 from sqlstream.operators.aggregates.grouped import Grouped
@@ -78,7 +79,10 @@ class RecomputedAggregates(ChangingResult):
 
 @dataclass(frozen=True)
 class RankedRows(ChangingResult):
-    """Rows with their rank among the rows of equal keys."""
+    """Rows with their rank among the rows of equal keys.
+
+    The result leaves out the order of arrival, which only decides ties: a row in the place of an equal one is no change.
+    """
 
     rows: KeptRows
     ranking: Ranking
@@ -92,7 +96,8 @@ class RankedRows(ChangingResult):
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        return (*self.rows.columns, Column(self.ranking.name, "BIGINT"))
+        rows = (c for c in self.rows.columns if c.name != ARRIVED.name)
+        return (*rows, Column(self.ranking.name, "BIGINT"))
 
     @property
     def keys_of_rows(self) -> tuple[str, ...]:

@@ -49,6 +49,10 @@ class Matching:
         """Return the state columns of an input: the keys, then its other columns, each named c and its place in the input."""
         return (*self.key_columns, *(c for c, _ in self._own(place) if c not in self.key_columns))
 
+    def own_columns(self, place: int) -> tuple[Column, ...]:
+        """Return the state column of each column of an input."""
+        return tuple(c for c, _ in self._own(place))
+
     def holds(self, tables: Iterable[tuple[int, str]]) -> Holds:
         """Map each column of the inputs to the state column that stores it, in each of `tables`: pairs of input and table."""
         state_columns: dict[str, dict[str, tuple[str, ...]]] = {}

@@ -7,7 +7,7 @@ batch reads and changes only the keys that it has rows of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PLACE, internal
+from sqlstream.duck.internal_columns import ADDS, ARRIVED, CHANGE, INTERNAL, PLACE, internal
 from sqlstream.duck.sql import (
     Relation,
     Relations,
@@ -25,6 +25,7 @@ from sqlstream.duck.sql import (
     Select,
     names,
     no_rows,
+    quote_name,
     rows_where,
     subquery,
     typed,
@@ -56,8 +57,8 @@ class TemporalJoinOperator(Operator):
 
     `join` is inner or left; `times` are the SQL of the event times of rows and of versions. With `changing` the right input is a
     changelog with a key. Of several versions of a key at one time the last one in the order of the source is valid, or without
-    `changing` the first one in the order of all columns. The operator drops late rows; `late_inputs` are the inputs whose late
-    rows are side outputs.
+    `changing` the one that came last if versions have the column ARRIVED, else the first one in the order of all columns. The
+    operator drops late rows; `late_inputs` are the inputs whose late rows are side outputs.
     """
 
     matching: Matching
@@ -228,7 +229,10 @@ class TemporalJoinOperator(Operator):
         """The order of the versions of one key and time, of which the first is valid."""
         if self.changing:
             return [f"{c.name} DESC" for c in PLACE]
-        return [c.name for c in self.matching.stored(1)]
+        own = zip(self.matching.columns[1], self.matching.own_columns(1), strict=True)
+        arrived = [f"{stored.name} DESC" for c, stored in own if c.name == ARRIVED.name]
+        # Versions that were kept before they had places have one together.
+        return [*arrived, *(c.name for c in self.matching.stored(1))]
 
     @property
     def _joined(self) -> Select:
@@ -272,7 +276,9 @@ class TemporalJoinOperator(Operator):
         both = Relation(f"({waiting} UNION ALL {current})")
         rows = self.matching.named(1, both, AT.name, THERE.name, "_state")
         deleted = f", NOT {THERE.name} AS _deleted" if self.changing else ""
-        return Select(f"SELECT {own}, {at} AS _event_time, _state{deleted} FROM {rows}")
+        view = Select(f"SELECT {own}, {at} AS _event_time, _state{deleted} FROM {rows}")
+        shown = ", ".join(quote_name(c.name) for c in self.view_columns(1))
+        return Select(f"SELECT {shown} FROM ({view})")
 
     def view_columns(self, place: int) -> tuple[Column, ...]:
         """Return the columns of `view`: the input's columns and `_event_time`.
@@ -281,7 +287,7 @@ class TemporalJoinOperator(Operator):
         """
         time, deleted = Column("_event_time", "TIMESTAMP"), Column("_deleted", "BOOLEAN")
         more = (Column("_state", "VARCHAR"), *([deleted] if self.changing else [])) if place else ()
-        return (*self.matching.columns[place], time, *more)
+        return (*_shown(self.matching.columns[place]), time, *more)
 
     def side_views(self, relations: Relations, watermark: str) -> tuple[Rows, ...]:
         places = range(len(self.matching.columns))
@@ -296,5 +302,10 @@ class TemporalJoinOperator(Operator):
     @cached_property
     def viewed(self) -> tuple[Column, ...]:
         """The columns of `current`: `_side`, the columns of both inputs, and the columns that the view of versions adds."""
-        more = self.view_columns(1)[len(self.matching.columns[1]) :]
-        return (Column("_side", "VARCHAR"), *self.outputs, *more)
+        more = self.view_columns(1)[len(_shown(self.matching.columns[1])) :]
+        return (Column("_side", "VARCHAR"), *_shown(self.outputs), *more)
+
+
+def _shown(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the columns that users see."""
+    return tuple(c for c in columns if c.name != ARRIVED.name)

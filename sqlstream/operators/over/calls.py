@@ -72,6 +72,9 @@ class OverCall:
         order = call.order_by
         if call.distinct and not order and shape is not None and shape.ordered:
             order = operands[:1]
+        elif order and not call.distinct and (shape is None or shape.kind is not Kind.QUANTILE):
+            # Rows that are equal in the call's own order are in that of the frame.
+            order = (*order, PLACE)
         arguments += f" ORDER BY {', '.join(order)}" if order else ""
         arguments += " IGNORE NULLS" if self.ignore_nulls else ""
         where = f" FILTER (WHERE {call.filter})" if call.filter else ""

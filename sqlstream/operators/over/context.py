@@ -25,7 +25,8 @@ class OverContext:
     """Builds the SQL of a context: the keys of the partitions, the columns of rows, the order behind the time, and the calls.
 
     Rows in state have columns k0, c0, ..; rows of the context have the names of the query, which the SQL of calls and `order`
-    uses. With `by_clock` rows are ordered by the processing time and the number of their batch.
+    uses. With `by_clock` rows are ordered by the processing time and the number of their batch. Rows that are equal in the order
+    are peers; among each other they are in the order of the items `ties`, then of all columns.
     """
 
     keys: tuple[Column, ...]
@@ -33,6 +34,7 @@ class OverContext:
     order: tuple[str, ...]
     calls: tuple[OverCall, ...]
     by_clock: bool
+    ties: tuple[str, ...] = ()
 
     @cached_property
     def stored(self) -> tuple[Column, ...]:
@@ -89,7 +91,7 @@ class OverContext:
 
     def _places(self, order: str) -> list[str]:
         """Return the select items of rows' places; `order` is the SQL of an order in which rows can be peers."""
-        ties = "".join(f", {quote_name(c.name)}" for c in self.columns)
+        ties = "".join(f", {item}" for item in (*self.ties, *(quote_name(c.name) for c in self.columns)))
         among = f"PARTITION BY {self.partition}"
         items = [f"row_number() OVER ({among} ORDER BY {order}{ties}) AS {PLACE}"]
         if self._has_equals:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.internal_columns import ARRIVED, INTERNAL
 from sqlstream.duck.sql import (
     Condition,
     Relation,
@@ -62,7 +62,8 @@ class OverOperator(Operator):
     `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` of items behind it
     in ORDER BY. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With `sorts` the rows
     of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has become final
-    for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
+    for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output. `ties` are items of an order of rows
+    that are equal in time and `order`, before the order by all columns.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -74,6 +75,7 @@ class OverOperator(Operator):
     sorts: bool = False
     ttl: Duration = NO_TIME
     emits_late: bool = False
+    ties: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -88,11 +90,11 @@ class OverOperator(Operator):
     @cached_property
     def _context(self) -> OverContext:
         keys = (Column(name, c.type) for name, (c, _) in zip(self.hash_columns, self.keys, strict=True))
-        return OverContext(tuple(keys), self.columns, self.order, self.calls, self.by_clock)
+        return OverContext(tuple(keys), self.columns, self.order, self.calls, self.by_clock, self.ties)
 
     @cached_property
     def _running(self) -> Running:
-        return Running(tuple(c for c in self.calls if c.runs))
+        return Running(tuple(c for c in self.calls if c.runs), in_places=bool(self.ties))
 
     @cached_property
     def _framed(self) -> tuple[OverCall, ...]:
@@ -164,7 +166,8 @@ class OverOperator(Operator):
 
     @cached_property
     def _late(self) -> LateOutput:
-        return LateOutput(0, tuple((c, f"c{i}") for i, c in enumerate(self.columns)), f"make_timestamp({AT})")
+        columns = ((c, f"c{i}") for i, c in enumerate(self.columns) if c.name != ARRIVED.name)
+        return LateOutput(0, tuple(columns), f"make_timestamp({AT})")
 
     @cached_property
     def side_outputs(self) -> dict[str, tuple[Column, ...]]:
@@ -364,7 +367,8 @@ class OverOperator(Operator):
         output_names = {c.name.lower() for c in self.outputs}
         running = (column for column, _ in self._running.shown(output_names))
         state = next(n for n in ("state", "_state", "__state") if n not in output_names)
-        return (*self.columns, *(c for c, _ in self._computed_keys), *running, Column(state, "VARCHAR"))
+        rows = (c for c in self.columns if c.name != ARRIVED.name)
+        return (*rows, *(c for c, _ in self._computed_keys), *running, Column(state, "VARCHAR"))
 
     @property
     def _computed_keys(self) -> list[tuple[Column, str]]:

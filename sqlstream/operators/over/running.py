@@ -14,7 +14,7 @@ from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.aggregates.calls import partials
 from sqlstream.duck.aggregates.partial_columns import FRAME
 from sqlstream.duck.internal_columns import INTERNAL, internal
-from sqlstream.duck.sql import Items, Relation, Select, quote_name
+from sqlstream.duck.sql import Items, Relation, Select, quote_name, quote_text
 from sqlstream.operators.over.calls import AFTER, BEFORE, FIRST, ID, LAST, PLACE, RANKS, OverCall
 from sqlstream.operators.over.scans import Scans
 
@@ -35,9 +35,14 @@ class RunningColumn:
 
 @dataclass(frozen=True)
 class Running:
-    """Calls over all rows up to the current one (and its peers): their state columns, one row per partition, and results."""
+    """Calls over all rows up to the current one (and its peers): their state columns, one row per partition, and results.
+
+    With `in_places`, of several rows with the extreme key arg_min and arg_max take the first one, else the one with the extreme
+    value.
+    """
 
     calls: tuple[OverCall, ...]
+    in_places: bool = False
 
     @cached_property
     def _scans(self) -> Scans:
@@ -60,6 +65,8 @@ class Running:
         for call, partial in zip(merging, partials([_counted(c.call) for c in merging], internal("p")), strict=True):
             texts = zip(partial.columns, partial.partial, partial.merge, partial.running, strict=True)
             columns = {name: RunningColumn(type, *rest) for (name, type), *rest in texts}
+            if self.in_places and call.call.function.startswith(("arg_min", "arg_max")) and not call.call.limited:
+                columns = {name: _first_extreme(call, name, column) for name, column in columns.items()}
             by_call[call.name] = (
                 columns,
                 f"{partial.final} - {BEFORE}" if call.call.function == "rank" else partial.final,
@@ -147,6 +154,18 @@ def _counted(call: AggregateCall) -> AggregateCall:
         return call
     first = f"{BEFORE} = 0" if call.function == "dense_rank" else None
     return AggregateCall("count", (), (), filter=first, result_type="BIGINT")
+
+
+def _first_extreme(call: OverCall, name: str, column: RunningColumn) -> RunningColumn:
+    """Return the column of the row with the extreme key, a struct of its key and its value: of several rows the first one."""
+    way = "_".join(call.call.function.split("_")[:2])
+    fields = ("n", "k") if call.call.function.endswith("nulls_last") else ("k",)
+    key = f"struct_pack({', '.join(f'{f} := struct_extract({name}, {quote_text(f)})' for f in fields)})"
+    return replace(
+        column,
+        merge=f"{way}({name}, {key} ORDER BY {PLACE}) FILTER (WHERE {name} IS NOT NULL)",
+        running=f"{way}({name}, {key}) FILTER (WHERE {name} IS NOT NULL) OVER {FRAME}",
+    )
 
 
 def _edge(call: OverCall) -> RunningColumn:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
+from sqlstream.duck.internal_columns import ARRIVED, MODIFIED, PATH, PLACE, ROW
 from sqlstream.duck.sql import Condition, Relation, Select, no_rows, subquery, typed, union_all
 from sqlstream.operators.operator import Inputs
 from sqlstream.operators.process.inputs import UNTIL, InputPlan
@@ -126,10 +126,10 @@ class Arrivals:
     def by_key(self, number: int) -> tuple[pa.Table, pa.Table] | None:
         """Return two tables: an input's rows, encoded as stored, by key and order of arrival, and the distinct keys, sorted.
 
-        None: only SQL can sort them. NumPy needs one key column, of integers (see `sorted_by`), and an order by files.
+        None: only SQL can sort them. NumPy needs one key column, of integers (see `sorted_by`), and one number for the order.
         """
         rows = self._stored.get(number)
-        if rows is None or len(self.keys) != 1 or not self._has_files(self.inputs[number]):
+        if rows is None or len(self.keys) != 1 or not self._is_numbered(self.inputs[number]):
             return None
         return sorted_by(rows, self.keys[0].name, _STANDS.name)
 
@@ -149,6 +149,10 @@ class Arrivals:
         [one] = (one for one in self.inputs if one.name == name)
         return [f"o{PLACE.index(PATH)}"] if self._has_files(one) else []
 
+    def _is_numbered(self, one: InputPlan) -> bool:
+        numbers = [(c.name, c.type) for c in one.order] == [(ARRIVED.name, ARRIVED.type)]
+        return self._has_files(one) or (self.ordered and numbers and not one.waits)
+
     def _has_files(self, one: InputPlan) -> bool:
         return self.ordered and one.order == PLACE and not one.waits
 
@@ -167,6 +171,7 @@ class Arrivals:
         if one.waits:
             order = [f"r.{UNTIL.name}"]
             order += [f"r.s{i} {turn}" for i, (_, _, turn) in enumerate(one.sort or ())]
+            order += [f"r.{name}" for name in self.order(one)]
         if one.order != PLACE:
             order += [f"r.{c.name}" for c in arriving if not c.name.startswith("o")]
         arrived = Relation(f"_arrived_{number}")

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.internal_columns import ARRIVED, INTERNAL
 from sqlstream.duck.sql import Items, Relation, Relations, Select, names, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.windows import UNTIL_PASSED
@@ -76,6 +76,13 @@ class CountWindowOperator(Operator):
         return tuple(Column(f"c{i}", c.type) for i, c in enumerate(self.columns))
 
     @cached_property
+    def _ties(self) -> tuple[Column, ...]:
+        """The stored columns in the order in which they order rows of one time: the order of arrival first, if rows have it."""
+        pairs = tuple(zip(self.columns, self._stored, strict=True))
+        first = tuple(own for c, own in pairs if c.name == ARRIVED.name)
+        return (*first, *(own for own in self._stored if own not in first))
+
+    @cached_property
     def _row(self) -> tuple[Column, ...]:
         return (*self.key_columns, *self._stored, TIME)
 
@@ -107,7 +114,9 @@ class CountWindowOperator(Operator):
 
     @cached_property
     def _late(self) -> LateOutput:
-        return LateOutput(0, tuple((c, c.name) for c in self._stored), TIME.name, UNTIL_PASSED)
+        pairs = zip(self.columns, self._stored, strict=True)
+        columns = tuple((own, own.name) for c, own in pairs if c.name != ARRIVED.name)
+        return LateOutput(0, columns, TIME.name, UNTIL_PASSED)
 
     @cached_property
     def side_outputs(self) -> dict[str, tuple[Column, ...]]:
@@ -194,7 +203,7 @@ class CountWindowOperator(Operator):
             keep(con, TOUCHED, Select(f"SELECT DISTINCT {names(self.key_columns)} FROM _final"))
         self._key_state.load(con, state, clock)
         joined = self._key_state.same("_final", "_before")
-        order = f"{self._by} ORDER BY {', '.join(c.name for c in (TIME, *self._stored))}"
+        order = f"{self._by} ORDER BY {', '.join(c.name for c in (TIME, *self._ties))}"
         place = f"row_number() OVER ({order}) + _count"
         counts = (
             f"SELECT _final.*, coalesce(_before.{NUMBER.name}, 0) AS _count "

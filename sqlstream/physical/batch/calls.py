@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sqlstream.duck.aggregates.aggregate_call import row_of
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.sql import Items, quote_name
-from sqlstream.logical.plan.expressions import AggregateItem, Expression
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Reads
 from sqlstream.logical.plan.over import PLACED, RANKS, OverItem
 from sqlstream.physical.batch.rows import CannotVerify
 
@@ -43,7 +44,7 @@ def _call(item: AggregateItem) -> str:
     if (
         definition is not None
         and definition.ordered
-        and definition.kind in (Kind.PICK, Kind.VALUES)
+        and definition.kind in (Kind.PICK, Kind.PICKS, Kind.VALUES)
         and not item.order_by
     ):
         raise CannotVerify(
@@ -52,10 +53,33 @@ def _call(item: AggregateItem) -> str:
             hint="Give it an ORDER BY inside of the call.",
         )
     deterministic(item.expressions)
+    if definition is not None and definition.kind is Kind.PICKS:
+        return _picks(item, name)
+    if definition is not None and definition.kind is Kind.ARG and len(item.arguments) == 3 and item.order_by:
+        return _extremes(item, name)
     inside = ", ".join(e.sql for e in item.arguments) or "*"
     order = f" ORDER BY {', '.join(e.sql for e in item.order_by)}" if item.order_by else ""
     where = f" FILTER (WHERE {item.filter.sql})" if item.filter else ""
     return f"{name}({'DISTINCT ' if item.distinct else ''}{inside}{order}){where}"
+
+
+def _picks(item: AggregateItem, name: str) -> str:
+    """Return the first or the last n values in the order of arrival."""
+    value, n = (e.sql for e in item.arguments)
+    order = ", ".join(e.sql for e in item.order_by)
+    where = f" FILTER (WHERE {item.filter.sql})" if item.filter else ""
+    return f"list({value} ORDER BY {order}){where}[{f':{n}' if name == 'earliest_by_offset' else f'-{n}:'}]"
+
+
+def _extremes(item: AggregateItem, name: str) -> str:
+    """Return the values of the n rows with the extreme keys: DuckDB's own function takes equal keys in any order."""
+    value, key, n = (e.sql for e in item.arguments)
+    _, way, *suffix = name.split("_")
+    order = ", ".join([f"{key} {'DESC' if way == 'max' else 'ASC'} NULLS LAST", *(e.sql for e in item.order_by)])
+    conditions = [f"({item.filter.sql})"] if item.filter else []
+    conditions += [] if suffix else [f"({e}) IS NOT NULL" for e in (value, key)]
+    where = f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
+    return f"list({value} ORDER BY {order}){where}[:{n}]"
 
 
 def deterministic(expressions: Iterable[Expression]) -> None:
@@ -68,16 +92,25 @@ def deterministic(expressions: Iterable[Expression]) -> None:
             raise CannotVerify(f"an expression depends on {what} of the batch", expression.span)
 
 
-def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[str, ...], columns: Items) -> str:
+def over(
+    item: OverItem,
+    keys: tuple[Expression, ...],
+    time: str,
+    order: tuple[str, ...],
+    ties: Items,
+    *,
+    by_arrival: bool = False,
+) -> str:
     """Return a call with OVER as a select item, with the name of its result.
 
     `keys` are the expressions of PARTITION BY. Rows are ordered by the SQL `time`, then by the items of `order`; equal rows by
-    `columns`, all columns. Raises CannotVerify as `aggregate` does, and for an aggregate function of Python.
+    `ties`, `by_arrival` if these begin with the order of arrival. Raises CannotVerify as `aggregate` does, and for an aggregate
+    function of Python.
     """
     call, frame = item.call, item.frame
     deterministic((*keys, *call.expressions))
     by = f"PARTITION BY {', '.join(k.sql for k in keys)} " if keys else ""
-    peers, rows = ", ".join([time, *order]), ", ".join([time, *order, columns])
+    peers, rows = ", ".join([time, *order]), ", ".join([time, *order, ties])
     name = quote_name(call.name)
     if call.function in RANKS:
         return f"{call.function}() OVER ({by}ORDER BY {rows if call.function == 'row_number' else peers}) AS {name}"
@@ -90,7 +123,7 @@ def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[s
     else:
         if call.python is not None:
             raise CannotVerify(f"aggregate {call.function} is a function of Python, in OVER", call.span)
-        sql = _call(call)
+        sql = _call(_in_order(call, rows) if by_arrival else call)
     if call.function in ("lag", "lead"):
         return f"{sql} OVER ({by}ORDER BY {rows}) AS {name}"
     if frame.mode == "rows":
@@ -101,6 +134,14 @@ def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[s
     last = _bound(frame.following, "FOLLOWING", "PRECEDING", "to_microseconds({})")
     sorted_by = peers if frame.preceding is None and not frame.following else time
     return f"{sql} OVER ({by}ORDER BY {sorted_by} RANGE BETWEEN {first} AND {last}) AS {name}"
+
+
+def _in_order(call: AggregateItem, rows: str) -> AggregateItem:
+    """Return a call that takes the rows of its frame in an order, SQL, if its result depends on that."""
+    shape = FUNCTIONS.get(ALIASES.get(call.function, call.function))
+    if shape is None or not shape.ordered or shape.kind is Kind.QUANTILE or call.distinct:
+        return call
+    return replace(call, order_by=(*call.order_by, Expression(rows, "", reads=Reads())))
 
 
 def _bound(distance: int | None, forth: str, back: str, unit: str = "{}") -> str:

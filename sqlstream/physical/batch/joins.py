@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, internal
+from sqlstream.duck.internal_columns import ADDS, ARRIVED, CHANGE, PLACE, internal
 from sqlstream.duck.sql import TRUE, Condition, Relation, Select, all_of, quote_name, union_all
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, TemporalJoin
 from sqlstream.logical.plan.lookups import LookupJoin
@@ -121,7 +121,8 @@ def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> BatchRows:
     if not below.is_changelog:
         rows = query.settled(below, since, node)
         sql = f"SELECT *, {since} AS {_AT}, true AS {_THERE} FROM {rows.sql}"
-        sql += f" QUALIFY row_number() OVER ({by} ORDER BY {rows.listed}) = 1"
+        order = f"{ARRIVED.name} DESC" if node.by_arrival else rows.listed
+        sql += f" QUALIFY row_number() OVER ({by} ORDER BY {order}) = 1"
         return query.add(f"{rows.name}_versions", sql, columns)
     if not isinstance(below, Scan) or (read := query.scanned(below)) is None:
         raise CannotVerify("a join FOR SYSTEM_TIME AS OF over changes that are computed", node.span)

@@ -96,7 +96,8 @@ def ranked(
 ) -> BatchRows:
     """Return the rows of `below` that meet the condition `due`, with their rank among rows of equal keys and window bounds.
 
-    `window` are the columns of the bounds, if any. ROW_NUMBER numbers rows that are equal in the order by all their columns.
+    `window` are the columns of the bounds, if any. ROW_NUMBER numbers rows that are equal in the order by all their columns; the
+    last item of the order can be the order of arrival.
     """
     by = [*(k.sql for k in node.keys), *(quote_name(name) for name in window if name is not None)]
     order = [o.sql for o in node.order]
@@ -105,8 +106,9 @@ def ranked(
     partition = f"PARTITION BY {', '.join(by)} " if by else ""
     number = f"{node.function}() OVER ({partition}ORDER BY {', '.join(order)}) AS {quote_name(node.column)}"
     limit = f" QUALIFY {quote_name(node.column)} <= {node.limit}" if node.limit is not None else ""
-    sql = f"SELECT {below.listed}, {number} FROM {below.sql} WHERE {due}{limit}"
-    return query.add(node.name or node.function, sql, [f.name for f in node.schema])
+    columns = [f.name for f in node.schema]
+    sql = f"SELECT {listed(columns[:-1])}, {number} FROM {below.sql} WHERE {due}{limit}"
+    return query.add(node.name or node.function, sql, columns)
 
 
 def set_operation(query: BatchQuery, node: SetOperation) -> BatchRows:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sqlstream.duck.sql import Items
+from sqlstream.logical.plan.expressions import arrived, declared
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.physical.batch.calls import over
 from sqlstream.physical.batch.rows import BatchRows
@@ -24,9 +26,11 @@ def passed(query: BatchQuery, node: Over | Sort) -> BatchRows:
 def over_rows(query: BatchQuery, node: Over) -> BatchRows:
     """Return the input rows with the results of calls with OVER, as soon as the watermark makes these final."""
     rows = passed(query, node)
-    ordered_by, order = time_of(node.input, node.time), tuple(o.sql for o in node.order[1:])
-    calls = [over(c, node.keys, ordered_by, order, rows.listed) for c in node.calls]
-    final = _final(query, node, rows, ordered_by, order)
+    ordered_by, order = time_of(node.input, node.time), tuple(o.sql for o in declared(node.order)[1:])
+    ties = Items(", ".join([*(o.sql for o in arrived(node.order)), rows.listed]))
+    by_arrival = bool(arrived(node.order))
+    calls = [over(c, node.keys, ordered_by, order, ties, by_arrival=by_arrival) for c in node.calls]
+    final = _final(query, node, ordered_by, order, ties)
     sql = f"SELECT {rows.listed}, {', '.join(calls)} FROM {rows.sql}{final}"
     return query.add(node.name or "over", sql, [f.name for f in node.schema])
 
@@ -36,12 +40,12 @@ def _until_passed(node: Over | Sort) -> str:
     return f"{micros_of(node.input, node.time)} + 1"
 
 
-def _final(query: BatchQuery, node: Over, rows: BatchRows, ordered_by: str, order: tuple[str, ...]) -> str:
+def _final(query: BatchQuery, node: Over, ordered_by: str, order: tuple[str, ...], ties: Items) -> str:
     """Return a QUALIFY clause that leaves out rows whose frames may still get rows; empty if there are no such rows."""
     by = f"PARTITION BY {', '.join(k.sql for k in node.keys)} " if node.keys else ""
     conditions = []
     if query.is_over(node, "0") != "true" and node.following:
-        in_order = ", ".join([ordered_by, *order, rows.listed])
+        in_order = ", ".join([ordered_by, *order, ties])
         conditions.append(f"lead(true, {node.following}) OVER ({by}ORDER BY {in_order}) IS NOT NULL")
     later = max((c.frame.following for c in node.calls if c.frame.mode == "range"), default=0)
     if later > 0:

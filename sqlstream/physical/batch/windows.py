@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
-from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.internal_columns import ARRIVED, internal
 from sqlstream.duck.sql import Condition, Items, Select, quote_name
 from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
@@ -138,7 +138,8 @@ def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Dura
 def in_count_windows(node: CountWindows, below: BatchRows) -> Select:
     """Return rows, each once for every complete count window that contains it, with bounds and `window_id`."""
     time = time_of(node.input, node.time_column)
-    by, order = _by(node.keys), f"ORDER BY {time}, {below.listed}"
+    ties = [ARRIVED.name] if ARRIVED.name in below.columns else []
+    by, order = _by(node.keys), f"ORDER BY {', '.join([time, *ties, below.listed])}"
     size, slide = node.size, node.slide
     numbered = f"SELECT *, row_number() OVER ({by} {order}) AS {_ROW}, count(*) OVER ({by}) AS {END} FROM {below.sql}"
     last = f"least(({_ROW} + {size - 1}) // {slide}, {END} // {slide})"

@@ -11,6 +11,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.clock import reached
 from sqlstream.duck.sql import Relation, Rows, quote_name, quoted, subquery
 from sqlstream.logical.plan.expressions import Item as SelectItem
+from sqlstream.logical.plan.expressions import visible
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.state_settings import AnyState
@@ -88,7 +89,7 @@ class OperatorPlan(ABC, Generic[N]):
         current = operator.current(state_tables(operator), reached(self.node.delay_below))
         if operator.viewed is not None:
             return Rows.of(current, operator.viewed)
-        columns = [(f.name, f.type, quote_name(f.name)) for f in self.node.schema]
+        columns = [(f.name, f.type, quote_name(f.name)) for f in visible(self.node.schema)]
         names = {name.lower() for name, _, _ in columns}
         shown = (item for item in self._shown() if item.name.lower() not in names)
         columns += [(item.name, item.expression.type, item.expression.sql) for item in shown]

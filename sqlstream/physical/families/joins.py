@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from msgspec import structs
 
@@ -135,7 +135,8 @@ class TemporalJoinPlan(JoinedPlan[TemporalJoin]):
 
     def settings(self, inputs: InputOrigins) -> TemporalJoinState:
         condition, times = inputs.condition(self.node.condition), _times(self.node, inputs)
-        return TemporalJoinState(join=self.node.kind, condition=condition, times=times)
+        ties: Literal["columns", "arrival"] = "arrival" if self.node.by_arrival else "columns"
+        return TemporalJoinState(join=self.node.kind, condition=condition, times=times, ties=ties)
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return joins.temporal(query, self.node)

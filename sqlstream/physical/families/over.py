@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from sqlstream.logical.plan.expressions import Expression, arrived, declared
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.state_settings import OverState, SortState
 from sqlstream.operators.over.over import OverOperator
@@ -31,11 +32,12 @@ class OverPlan(OperatorPlan[Over]):
             named_keys(node.keys, [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]),
             columns_of(node.input),
             time_sql(node.input, node.time),
-            tuple(o.sql for o in node.order[1:]),
+            _sqls(declared(node.order)[1:]),
             over_calls_of(node.calls),
             node.by_clock,
             ttl=node.ttl or NO_TIME,
             emits_late=node.late_reads is not None,
+            ties=_sqls(arrived(node.order)),
         )
 
     def items(self) -> Iterator[Item]:
@@ -62,8 +64,9 @@ class SortPlan(OperatorPlan[Sort]):
     @cached_property
     def operator(self) -> OverOperator:
         node = self.node
-        time, order = time_sql(node.input, node.time), tuple(o.sql for o in node.order[1:])
-        return OverOperator((), columns_of(node.input), time, order, by_clock=node.by_clock, sorts=True)
+        time, order = time_sql(node.input, node.time), _sqls(declared(node.order)[1:])
+        ties = _sqls(arrived(node.order))
+        return OverOperator((), columns_of(node.input), time, order, by_clock=node.by_clock, sorts=True, ties=ties)
 
     def items(self) -> Iterator[Item]:
         return kept_rows(self.node.input)
@@ -76,3 +79,7 @@ class SortPlan(OperatorPlan[Sort]):
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return ordered.passed(query, self.node)
+
+
+def _sqls(items: Iterable[Expression]) -> tuple[str, ...]:
+    return tuple(item.sql for item in items)

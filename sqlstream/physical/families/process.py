@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.errors import UnsupportedError
 from sqlstream.functions import types
+from sqlstream.logical.plan.arrival import arrival_of, has_arrival
 from sqlstream.logical.plan.expressions import Expression
-from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.process import Process, waits_by_arrival
 from sqlstream.logical.plan.state_settings import InputOrder, ProcessState
 from sqlstream.operators.process.inputs import InputPlan
 from sqlstream.operators.process.operator import ProcessOperator
@@ -64,6 +65,9 @@ class ProcessPlan(OperatorPlan[Process]):
     def arriving(self, place: int) -> Ordered:
         """Return the input at `place` with the columns of the order of its rows, if the function depends on that order."""
         node, below, read = self.node, self.node.inputs[place], self.node.reads[place]
+        if has_arrival(below):
+            place_column = arrival_of(below)
+            return Ordered(below, (Column(place_column.column or "", place_column.type),))
         whole_buckets = node.function.vectorized == "bucket" and not node.function.ordered
         wants_order = not read.order and (not whole_buckets or read.broadcast)
         return arriving(below) if wants_order and not below.is_changelog else Ordered(below, ())
@@ -105,7 +109,8 @@ class ProcessPlan(OperatorPlan[Process]):
     def _order(self, place: int, inputs: InputOrigins) -> InputOrder:
         read = self.node.reads[place]
         time = inputs.time(read.time, place) if read.time else None
-        return InputOrder(inputs.order(read.order, place), time, read.broadcast)
+        ties: Literal["columns", "arrival"] = "arrival" if waits_by_arrival(self.node, place) else "columns"
+        return InputOrder(inputs.order(read.order, place), time, read.broadcast, ties)
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return query.output(self.node, "", self.node)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sqlstream.duck.aggregates.functions import FUNCTIONS
+from sqlstream.duck.internal_columns import ARRIVED
+from sqlstream.duck.sql import quote_name
 
 # One column per type, every second one with NULLs, all with duplicates; group 0 has NULLs only. `u` has no duplicates.
 COLUMNS = {
@@ -45,6 +47,8 @@ INTEGERS = ("b", "n", "ut", "ub", "h", "uh")
 NUMBERS = (*INTEGERS, "d", "fl", "m")
 ALL = tuple(c for c in COLUMNS if c != "u")
 ROWS = 260
+# The order of arrival, which is no order of any other column.
+PLACE = quote_name(ARRIVED.name)
 
 
 @dataclass(frozen=True)
@@ -90,8 +94,17 @@ def pairs(function: str) -> list[Case]:
 
 
 def picks(function: str) -> list[Case]:
-    """Without ORDER BY the least or greatest value, with it the row that it names."""
+    """Without ORDER BY the least or greatest value, with it the row that it names, such as the one that came first."""
     name = function.removesuffix("_value") if function != "any_value" else function
+    arrived = [
+        Case(function, (v,), f"{name}({v} ORDER BY {order})", order_by=(order,), filter=f)
+        for v, order, f in (
+            *((v, PLACE, None) for v in ALL),
+            ("v", f"{PLACE} DESC", None),
+            ("n", PLACE, "n > 2"),
+            ("iv", f"{PLACE} DESC", "n > 2"),
+        )
+    ]
     ordered = [
         Case(function, (v,), f"{name}({v} ORDER BY {', '.join(keys)}, {v} ASC NULLS LAST)", order_by=keys, filter=f)
         for v, keys, f in (
@@ -102,14 +115,20 @@ def picks(function: str) -> list[Case]:
             ("u", ("m desc nulls first",), None),
         )
     ]
-    if function.endswith("_value") and function != "any_value":
-        return ordered
-    way = "max" if function == "last" else "min"
-    return ordered + [Case(function, (c,), f"{way}({c})") for c in ALL]
+    way = "max" if function.startswith("last") else "min"
+    return [*arrived, *ordered, *(Case(function, (c,), f"{way}({c})") for c in ALL)]
+
+
+def some(function: str) -> list[Case]:
+    """The first or last three values by arrival; without it the least or greatest ones."""
+    first = function == "earliest_by_offset"
+    part, least = (":3", "min({}, 3)") if first else ("-3:", "list_reverse(max({}, 3))")
+    cases = [Case(function, (c, "3"), f"list({c} ORDER BY {PLACE})[{part}]", order_by=(PLACE,)) for c in ALL]
+    return [*cases, *(Case(function, (c, "3"), least.format(c)) for c in ("b", "d", "v", "st", "iv", "en"))]
 
 
 def args(function: str) -> list[Case]:
-    """Ties go to the extreme value, so the expected SQL orders by the key and then by the value."""
+    """Ties go to the row that came first, or to the extreme value: the expected SQL orders by the key and then by that."""
     way, kind = function[4:7], function[7:]
     direction = "DESC" if way == "max" else "ASC"
     cases = []
@@ -123,6 +142,14 @@ def args(function: str) -> list[Case]:
             f" FILTER (WHERE {skipped})[1]"
         )
         cases.append(Case(function, (value, key), expected))
+        for order in (PLACE, f"{PLACE} DESC"):
+            cases.append(
+                Case(function, (value, key), f"{function}({value}, {key} ORDER BY {order})", order_by=(order,))
+            )
+            if kind != "_null":
+                best = f"{key} {direction} NULLS LAST, {order}"
+                expected = f"list({value} ORDER BY {best}) FILTER (WHERE {skipped})[:3]"
+                cases.append(Case(function, (value, key, "3"), expected, order_by=(order,)))
     cases.append(Case(function, ("u", "u + 1")))
     cases.append(Case(function, ("u", "u"), filter="n > 2"))
     cases.append(Case(function, ("v", "n"), f"{function}(v, n ORDER BY ts, v)", order_by=("ts",)))
@@ -167,6 +194,7 @@ CASES: dict[str, list[Case]] = {
     **{f: over(f, (*INTEGERS, "bi")) for f in ("bit_and", "bit_or", "bit_xor")},
     "product": over("product", ("d", "n", "m")),
     **{f: picks(f) for f in ("any_value", "first", "last", "first_value", "last_value")},
+    **{f: some(f) for f in ("earliest_by_offset", "latest_by_offset")},
     **{f: args(f) for f in FUNCTIONS if f.startswith("arg_")},
     "bitstring_agg": [Case("bitstring_agg", (c, "0", "40"), filter=f) for c in ("n", "ut") for f in (None, "n > 2")],
     "approx_count_distinct": over("approx_count_distinct", ALL),
@@ -183,12 +211,15 @@ CASES: dict[str, list[Case]] = {
     "list": [
         *rows_of("list", f"list({ORDERED})"),
         Case("list", ("v",), "list(v ORDER BY ts DESC, v)", order_by=("ts DESC",)),
+        Case("list", ("v",), order_by=(PLACE,)),
+        Case("list", ("n",), order_by=("ts DESC", f"{PLACE} DESC"), filter="n > 2"),
         Case("list", ("v",), order_by=("v DESC NULLS FIRST",), distinct=True),
         Case("list", ("en",), "list(DISTINCT en ORDER BY en)", distinct=True),
     ],
     "string_agg": [
         *rows_of("string_agg", f"string_agg({ORDERED})"),
         Case("string_agg", ("v", "' | '"), "string_agg(v, ' | ' ORDER BY iv DESC, v)", order_by=("iv DESC",)),
+        Case("string_agg", ("v", "';'"), order_by=(PLACE,)),
         Case("string_agg", ("n", "';'"), order_by=("n DESC",), distinct=True),
         Case("string_agg", ("v",), "string_agg(DISTINCT v ORDER BY v)", distinct=True, filter="n > 2"),
     ],

@@ -24,9 +24,10 @@ def call_of(function: str, *arguments: str, type: str = "BIGINT", result: str = 
         (call_of("reservoir_quantile", "x", "0.5"), REFUSED["reservoir_quantile"]),
         (call_of("collect", "x"), REFUSED["collect"]),
         (
-            call_of("first_value", "x"),
-            "rows of a stream have no order; write first(x ORDER BY ts) or arg_min(x, ts)",
+            call_of("earliest_by_offset", "x", "2", order_by=("y",), order_types=("INTEGER",)),
+            "earliest_by_offset takes rows in the order in which they arrive; write list(x ORDER BY y)[:n]",
         ),
+        (call_of("latest_by_offset", "x", "2", distinct=True), "latest_by_offset does not take DISTINCT"),
         (call_of("max", "x", "y"), "the number of values that max returns must be a positive integer literal"),
         (call_of("bitstring_agg", "x", result="BIT"), "bitstring_agg needs its bounds; write bitstring_agg(x, min, max)"),
         (call_of("max", "x", type="VARIANT", result="VARIANT"), "VARIANT values cannot be kept in state"),

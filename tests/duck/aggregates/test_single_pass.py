@@ -20,7 +20,7 @@ from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
 from sqlstream.duck.aggregates.partial_columns import Strategy
 from sqlstream.duck.sql import Relation
 from sqlstream.duck.types import check_encoded, encoded
-from tests.duck.aggregates.cases import APPROXIMATE, CASES, COLUMNS, ROWS, Case
+from tests.duck.aggregates.cases import APPROXIMATE, CASES, COLUMNS, PLACE, ROWS, Case
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def db() -> Iterator[duckdb.DuckDBPyConnection]:
     connection.execute("SET TimeZone = 'UTC'")
     columns = ", ".join(f"if(g = 0, NULL, {sql}) AS {name}" for name, sql in COLUMNS.items())
     connection.execute(
-        f"CREATE TABLE t AS SELECT g, r, z, {columns}"
+        f"CREATE TABLE t AS SELECT g, r, z, r * 7919 % 10007 AS {PLACE}, {columns}"
         f" FROM (SELECT r, r % 5 AS g, (hash(r) % 1000)::BIGINT AS z FROM range({ROWS}) x(r))"
     )
     yield connection
@@ -216,7 +216,8 @@ def test_every_aggregate_of_duckdb_is_decided(db: duckdb.DuckDBPyConnection) -> 
     macros |= {"json_group_array", "json_group_object", "json_group_structure", "variant_group_array"}
     flink = {"collect", "json_arrayagg", "json_objectagg", "first_value", "last_value"}
     flink |= {"percentile", "percentile_cont", "percentile_disc"}
-    assert (FUNCTIONS.keys() | REFUSED.keys() | ALIASES.keys()) - found.keys() == macros | flink
+    ksqldb = {"earliest_by_offset", "latest_by_offset"}
+    assert (FUNCTIONS.keys() | REFUSED.keys() | ALIASES.keys()) - found.keys() == macros | flink | ksqldb
     assert CASES.keys() | APPROXIMATE == FUNCTIONS.keys()
     # the aggregates among the macros are the ones we know
     rows = db.sql("SELECT function_name, macro_definition FROM duckdb_functions() WHERE function_type = 'macro'")

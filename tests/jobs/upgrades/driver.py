@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW
+from sqlstream.duck.internal_columns import ARRIVED, MODIFIED, PATH, ROW
 from sqlstream.duck.sql import Select, no_rows, quote_name, subquery, typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import SourceText
@@ -19,6 +19,7 @@ from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs.upgrades.adaptations.registry import adapted
 from sqlstream.jobs.upgrades.changes import Adapted, NotAdaptable
 from sqlstream.jobs.upgrades.shapes import shapes
+from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.operators.operator import Clock, Port
 from sqlstream.runtime.fragments import part_queries, set_clock
 from sqlstream.storage.bucket import Bucket
@@ -32,13 +33,21 @@ CON = duckdb.connect()
 
 
 class Driven:
-    """An operator of the last query of a script, the first one unless a `place` says another."""
+    """An operator of the last query of a script, the first one unless a `place` says another; `ties` says what decides ties."""
 
-    def __init__(self, script: str, folder: Path, functions: Sequence[Callable[..., Any]] = (), place: int = 0):
+    def __init__(
+        self,
+        script: str,
+        folder: Path,
+        functions: Sequence[Callable[..., Any]] = (),
+        place: int = 0,
+        ties: Ties = "arrival",
+    ):
         compiler = Compiler()
         try:
             compiler.add_functions([declare_any(f) for f in functions])
-            self.plan = of_type(PlannedJob, compiler.scripts([SourceText("test", script)])[-1]).physical
+            job = of_type(PlannedJob, compiler.scripts([SourceText("test", script)])[-1])
+            self.plan = job.decided_by(ties).physical
         finally:
             compiler.close()
         self.place, self.stage = place, self.plan.stages[place]
@@ -98,10 +107,11 @@ class Driven:
             if not rows:
                 continue
             columns = scan.table.physical
-            # As files have them: a time, a path, and the number of the row.
+            # As files have them: a time, a path, and the number of the row; and its place in the order of arrival.
+            first = 1000 * self.batch
             numbered = [
-                {**row, MODIFIED.name: 0, PATH.name: f"{self.batch:06}", ROW.name: number}
-                for number, row in enumerate(rows)
+                {**row, MODIFIED.name: 0, PATH.name: f"{self.batch:06}", ROW.name: n, ARRIVED.name: first + n}
+                for n, row in enumerate(rows)
             ]
             values = [f"({', '.join(_literal(row.get(c.name), c.type) for c in columns)})" for row in numbered]
             listed = ", ".join(quote_name(c.name) for c in columns)

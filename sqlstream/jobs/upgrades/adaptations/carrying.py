@@ -11,7 +11,9 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Select, no_rows, quote_name
-from sqlstream.jobs.upgrades.forms import expression_form, key_form, value_form
+from sqlstream.jobs.upgrades.adaptations.places import Placed, gains_place
+from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_arrival, reads_arrival, without_arrival
+from sqlstream.jobs.upgrades.forms import expression_form, key_form, text_form, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.jobs.upgrades.settings_words import changed_settings
 from sqlstream.jobs.upgrades.widening import is_wider, widened
@@ -77,7 +79,8 @@ class Carrying:
     def check_settings(self, allowed: Iterable[str] = ()) -> None:
         """Raise CannotAdapt if settings differ in fields that are not `allowed`."""
         for one in changed_settings(self.old_settings, self.new_settings):
-            if one.field not in allowed:
+            # Rows that are kept get a place in the order of arrival: see `_places`.
+            if one.field not in allowed and not one.gains_arrival:
                 raise CannotAdapt(f"{one.name}: was {one.before or 'none'}, is {one.after or 'none'}")
 
     # -- pairs of keys and items
@@ -101,13 +104,19 @@ class Carrying:
 
     @cached_property
     def items(self) -> tuple[Pair, ...]:
-        """The items that the old shape has, too: with equal values, else with equal names and expressions."""
+        """The items that the old shape has, too: with equal values, else with equal names and expressions.
+
+        A call that reads the order of arrival continues one that did not: see `_placed`.
+        """
         pairs = []
         for item in self.new_shape.items:
             like = [o for o in self.old_shape.items if (o.kind, o.input) == (item.kind, item.input)]
             named = [o for o in like if o.name == item.name]
             # The value of a state is what kind it is of: only its name tells it from others.
             same = [o for o in like if value_form(o) == value_form(item) and item.kind != "state"]
+            if not same and reads_arrival(item.value):
+                own = text_form(without_arrival(item.value))
+                same = [o for o in like if value_form(o) == own]
             old = next((o for o in same if o in named), None) or next(iter(same), None)
             if old is None:
                 old = next((o for o in named if expression_form(o) == expression_form(item)), None)
@@ -116,9 +125,19 @@ class Carrying:
         return tuple(pairs)
 
     @property
+    def gains_arrival(self) -> bool:
+        """Whether the order of arrival decides ties, and columns did before."""
+        before, after = (
+            any(is_arrival(item) or reads_arrival(item.value) for item in shape.items)
+            for shape in (self.old_shape, self.new_shape)
+        )
+        changed = changed_settings(self.old_settings, self.new_settings)
+        return (after and not before) or any(one.gains_arrival for one in changed)
+
+    @property
     def added(self) -> tuple[ShapeItem, ...]:
         paired = [pair.new for pair in self.items]
-        return tuple(item for item in self.new_shape.items if item not in paired)
+        return tuple(item for item in self.new_shape.items if item not in paired and not is_arrival(item))
 
     @property
     def removed(self) -> tuple[ShapeItem, ...]:
@@ -138,11 +157,49 @@ class Carrying:
         for pair in self.items:
             for table, source in _tables_of(pair):
                 columns, before = pair.new.columns[table], pair.old.columns[source]
+                if gains_place(pair.new, pair.old):
+                    continue
                 # A state with a time to live has a column more, which says when it was written.
                 if len(columns) != len(before) and pair.new.kind != "state":
                     raise CannotAdapt(f'"{pair.new.name}" is kept in another way')
                 origins |= {(table, new): (source, old) for new, old in zip(columns, before, strict=False)}
+        for placed in self._placed:
+            origins |= {(placed.table, new): (placed.source, old) for new, old in placed.held()}
         return origins
+
+    @cached_property
+    def _placed(self) -> tuple[Placed, ...]:
+        """The calls that read the order of arrival and continue calls that did not, by the tables that hold them."""
+        types = {t.name: dict(t.columns) for t in self.new.tables}
+        pairs = [pair for pair in self.items if gains_place(pair.new, pair.old)]
+        return tuple(
+            Placed(pair.new, pair.old, table, source, types[table])
+            for pair in pairs
+            for table, source in _tables_of(pair)
+        )
+
+    @cached_property
+    def _places(self) -> Mapping[tuple[str, str], str]:
+        """The SQL of places in the order of arrival, of rows and calls that had none, over the old table, by table and column.
+
+        Raises CannotAdapt for a call that is kept in another way.
+        """
+        places = {
+            (table, column): BEFORE_ALL
+            for item in self.new_shape.items
+            if is_arrival(item) and self.gains_arrival
+            for table, columns in item.columns.items()
+            for column in columns
+        }
+        for placed in self._placed:
+            own = placed.places()
+            if not own:
+                raise CannotAdapt(f'"{placed.new.name}" does not keep which of its rows came first')
+            for column, sql in own.items():
+                # Calls over the same rows share a place.
+                before = places.get((placed.table, column), sql)
+                places[placed.table, column] = sql if before == sql else f"coalesce({before}, {sql})"
+        return places
 
     def source_of(self, table: str) -> str | None:
         """Return the old table from which a new table is computed, None if there is none."""
@@ -185,6 +242,8 @@ class Carrying:
             name = next((n for n in types if expression in (n, quote_name(n))), None)
             if name is None:
                 return f"CAST({expression} AS {column.type})"
+        elif (table, column.name) in self._places:
+            return f"CAST({self._places[table, column.name]} AS {column.type})"
         else:
             name = self._old_name(table, source, column.name)
             if name is None:
@@ -240,9 +299,11 @@ class Carrying:
     def recomputed_below(self) -> list[str]:
         """Return notes about items with the same text, over columns that are computed differently now."""
         pairs = (pair for pair in self.items if value_form(pair.new) != value_form(pair.old))
+        values = ((pair.new.name, *map(without_arrival, (pair.old.value, pair.new.value))) for pair in pairs)
         return [
-            f'"{pair.new.name}" goes on: rows so far were {pair.old.value}, from now on they are {pair.new.value}'
-            for pair in pairs
+            f'"{name}" goes on: rows so far were {before}, from now on they are {after}'
+            for name, before, after in values
+            if before != after
         ]
 
 

@@ -22,6 +22,7 @@ from sqlstream.functions import pickling
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
+from sqlstream.jobs.upgrades.arrival import BEFORE_ALL
 from sqlstream.jobs.upgrades.changes import Adapted
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.logical.plan.state_settings import ProcessState
@@ -31,6 +32,8 @@ from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem
 
 # The expression of a state in a shape, if it is a value in the row of a key.
 _VALUE = "value"
+# The first column of the order in which rows arrive, in the tables of rows that wait (see `InputPlan.arriving`).
+_PLACE = "o0"
 
 
 class ProcessAdaptation(Adaptation[ProcessState]):
@@ -61,7 +64,7 @@ class ProcessAdaptation(Adaptation[ProcessState]):
         for item in carrying.added:
             if item.input in self.after.changing and item.kind == "column":
                 raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
-        expressions = _written(carrying, operator)
+        expressions = {**_written(carrying, operator), **_placed(carrying)}
         converted = _converted(self.old, carrying, operator, state_sql)
         expressions |= converted
         sources = {KEYS: KEYS} if any(table.name == KEYS for table in self.old.tables) else {}
@@ -194,6 +197,16 @@ def _written(carrying: Carrying, operator: ProcessOperator) -> dict[tuple[str, s
         if state.table is not None and not _had_times(was):
             expressions[state.table, AT.name] = f"epoch_us({NOW})"
     return expressions
+
+
+def _placed(carrying: Carrying) -> dict[tuple[str, str], str]:
+    """Return the SQL of the places in the order of arrival of rows that wait, if columns decided ties before."""
+    before = {table.name: dict(table.columns) for table in carrying.old.tables}
+    return {
+        (table.name, _PLACE): BEFORE_ALL
+        for table in carrying.new.tables
+        if carrying.gains_arrival and _PLACE in dict(table.columns) and _PLACE not in before.get(table.name, {})
+    }
 
 
 def _had_times(item: ShapeItem) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias, assert_never
 
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
@@ -23,7 +24,7 @@ from sqlstream.jobs.upgrades.adaptations.windows import (
     WindowAggregateAdaptation,
     WindowRankAdaptation,
 )
-from sqlstream.jobs.upgrades.changes import Adapted, Kept, NotAdaptable
+from sqlstream.jobs.upgrades.changes import SINCE, Adapted, Kept, NotAdaptable
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.logical.plan.state_settings import (
     AggregateState,
@@ -55,7 +56,10 @@ def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> A
     assert new.shape is not None
     before, after = settings_of(old.shape), settings_of(new.shape)
     try:
-        return _adaptation(after)(before, after, old, new, stage).adapted()
+        adaptation = _adaptation(after)(before, after, old, new, stage)
+        change = adaptation.adapted()
+        note = (f"ties: by arrival {SINCE}",) if adaptation.carrying.gains_arrival else ()
+        return replace(change, notes=(*change.notes, *note))
     except CannotAdapt as reason:
         return NotAdaptable(new.name, str(reason))
 

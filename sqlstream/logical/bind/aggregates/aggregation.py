@@ -10,6 +10,8 @@ from sqlglot import exp, parse_one
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.aggregates.grouping import count_sets, grouping_sets, has_sets
+from sqlstream.logical.bind.aggregates.spellings import in_duckdb
+from sqlstream.logical.bind.expressions.aggregate_names import BY_OFFSET
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, GroupedBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE
 from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
@@ -244,7 +246,7 @@ class Aggregation:
 
     def _aggregate(self, node: exp.Expr) -> str:
         """Return the name of an aggregate call's result; a new call is bound and added."""
-        item = self._bind_call(node)
+        item = self._bind_call(in_duckdb(node, self.binder.catalog, self.binder.scope.source))
         for other in self.aggregates.values():
             if replace(other, name="") == item:
                 return other.name
@@ -304,7 +306,10 @@ class Aggregation:
         ordered = [o.this if isinstance(o, exp.Ordered) else o for o in order]
         values = self._expressions([*arguments, *ordered])
         inputs, keys = values[: len(arguments)], values[len(arguments) :]
-        directed = tuple(replace(key, sql=to_duckdb(binder.rewrite(o))) for key, o in zip(keys, order, strict=True))
+        directed = tuple(
+            replace(key, sql=to_duckdb(binder.rewrite(o)), descends=bool(o.args.get("desc")))
+            for key, o in zip(keys, order, strict=True)
+        )
         return AggregateItem(
             name="",
             function=function,
@@ -312,7 +317,7 @@ class Aggregation:
             distinct=distinct,
             order_by=directed,
             filter=binder.bind(where) if where is not None else None,
-            type=own_type(own, arguments, node, binder) if own is not None else self._type(node),
+            type=own_type(own, arguments, node, binder) if own is not None else self._type(function, inputs, node),
             span=binder.span(node),
             python=own,
         )
@@ -327,9 +332,11 @@ class Aggregation:
             for node, b, t in zip(nodes, bound, types, strict=True)
         )
 
-    def _type(self, node: exp.Expr) -> str:
+    def _type(self, function: str, arguments: tuple[Expression, ...], node: exp.Expr) -> str:
         """Return the type of a call."""
         binder = self.binder
+        if function in BY_OFFSET:
+            return f"{arguments[0].type}[]"
         whole = _CallBinder(binder.scope, binder.catalog, binder.checker).rewrite(node)
         return binder.checker.type(binder.scope.schema, whole, binder.scope.source)
 

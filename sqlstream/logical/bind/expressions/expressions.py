@@ -14,6 +14,7 @@ from sqlstream.duck.clock_calls import CLOCK_NODES
 from sqlstream.duck.types import has_elements, kind_of
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, UnsupportedError
 from sqlstream.logical.bind.expressions import flink_functions
+from sqlstream.logical.bind.expressions.aggregate_names import OTHER_AGGREGATES
 from sqlstream.logical.bind.expressions.arguments import place_arguments
 from sqlstream.logical.bind.expressions.flink_functions import INSTEAD, REWRITTEN, WrongArgument
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
@@ -178,7 +179,8 @@ class ExpressionBinder:
     def _is_aggregate_name(self, name: str) -> bool:
         if self.catalog.aggregate_function(name) is not None:
             return True
-        return name.lower() in self.checker.aggregates and self.catalog.function(name) is None
+        is_built_in = name.lower() in self.checker.aggregates or name.lower() in OTHER_AGGREGATES
+        return is_built_in and self.catalog.function(name) is None
 
     def _alias(self, node: exp.Column) -> exp.Expr:
         name = node.name.lower()

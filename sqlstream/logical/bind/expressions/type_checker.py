@@ -14,6 +14,7 @@ from sqlstream.duck.clock import variables
 from sqlstream.duck.sql import no_rows
 from sqlstream.duck.types import kind_of
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing, nearest, sql_types
+from sqlstream.logical.bind.expressions.aggregate_names import OTHER_AGGREGATES
 from sqlstream.logical.bind.expressions.flink_functions import REWRITTEN
 from sqlstream.logical.plan.expressions import Field, Schema
 from sqlstream.sql.dialect import to_duckdb
@@ -56,7 +57,7 @@ class TypeChecker:
         for name, value in variables(EPOCH, None).items():
             con.execute(f"SET VARIABLE {name} = {value}")
         self.aggregates, built_in = _built_in()
-        self.functions = built_in.union(functions)
+        self.functions = built_in.union(functions, OTHER_AGGREGATES)
 
     @property
     def zone(self) -> str:

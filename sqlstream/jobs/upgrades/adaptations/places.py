@@ -1,0 +1,95 @@
+"""The places in the order of arrival of what aggregates keep: of a job in which columns decided ties, one before all others.
+
+A call keeps a place beside its value, in the struct with its keys, or beside each of its values (see `duck.aggregates.builders`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from duckdb.sqltypes import DuckDBPyType
+
+from sqlstream.duck.sql import quote_name
+from sqlstream.duck.types import element_of, kind_of
+from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, decides_alone, is_latest_first, reads_arrival
+from sqlstream.jobs.upgrades.forms import call_form
+from sqlstream.operators.windows.assigners import ROWS
+from sqlstream.warehouse.jobs import ShapeItem
+
+# The place in the struct of a row that arg_min or arg_max has chosen.
+_CHOSEN = "o"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A call that reads the order of arrival, and the call of the job that it continues, which did not.
+
+    `table` and `source` hold them; `types` are the types of the columns of `table`.
+    """
+
+    new: ShapeItem
+    old: ShapeItem
+    table: str
+    source: str
+    types: Mapping[str, str]
+
+    def held(self) -> Iterator[tuple[str, str]]:
+        """Yield the columns of the new call whose values the job has, each with the job's column."""
+        after, before = self.new.columns[self.table], self.old.columns[self.source]
+        if len(after) == len(before) + 1:
+            yield from zip(after[1:] if self._is_value else after[:-1], before, strict=True)
+
+    def places(self) -> Mapping[str, str]:
+        """Return the SQL of its other columns over the old table; empty if they need more than one place for all rows."""
+        after, before = self.new.columns[self.table], self.old.columns[self.source]
+        if not decides_alone(self.new.value):
+            return {}
+        if len(after) == len(before) + 1:
+            return {after[0]: self._place_of(before[0])} if self._is_value else {after[-1]: BEFORE_ALL}
+        if len(after) == len(before) == 1:
+            return self._in_struct(after[0], before[0])
+        return {}
+
+    @property
+    def _is_value(self) -> bool:
+        """Whether it keeps one value, and its place before that."""
+        return ROWS in self.types
+
+    def _place_of(self, value: str) -> str:
+        """Return the SQL of the place of a stored value; NULL if no row has been among those of the call."""
+        call = call_form(self.new.value)
+        skips = " FILTER (" in self.new.value or (call is not None and call.function == "any_value")
+        return f"CASE WHEN {f'{quote_name(value)} IS NOT NULL' if skips else f'{ROWS} > 0'} THEN {BEFORE_ALL} END"
+
+    def _in_struct(self, column: str, before: str) -> Mapping[str, str]:
+        """Return the SQL of a struct, or of a list of structs, with a place in each."""
+        type = self.types[column]
+        if kind_of(type) == "list":
+            packed = self._packed(element_of(type), "r")
+            return {column: f"list_transform({quote_name(before)}, lambda r: {packed})"} if packed else {}
+        packed = self._packed(type, quote_name(before))
+        return {column: f"CASE WHEN {quote_name(before)} IS NOT NULL THEN {packed} END"} if packed else {}
+
+    def _packed(self, type: str, struct: str) -> str:
+        """Return the SQL of a struct with the fields of another one and a place; empty if it is no struct with a place."""
+        fields = [name for name, _ in DuckDBPyType(type).children] if kind_of(type) == "struct" else []
+        orders = [name for name in fields if name.startswith("o")]
+        if not orders:
+            return ""
+        # The fields of the other keys of ORDER BY are before it.
+        place = {orders[-1]: self._chosen_place if orders[-1] == _CHOSEN else BEFORE_ALL}
+        items = (f"{name} := {place.get(name, f'{struct}.{name}')}" for name in fields)
+        return f"struct_pack({', '.join(items)})"
+
+    @property
+    def _chosen_place(self) -> str:
+        """The place with its sign: arg_max takes the greatest struct, so the row that came first has the greatest place."""
+        call = call_form(self.new.value)
+        takes_greatest = call is not None and call.function.startswith("arg_max")
+        return BEFORE_ALL if takes_greatest == is_latest_first(self.new.value) else f"-({BEFORE_ALL})"
+
+
+def gains_place(new: ShapeItem, old: ShapeItem) -> bool:
+    """Return whether a call reads the order of arrival, and the call that it continues did not."""
+    return new.kind == "aggregate" and reads_arrival(new.value) and not reads_arrival(old.value)

@@ -1,0 +1,150 @@
+"""The order of arrival in the records of operators. A job in which columns decided ties has nothing of it in its state.
+
+An upgrade gives the rows that are kept one place before all others: so they stay before the rows that come, and among each
+other in the order of their columns, as before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from sqlstream.duck.internal_columns import ARRIVED
+from sqlstream.logical.plan.state_settings import (
+    AnyState,
+    OverState,
+    ProcessState,
+    RankState,
+    SortState,
+    Sql,
+    TemporalJoinState,
+    WindowRankState,
+)
+from sqlstream.warehouse.jobs import OperatorShape, ShapeItem
+
+# The place of rows that were kept by a job without places.
+BEFORE_ALL = "-1"
+# The end of an item of ORDER BY that descends.
+_DESCENDS = re.compile(r" DESC(?: NULLS (?:FIRST|LAST))?\Z")
+_ORDER_BY = " ORDER BY "
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordering:
+    """Where a call reads the order of arrival: from the place `begin` on, before `behind`; the call's ORDER BY ends at `end`.
+
+    What is between `behind` and `end` decides between rows of one place.
+    """
+
+    begin: int
+    behind: int
+    end: int
+
+
+def is_arrival(item: ShapeItem) -> bool:
+    """Return whether an item is the place of a row in the order of arrival."""
+    return item.name == ARRIVED.name
+
+
+def reads_arrival(text: str) -> bool:
+    """Return whether the SQL of a call or of an item of ORDER BY reads the order of arrival."""
+    return ARRIVED.name in text
+
+
+def without_arrival(text: str) -> str:
+    """Return the SQL of a call without the order of arrival.
+
+    >>> without_arrival('first("a" ORDER BY "__sqlstream_arrived" DESC)')
+    'first("a")'
+    >>> without_arrival('list("a" ORDER BY f("b", 1), CAST("__sqlstream_arrived" AS HUGEINT) + 1, ("a")) FILTER (WHERE "c")')
+    'list("a" ORDER BY f("b", 1)) FILTER (WHERE "c")'
+    """
+    ordering = _ordering(text)
+    return text if ordering is None else text[: ordering.begin] + text[ordering.end :]
+
+
+def is_latest_first(call: str) -> bool:
+    """Return whether the order of arrival in the SQL of a call descends.
+
+    >>> is_latest_first('arg_max("a", "ts" ORDER BY "__sqlstream_arrived" DESC, "a")')
+    True
+    """
+    ordering = _ordering(call)
+    return ordering is not None and _DESCENDS.search(call[ordering.begin : ordering.behind]) is not None
+
+
+def decides_alone(call: str) -> bool:
+    """Return whether no two rows of a call have the same place, so that no item is behind the order of arrival.
+
+    >>> decides_alone('first("a" ORDER BY "__sqlstream_arrived")')
+    True
+    >>> decides_alone('first("a" ORDER BY "__sqlstream_arrived", "a")')
+    False
+    """
+    ordering = _ordering(call)
+    return ordering is not None and ordering.behind == ordering.end
+
+
+def _ordering(text: str) -> _Ordering | None:
+    """Return where a call reads the order of arrival; None if it does not."""
+    place = text.find(ARRIVED.name)
+    # Of each parenthesis that is open: where the last item of its ORDER BY begins, None if it has none.
+    open_: list[int | None] = [None]
+    for at, letter in _outside_quotes(text):
+        if at >= place:
+            break
+        if letter == "(":
+            open_.append(None)
+        elif letter == ")":
+            open_.pop()
+        elif text.startswith(_ORDER_BY, at) or (letter == "," and open_[-1] is not None):
+            open_[-1] = at
+    levels = [level for level, begin in enumerate(open_) if begin is not None]
+    if place < 0 or not levels:
+        return None
+    begin, depth, behind = open_[levels[-1]], len(open_) - 1 - levels[-1], len(text)
+    assert begin is not None
+    for at, letter in _outside_quotes(text):
+        if at < place:
+            continue
+        if letter == ")" and not depth:
+            return _Ordering(begin, min(behind, at), at)
+        if letter == "," and not depth:
+            behind = min(behind, at)
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+    return None
+
+
+def _outside_quotes(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the places and letters of a text outside of quotes."""
+    quote = ""
+    for place, letter in enumerate(text):
+        if quote or letter in "\"'":
+            quote = letter if not quote else "" if letter == quote else quote
+        else:
+            yield place, letter
+
+
+def declared_order(order: tuple[Sql, ...]) -> tuple[Sql, ...]:
+    """Return the items of an order that the query names."""
+    return tuple(item for item in order if not reads_arrival(item.text))
+
+
+def shape_by_columns(shape: OperatorShape, settings: AnyState) -> tuple[tuple[ShapeItem, ...], AnyState]:
+    """Return the items of a shape, and its settings, as they would be if columns decided ties."""
+    items = (
+        replace(item, expression=without_arrival(item.expression), origin=without_arrival(item.origin))
+        for item in shape.items
+        if not is_arrival(item)
+    )
+    if isinstance(settings, RankState | WindowRankState | OverState | SortState):
+        settings = replace(settings, order=declared_order(settings.order))
+    elif isinstance(settings, TemporalJoinState):
+        settings = replace(settings, ties="columns")
+    elif isinstance(settings, ProcessState):
+        inputs = tuple((place, replace(order, ties="columns")) for place, order in settings.inputs)
+        settings = replace(settings, inputs=inputs)
+    return tuple(items), settings

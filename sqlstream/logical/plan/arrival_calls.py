@@ -1,0 +1,75 @@
+"""Aggregate calls whose result depends on which of several rows came first: they read the order of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
+from sqlstream.logical.plan.expressions import AggregateItem, Expression
+
+# Functions whose values have an order without an ORDER BY in the call, too. The others that keep values count them, as mode does,
+# or sort them, as lttb does.
+_LISTS = ("list", "string_agg", "json_group_array", "json_group_object")
+_CHOOSING = (Kind.PICK, Kind.PICKS, Kind.ARG)
+
+
+def reads_order(call: AggregateItem) -> bool:
+    """Return whether the result of an aggregate call depends on the order of rows that its ORDER BY does not tell apart."""
+    if call.python is not None:
+        # Accumulators merge in any order; values of a function that has no `merge` are kept.
+        return not call.distinct and bool(call.order_by or not call.python.merges) and not _names_all_values(call)
+    shape = FUNCTIONS.get(function := ALIASES.get(call.function, call.function))
+    if shape is None or not shape.ordered or _names_all_values(call):
+        return False
+    if shape.kind in _CHOOSING:
+        return shape.idempotent or not call.distinct
+    return not call.distinct and shape.kind is Kind.VALUES and bool(call.order_by or function in _LISTS)
+
+
+def in_order_of_arrival(
+    call: AggregateItem, place: Expression, times: Collection[str], *, repeats: bool
+) -> AggregateItem:
+    """Return a call with the order of arrival, the column `place`, behind its own order, if its result depends on that.
+
+    With `repeats` several rows may have the same place: then their values decide.
+
+    The row that came last is the first of equal rows if the call asks for the latest time first: `times` are the columns of the
+    input that are times of rows. So arg_max(x, ts) is the x of the row that ROW_NUMBER() OVER (ORDER BY ts DESC) makes the first.
+    """
+    if not reads_order(call):
+        return call
+    directions = [descends for expression, descends in _ordered(call) if expression.column in times]
+    if directions and directions[-1]:
+        place = replace(place, sql=f"{place.sql} DESC", descends=True)
+    return replace(call, order_by=(*call.order_by, place, *(_values(call) if repeats else ())))
+
+
+def _values(call: AggregateItem) -> Iterator[Expression]:
+    """Yield the values of a call as items of its order: of rows with equal keys, arg_max has always taken the greatest value."""
+    function = ALIASES.get(call.function, call.function)
+    if call.python is not None:
+        yield from call.arguments
+    elif function.startswith("arg_max"):
+        value = call.arguments[0]
+        yield replace(value, sql=f"{value.sql} DESC NULLS FIRST", descends=True)
+    elif function.startswith("arg_min"):
+        yield call.arguments[0]
+    else:
+        constants = FUNCTIONS[function].constants
+        yield from (value for place, value in enumerate(call.arguments) if place not in constants)
+
+
+def _ordered(call: AggregateItem) -> Iterator[tuple[Expression, bool]]:
+    """Yield the expressions by which a call orders rows, each with whether it descends."""
+    function = ALIASES.get(call.function, call.function)
+    if call.python is None and FUNCTIONS[function].kind is Kind.ARG:
+        yield call.arguments[1], function.startswith("arg_max")
+    yield from ((item, item.descends) for item in call.order_by)
+
+
+def _names_all_values(call: AggregateItem) -> bool:
+    """Return whether the ORDER BY of a call names all its arguments: rows that are equal in it have the same values."""
+    named = {item.column for item in call.order_by if item.column is not None}
+    # A constant, such as a separator, reads no column.
+    return bool(named) and all(a.column in named or not a.reads.columns for a in call.arguments)

@@ -1,0 +1,108 @@
+"""Reads the splits of a scan: the rows of its table, with their places in the order of arrival if the query needs these.
+
+Sources do not know the column ARRIVED. A source that numbers its rows gives the columns `TableSource.numbering` in its stead, and
+a row's place is that of its split plus its number in the split. The splits of other sources are read one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.discovery import Split
+from sqlstream.connectors.interface import ReadContext, TableSource
+from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.connectors.registry import source_of
+from sqlstream.duck.internal_columns import ARRIVED, PATH, ROW
+from sqlstream.duck.sql import Relation, Select, subquery, union_all
+from sqlstream.runtime.batch_descriptors import Work
+
+# The places of splits, and the rows of one split.
+_PLACES, _OF_SPLIT = "_arrival_places", "_arrival_rows_"
+
+
+def source_without_places(table: Table) -> TableSource:
+    """Return the source of a table, as if it lacked the column ARRIVED."""
+    return source_of(replace(table, columns=tuple(c for c in table.columns if c.name != ARRIVED.name)))
+
+
+class ScanRows:
+    """The rows of the splits in `work`, which is about one scan of `table` in one batch."""
+
+    def __init__(self, table: Table, work: Sequence[Work], context: ReadContext):
+        self.source = source_without_places(table)
+        self._context = context
+        self._has_places = any(c.name == ARRIVED.name for c in table.columns)
+        read = [one for one in work if one.split is not None]
+        self.splits = [self.source.located(self.source.split(one.split or ()), context) for one in read]
+        self._places = [one.arrived for one in read]
+        # The source that reads, which adds the columns `_added`.
+        self._reader = self.source
+        self._added: tuple[Column, ...] = ()
+        if self._has_places and self.source.numbering:
+            own = self.source.table
+            self._added = tuple(c for c in self.source.numbering if c not in own.columns)
+            self._reader = source_of(replace(own, columns=(*own.columns, *self._added)))
+
+    def take(self, con: duckdb.DuckDBPyConnection) -> ReadPlan:
+        """Return the plan of all splits, after `ReadPlan.take`. Raises DataError and duckdb.Error, as sources do."""
+        if not self._has_places or self.source.numbering or len(self.splits) == 1:
+            return self._reader.take(con, self.splits, self._context)
+        lost, selects = 0, []
+        for number, (split, place) in enumerate(zip(self.splits, self._places, strict=True)):
+            plan = self._reader.take(con, [split], self._context)
+            name = f"{_OF_SPLIT}{number}"
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_in_turn(plan.well_formed, place)}")
+            lost += plan.lost
+            plan.forget(con)
+            selects.append(Select(f"SELECT * FROM {name}"))
+        return ReadPlan(union_all(selects), lost=lost)
+
+    def read_again(self, con: duckdb.DuckDBPyConnection, error: duckdb.Error) -> ReadPlan | None:
+        """Return another plan for the splits after the plan of `take` failed with `error`; None if there is no other way."""
+        return self._reader.read_again(con, error, self.splits, self._context)
+
+    def well_formed(self, con: duckdb.DuckDBPyConnection, plan: ReadPlan) -> Relation:
+        """Return the well-formed rows of a plan from `take` or `read_again`, with their places if the table has the column."""
+        rows = plan.well_formed
+        if not self._has_places:
+            return rows
+        if not self.source.numbering:
+            return subquery(_in_turn(rows, self._places[0])) if len(self.splits) == 1 else rows
+        first = [self.source.first_row(split) for split in self.splits]
+        hidden = f" EXCLUDE ({', '.join(c.name for c in self._added)})" if self._added else ""
+        if len(first) == 1:
+            place = f"{self._places[0] - first[0][1]} + {ROW.name} AS {ARRIVED.name}"
+            return subquery(Select(f"SELECT *{hidden}, {place} FROM {rows}"))
+        most = [number + self.source.most_rows(split) for split, (_, number) in zip(self.splits, first, strict=True)]
+        columns = {
+            "path": [path for path, _ in first],
+            "first": [number for _, number in first],
+            "following": most,
+            "shift": [place - number for place, (_, number) in zip(self._places, first, strict=True)],
+        }
+        con.register(_PLACES, pa.table(columns))
+        path = f"r.{PATH.name}" if PATH in self.source.numbering else "''"
+        within = f"p.path = {path} AND r.{ROW.name} >= p.first AND r.{ROW.name} < p.following"
+        items = f"r.*{hidden}, p.shift + r.{ROW.name} AS {ARRIVED.name}"
+        return subquery(Select(f"SELECT {items} FROM {rows} r JOIN {_PLACES} p ON {within}"))
+
+    def of_split(self, con: duckdb.DuckDBPyConnection, split: Split, error: duckdb.Error | None) -> Relation:
+        """Return the rows of one split by the plan that did not fail, with NULL in place of their places.
+
+        `error` is the error of the plan of `take`, None if it did not fail.
+        """
+        again = self.source.read_again(con, error, [split], self._context) if error is not None else None
+        rows = (again or self.source.read(con, [split], self._context)).relation
+        if not self._has_places:
+            return rows
+        return subquery(Select(f"SELECT *, CAST(NULL AS {ARRIVED.type}) AS {ARRIVED.name} FROM {rows}"))
+
+
+def _in_turn(rows: Relation, place: int) -> Select:
+    """Return rows with places from `place` on, as they come."""
+    return Select(f"SELECT *, {place} + row_number() OVER () - 1 AS {ARRIVED.name} FROM {rows}")
