@@ -292,7 +292,21 @@ def test_system_tables(job: SmallJob) -> None:
     at, mark = datetime(2026, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 10)
     next_end = datetime(1970, 1, 1, 0, 0, 20)
     assert ask(job, "FROM sqlstream.jobs") == [
-        ("hourly", "STOPPED", 2, mark, 5, 2, at, at + timedelta(seconds=5), os.getpid(), None, job.record.sql, 0, "columns")
+        (
+            "hourly",
+            "STOPPED",
+            2,
+            mark,
+            5,
+            2,
+            at,
+            at + timedelta(seconds=5),
+            os.getpid(),
+            None,
+            job.record.sql,
+            0,
+            "columns",
+        )
     ]
     assert ask(job, "FROM sqlstream.operators") == [
         (
