@@ -188,7 +188,6 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
     logged = job.newest_entry.operators if job.newest_entry else {}
     for operator in record.operators:
         metrics = logged.get(operator.name, OperatorMetrics())
-        waits_for = record.waits_for(operator)
         yield {
             "job": record.job,
             "operator": operator.name,
@@ -199,8 +198,10 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
             "open_windows": _open_windows(con, warehouse, job, operator),
             "next_end": metrics.event_timer,
             "counters": dict(metrics.counters),
-            "watermark": job.newest_entry.watermark_of(operator.name) if job.newest_entry and waits_for else None,
-            "waits_for": waits_for,
+            "watermark": job.newest_entry.watermark_of(operator.name)
+            if job.newest_entry and operator.waits_for != ()
+            else None,
+            "waits_for": operator.waits_for,
         }
 
 
@@ -247,12 +248,12 @@ def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: 
     logged = job.newest_entry.sources if job.newest_entry else {}
     idle = _idle(warehouse, job, logged)
     marks = {name: source.watermark for name, source in logged.items() if source.idle_timeout is not None}
-    holding = held_by(marks, idle, record.clocks)
+    holding = held_by(marks, idle, record.clocks(marks))
     for name, source in logged.items():
         waiting = [
             one.name
             for one in record.operators
-            if name in holding and name in held_by(marks, idle, [record.waits_for(one)])
+            if name in holding and name in held_by(marks, idle, [one.scans_of(marks)])
         ]
         yield {
             "job": record.job,

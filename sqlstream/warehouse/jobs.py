@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -172,6 +172,10 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: OperatorShape | None = None
     waits_for: tuple[str, ...] | None = None
 
+    def scans_of(self, timed: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of the scans for whose watermarks it waits; `timed` are those of all scans with a watermark."""
+        return tuple(timed) if self.waits_for is None else self.waits_for
+
     @property
     def views(self) -> Mapping[str, Select]:
         """The views that people query, by name."""
@@ -259,18 +263,13 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
         """Return the sink that is a table of the warehouse, by the table's name without regard to case; None if there is none."""
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
 
-    @property
-    def clocks(self) -> list[tuple[str, ...]]:
-        """The names of the scans that make each watermark of the job: the sets that operators wait for, or else all scans."""
-        return list(dict.fromkeys(filter(None, map(self.waits_for, self.operators)))) or [self._timed]
+    def clocks(self, timed: Iterable[str]) -> list[tuple[str, ...]]:
+        """Return the names of the scans that make each watermark of the job: the sets that operators wait for, or else all.
 
-    def waits_for(self, operator: OperatorRecord) -> tuple[str, ...]:
-        """Return the names of the scans whose watermarks one of the operators waits for."""
-        return self._timed if operator.waits_for is None else operator.waits_for
-
-    @property
-    def _timed(self) -> tuple[str, ...]:
-        return tuple(scan.name for scan in self.scans if scan.watermark_expression is not None)
+        `timed` are the names of the scans that have a watermark.
+        """
+        every = tuple(timed)
+        return list(dict.fromkeys(filter(None, (one.scans_of(every) for one in self.operators)))) or [every]
 
     def label(self, scan: ScanRecord) -> str:
         """Return what people are shown of a scan: its table, and its own name if that tells it from other scans of the table."""

@@ -292,17 +292,51 @@ def test_system_tables(job: SmallJob) -> None:
     at, mark = datetime(2026, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 10)
     next_end = datetime(1970, 1, 1, 0, 0, 20)
     assert ask(job, "FROM sqlstream.jobs") == [
-        ("hourly", "STOPPED", 2, mark, 5, 2, at, at + timedelta(seconds=5), os.getpid(), None, job.record.sql, 0)
+        (
+            "hourly",
+            "STOPPED",
+            2,
+            mark,
+            5,
+            2,
+            at,
+            at + timedelta(seconds=5),
+            os.getpid(),
+            None,
+            job.record.sql,
+            0,
+            "columns",
+        )
     ]
     assert ask(job, "FROM sqlstream.operators") == [
-        ("hourly", "departures", "window aggregate", ["k"], 3, 99, 2, 1, "watermark", 4, 2, next_end, 0, 0, 0, {}, 0)
+        (
+            "hourly",
+            "departures",
+            "window aggregate",
+            ["k"],
+            3,
+            99,
+            2,
+            1,
+            "watermark",
+            4,
+            2,
+            next_end,
+            0,
+            0,
+            0,
+            {},
+            0,
+            mark,
+            None,
+        )
     ]
     assert ask(job, "FROM sqlstream.snapshots ORDER BY version")[::2] == [
         ("hourly", 0, at, None),
         ("hourly", 2, at + timedelta(seconds=2), mark),
     ]
     assert ask(job, "FROM sqlstream.watermarks") == [
-        ("hourly", "bid", mark, mark, True, None, 1, at, 0, None, 0, 5, None)
+        ("hourly", "bid", mark, mark, True, None, 1, at, 0, None, 0, 5, None, ["departures"])
     ]
     write_status(job.warehouse.fs, job.paths, Status("RUNNING", 1, "here", EPOCH, EPOCH))
     assert ask(job, "SELECT status FROM sqlstream.jobs") == [("LOST",)]
