@@ -199,7 +199,8 @@ def test_a_bug_in_an_operator_is_found(monkeypatch: pytest.MonkeyPatch, lost: st
 
 
 def test_what_has_no_batch_form_is_named() -> None:
-    script = f"{CLICKS} CREATE TABLE firsts (k INT, x DOUBLE); INSERT INTO firsts SELECT k, ANY_VALUE(x) FROM clicks GROUP BY k"
+    counts = "SELECT k, x, COUNT(*) AS n FROM clicks GROUP BY k, x"
+    script = f"{CLICKS} CREATE TABLE any (k INT, n BIGINT); INSERT INTO any SELECT k, ANY_VALUE(n) FROM ({counts}) GROUP BY k"
     with Stream(script) as stream:
         stream.batch("clicks", [(1, 1.0, at(1))])
         with pytest.raises(CannotVerify) as error:
