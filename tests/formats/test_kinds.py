@@ -58,7 +58,8 @@ def run(
     """Run the job in this process until it has read some files of each table, in all since it began."""
     with open_session(folder) as session:
         job = session._jobs.start(planned(session, script), {}, engine=LocalEngine(), restore=restore, upgrade=upgrade)
-        wait_until(lambda: job.progress.rows_in >= rows_of(*files) or job.wait(0))
+        ties = record_of(folder).ties
+        wait_until(lambda: job.progress.rows_in >= rows_of(*files, ties=ties) or job.wait(0))
         job.stop()
         assert job.wait(SECONDS)
         assert job.error is None

@@ -118,7 +118,8 @@ def test_calls_over_the_same_rows_share_columns() -> None:
     assert tables == {
         "partials": ["_window_end", "_rows", "p_0", "p_1"],
         "values_0": ["_window_end", "values_0_v0"],
-        "values_1": ["_window_end", "values_1_v0", "values_1_o0"],
+        # Its own order, and the order of arrival.
+        "values_1": ["_window_end", "values_1_v0", "values_1_o0", "values_1_o1"],
     }
 
 
