@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.physical.batch.calls import over
-from sqlstream.physical.batch.rows import BatchRows
+from sqlstream.physical.batch.rows import READ, STANDS, BatchRows
 from sqlstream.physical.batch.windows import micros_of, time_of
 from sqlstream.units import NO_TIME
 
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def passed(query: BatchQuery, node: Over | Sort) -> BatchRows:
-    """Return the input rows whose time the watermark has passed; over processing time, all of them."""
+    """Return the input rows whose time the watermark has passed; over processing time, all of them.
+
+    Rows that leave in the batch of their arrival keep the columns READ, but for their place in the batch.
+    """
+    if node.leaves_at_once:
+        return _at_once(query, query.rows(node.input))
     time = _until_passed(node)
     below = query.settled(node.input, None if node.by_clock else time, node.delay_below)
     due = "true" if node.by_clock else query.corrections.is_over(time, node.delay_below)
@@ -28,8 +33,17 @@ def over_rows(query: BatchQuery, node: Over) -> BatchRows:
     ordered_by, order = time_of(node.input, node.time), tuple(o.sql for o in node.order[1:])
     calls = [over(c, node.keys, ordered_by, order, rows.listed) for c in node.calls]
     final = _final(query, node, rows, ordered_by, order)
-    sql = f"SELECT {rows.listed}, {', '.join(calls)} FROM {rows.sql}{final}"
-    return query.add(node.name or "over", sql, [f.name for f in node.schema])
+    sql = f"SELECT {rows.listed}, {', '.join(calls)}{rows.hidden} FROM {rows.sql}{final}"
+    return query.add(node.name or "over", sql, [f.name for f in node.schema], is_read=rows.is_read)
+
+
+def _at_once(query: BatchQuery, below: BatchRows) -> BatchRows:
+    if not below.is_read:
+        return below
+    hidden = "".join(f", {'0 AS ' if c is STANDS else ''}{c.name}" for c in READ)
+    return query.add(
+        f"{below.name}_passed", f"SELECT {below.listed}{hidden} FROM {below.sql}", below.columns, is_read=True
+    )
 
 
 def _until_passed(node: Over | Sort) -> str:
