@@ -41,7 +41,14 @@ from sqlstream.errors import (
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
-from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view
+from sqlstream.logical.bind.definitions import (
+    bind_insert,
+    bind_select,
+    bind_table,
+    bind_view,
+    declared_view,
+    in_one_job,
+)
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.tables import ResultSink
@@ -456,11 +463,11 @@ class Compiler:
     def _bound(self, statement: Insert | StatementSet | Select) -> tuple[ResultSink, ...]:
         match statement:
             case Insert():
-                return (bind_insert(statement, self.binder),)
+                return in_one_job([bind_insert(statement, self.binder)])
             case StatementSet():
-                return tuple(bind_insert(insert, self.binder) for insert in statement.inserts)
+                return in_one_job([bind_insert(insert, self.binder) for insert in statement.inserts])
             case Select():
-                return (bind_select(statement, self.binder, "result", PRINT),)
+                return in_one_job([bind_select(statement, self.binder, "result", PRINT)])
 
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
         check_tables(statement, logical, self.catalog)

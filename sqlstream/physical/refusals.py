@@ -154,13 +154,14 @@ def refuse_clock_in_order(sinks: Sequence[ResultSink]) -> None:
 def refuse_windows_over_changes(sinks: Sequence[ResultSink]) -> None:
     """Refuse windows over the changelog of an operator: no watermark tells when the last change of a window has arrived.
 
-    Time windows over a table of changes are allowed, windows of rows are not.
+    Time windows over a table of changes, or over ranks of rows with an event time, are allowed, windows of rows are not: a change
+    of a window that has closed is late.
     """
     for node in (n for sink in sinks for n in walk(sink)):
         if not isinstance(node, AtWindowEnd | CountWindows):
             continue
         changing = node.input.changelog_origin
-        timed = changing is not None and changing.is_table and not isinstance(node, CountWindows)
+        timed = changing is not None and changing.changes_are_timed and not isinstance(node, CountWindows)
         if changing is not None and not timed:
             raise UnsupportedError(
                 "a window over a changelog",

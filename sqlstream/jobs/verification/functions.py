@@ -16,8 +16,10 @@ from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, no
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.verification.inputs import BatchRead
 from sqlstream.jobs.verification.marks import JobMarks
+from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Projection
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.operators.groups import ROWS_OF_BATCH
 from sqlstream.operators.operator import Clock, Port, SideRows
 from sqlstream.operators.process.inputs import InputPlan
@@ -80,7 +82,8 @@ class RunsFunctions:
             except (SqlStreamError, duckdb.Error) as error:
                 why = error.message if isinstance(error, SqlStreamError) else str(error).splitlines()[0]
                 raise CannotVerify(f"{node.label} fails when it runs anew", node.span, detail=f"{why}.") from error
-        if not (node.in_order or can_repeat(function_inputs)):
+        reads_operators = any(isinstance(n, StatefulNode) for below in node.inputs for n in walk(below))
+        if not node.in_order and (reads_operators or not can_repeat(function_inputs)):
             self._unrepeated.add(node.label)
         return self._tables[key]
 
@@ -89,7 +92,7 @@ class RunsFunctions:
         for label in sorted(self._unrepeated):
             yield (
                 f"{label} has no ORDER BY, and reads what operators emit: what it emits can depend on the batches in which that"
-                " came, which are not known. So a difference may be none of a fault."
+                " came, and on its order in them, which are not known. So a difference may be none of a fault."
             )
 
     # -- the input

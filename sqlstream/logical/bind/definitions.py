@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import duckdb
 from sqlglot import exp
 
@@ -15,6 +17,7 @@ from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.bind.set_operations import span_of_column
 from sqlstream.logical.bind.table_like import inherited, source_table
 from sqlstream.logical.bind.values import literal_columns, span_of_value
+from sqlstream.logical.plan.clocks import with_clock, with_times
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Projection
@@ -146,6 +149,11 @@ def declared_view(statement: CreateView) -> View:
         temporary=statement.temporary,
         span=statement.span,
     )
+
+
+def in_one_job(sinks: Sequence[ResultSink]) -> tuple[ResultSink, ...]:
+    """Return the plans of the queries of a job with the times by which the job as a whole goes."""
+    return tuple(with_clock(with_times(sinks)))
 
 
 def bind_insert(statement: Insert, binder: Binder) -> ResultSink:

@@ -15,7 +15,7 @@ from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_items, with_ties
-from sqlstream.logical.bind.over.over import by_time, time_of, typed
+from sqlstream.logical.bind.over.over import check_zone, time_of, typed
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.node import Node
@@ -76,7 +76,7 @@ class OrderedQueries:
         if time is None:
             what, hint = CLAUSES["order"]
             raise UnsupportedError(what, span, hint=hint)
-        node = by_time(node, time, self.checker, span)
+        check_zone(node, time, self.checker, span)
         ordered = Sort(node, "", time, self._typed_items(node, order), span)
         return ordered if fields == node.schema else _only(ordered, fields)
 

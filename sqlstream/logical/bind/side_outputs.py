@@ -18,7 +18,7 @@ from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.process import ROWTIME, Process, SideOutputRead
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection
-from sqlstream.logical.plan.stateful import DropsLateRows
+from sqlstream.logical.plan.stateful import DropsLateRows, StatefulNode
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.sql.process_calls import ProcessCall, TableArgumentSQL
 from sqlstream.sql.spans import span_of
@@ -200,6 +200,8 @@ def _inputs(operator: DropsLateRows) -> dict[str, tuple[DropsLateRows, int]]:
 
 
 def _refuse_on_time(named: Relation, span: Span) -> None:
+    if any(isinstance(n, StatefulNode) and n.by_clock for n in walk(named.node)):
+        raise BindError(f"no row of {named.described} is late", span, hint="It is by the batch's own time.")
     process = process_of(named.node)
     if process is not None:
         hint = "A process function without ORDER BY gets late rows, too: ctx.is_late tells them apart."

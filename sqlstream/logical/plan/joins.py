@@ -277,6 +277,10 @@ class TimedJoin(Joining, DropsLateRows):
     own_names: OwnNames
 
     @property
+    def times_read(self) -> tuple[tuple[int, str], ...]:
+        return tuple(enumerate(self.times))
+
+    @property
     def emits_its_rows(self) -> bool:
         return False
 

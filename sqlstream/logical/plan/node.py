@@ -210,6 +210,11 @@ class Node(ABC):
         return self.batch_times if self.leaves_at_once else ()
 
     @property
+    def times_read(self) -> tuple[tuple[int, str], ...]:
+        """The time columns of its inputs that it goes by, each with the place of the input; empty if it looks at no time."""
+        return ()
+
+    @property
     def reads_watermark(self) -> bool:
         """Whether its rows depend on the watermark before the batch."""
         return any(e.reads.watermark for e in self.expressions)
@@ -279,6 +284,14 @@ class Node(ABC):
     def is_changelog(self) -> bool:
         """Whether the result is a changelog, whose rows have weights; else it is append-only."""
         return self.changelog_origin is not None
+
+    @property
+    def changes_are_timed(self) -> bool:
+        """Whether the changes that it makes have the event times of their rows, and come in the batch of a row that causes them.
+
+        Only asked of the origin of a changelog.
+        """
+        return self.is_table
 
     @property
     @abstractmethod

@@ -127,7 +127,7 @@ class OverItem:
 class InTimeOrder(SingleInput, StatefulNode):
     """A node that emits every row once, in the order of the column `time`, as the watermark passes it.
 
-    Over processing time a row leaves in the batch in which it arrives.
+    Over processing time a row leaves in the batch in which it arrives, and so stays as late, or in time, as it is.
     """
 
     time: str
@@ -155,21 +155,27 @@ class InTimeOrder(SingleInput, StatefulNode):
         """Whether the order is by processing time."""
         return self.time in self.input.processing_times
 
+    @property
+    def times_read(self) -> tuple[tuple[int, str], ...]:
+        return ((0, self.time),)
+
     @cached_property
     def time_attributes(self) -> tuple[str, ...]:
+        if self.leaves_at_once and not self.reads_by_clock:
+            return self.input.time_attributes
         return () if self.waits else tuple(t for t in self.input.time_attributes if t == self.time)
 
     @cached_property
     def batch_times(self) -> tuple[str, ...]:
         return self.input.batch_times if self.leaves_at_once else ()
 
-    @property
+    @cached_property
     def leaves_at_once(self) -> bool:
         return self.by_clock and not self.waits
 
-    @property
+    @cached_property
     def on_time(self) -> bool:
-        return not self.waits
+        return self.input.on_time if self.leaves_at_once else not self.waits
 
     @property
     def window_columns(self) -> WindowColumns | None:
@@ -294,6 +300,11 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
     @property
     def emits_its_rows(self) -> bool:
         return True
+
+    @property
+    def drops_late_rows(self) -> bool:
+        """False over processing time, which no row is behind."""
+        return not self.by_clock
 
     @cached_property
     def expressions(self) -> tuple[Expression, ...]:

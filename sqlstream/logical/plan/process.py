@@ -314,6 +314,10 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
         return next((f.type for f in self.inputs[self._keyed].schema if f.name == time), None)
 
     @property
+    def times_read(self) -> tuple[tuple[int, str], ...]:
+        return tuple((place, read.time) for place, read in enumerate(self.reads) if read.time is not None)
+
+    @property
     def time_attributes(self) -> tuple[str, ...]:
         return (ROWTIME,) if self.time_type else ()
 

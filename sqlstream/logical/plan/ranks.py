@@ -182,7 +182,8 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
     """Emits each row with its rank among all rows of equal keys, and updates the ranks that further rows change.
 
     With a `limit` it emits only rows up to that rank; append-only rows beyond it are not stored. Keeps all other rows until
-    they are retracted. The SQL of the items of `order` includes their direction. `ttl`: see Aggregate.
+    they are retracted. The SQL of the items of `order` includes their direction. `ttl`: see Aggregate. With `by_clock` the order
+    is by processing time, ascending. It `keeps_times` unless no operator above goes by them (see `clocks.with_times`).
     """
 
     node_kind: ClassVar[str] = "rank"
@@ -195,6 +196,8 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
     limit: int | None = None
     ttl: Duration | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+    by_clock: bool = field(default=False, compare=False, repr=False)
+    keeps_times: bool = field(default=True, repr=False)
 
     @property
     def values(self) -> NodeValues:
@@ -231,6 +234,19 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
     @property
     def leaving_time(self) -> str | None:
         return None
+
+    @property
+    def changes_are_timed(self) -> bool:
+        return True
+
+    def without_times(self) -> Node:
+        return replace(self, keeps_times=False)
+
+    @cached_property
+    def time_attributes(self) -> tuple[str, ...]:
+        """The event times of append-only rows that arrive as they are read: each is added, or retracted, when a row arrives."""
+        has_times = self.keeps_times and not self.input.is_changelog and not self.input.on_time
+        return self.input.time_attributes if has_times else ()
 
     @cached_property
     def unique_keys(self) -> Keys:

@@ -115,6 +115,11 @@ class StatefulNode(Node):
         """The time column in whose order rows leave it, None if they leave in no order."""
 
     @property
+    def by_clock(self) -> bool:
+        """Whether it orders rows by processing time."""
+        return False
+
+    @property
     def computes_when_leaving(self) -> bool:
         """Whether it computes its expressions when a row leaves, which may be batches after its arrival."""
         return False
@@ -142,6 +147,10 @@ class StatefulNode(Node):
     def named(self, name: str) -> Node:
         """Return the node under a name, unless it has one already."""
         return replace(self, name=name) if name and not self.name else self  # type: ignore[type-var]
+
+    def without_times(self) -> Node:
+        """Return the node where no operator above goes by the event times of its rows; the same object if it keeps none."""
+        return self
 
     @property
     def emits_late(self) -> bool:

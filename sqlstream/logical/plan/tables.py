@@ -142,7 +142,8 @@ class Scan(Stateless):
 
     @property
     def on_time(self) -> bool:
-        return False
+        """Whether the watermark is processing time, which no row is behind."""
+        return self.by_clock
 
     @property
     def window_columns(self) -> WindowColumns | None:

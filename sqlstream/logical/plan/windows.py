@@ -75,6 +75,10 @@ class TimeWindows(PassThrough):
         return (*self.input.schema, *_BOUND_FIELDS)
 
     @property
+    def times_read(self) -> tuple[tuple[int, str], ...]:
+        return ((0, self.time_column),)
+
+    @property
     def time_attributes(self) -> tuple[str, ...]:
         return ("window_time",)
 
@@ -299,6 +303,10 @@ class SessionWindow(AtWindowEnd):
         return (*self.input.schema, *_BOUND_FIELDS)
 
     @property
+    def times_read(self) -> tuple[tuple[int, str], ...]:
+        return ((0, self.time_column),)
+
+    @property
     def time_attributes(self) -> tuple[str, ...]:
         return ("window_time",)
 
@@ -436,6 +444,10 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
     @cached_property
     def schema(self) -> Schema:
         return (*self.input.schema, *_BOUND_FIELDS, Field(WINDOW_ID, "BIGINT"))
+
+    @property
+    def times_read(self) -> tuple[tuple[int, str], ...]:
+        return ((0, self.time_column),)
 
     @property
     def time_attributes(self) -> tuple[str, ...]:

@@ -7,11 +7,25 @@ from typing import TYPE_CHECKING
 from sqlstream.duck.internal_columns import ADDS, PLACE, internal
 from sqlstream.duck.sql import Condition, quote_name, same_columns
 from sqlstream.logical.plan.aggregates import Aggregate
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import SetOperation
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Normalize
 from sqlstream.physical.batch.calls import aggregate
-from sqlstream.physical.batch.rows import AT, BATCH, READ, TIMES, UNTIMED, BatchRows, CannotVerify, listed
+from sqlstream.physical.batch.rows import (
+    AT,
+    BATCH,
+    MARK,
+    READ,
+    STANDS,
+    TIMES,
+    UNTIMED,
+    BatchRows,
+    CannotVerify,
+    listed,
+)
 from sqlstream.units import Duration
 
 if TYPE_CHECKING:
@@ -19,6 +33,8 @@ if TYPE_CHECKING:
 
 _LIFE = internal("life")
 _WAS = internal("was")
+_PLACE = internal("place")
+_NEXT = "_next"
 
 
 def normalized(query: BatchQuery, node: Normalize) -> BatchRows:
@@ -109,6 +125,38 @@ def ranked(
     columns = [f.name for f in node.schema]
     sql = f"SELECT {listed(columns[:-1])}, {number} FROM {below.sql} WHERE {due}{limit}"
     return query.add(node.name or node.function, sql, columns)
+
+
+def has_batches(query: BatchQuery, node: Node) -> bool:
+    """Return whether the batch of each row of a node is known, and rows are only added."""
+    operators = (n for n in walk(node) if isinstance(n, StatefulNode))
+    return not node.is_changelog and query.rows(node).is_read and all(n.leaves_at_once for n in operators)
+
+
+def first_rows(query: BatchQuery, node: Rank) -> BatchRows:
+    """Return the changes of the row of each key that has the number 1, as weighted rows with the columns READ.
+
+    A batch adds the best of its rows if that is better than all before it, and retracts the best one before it.
+    """
+    below = query.rows(node.input)
+    keys = [k.sql for k in node.keys]
+    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    order = ", ".join([*(o.sql for o in node.order), below.listed])
+    placed = f"SELECT *, row_number() OVER ({by}ORDER BY {order}) AS {_PLACE} FROM {below.sql}"
+    of_batch = f"min({_PLACE}) OVER (PARTITION BY {', '.join([*keys, BATCH.name])})"
+    best = f"SELECT * FROM ({placed}) QUALIFY {_PLACE} = {of_batch}"
+    before = f"min({_PLACE}) OVER ({by}ORDER BY {BATCH.name} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    better = f"SELECT * FROM ({best}) QUALIFY coalesce({_PLACE} < {before}, true)"
+    marks = (MARK, BATCH, AT)
+    nexts = ", ".join(f"lead({c.name}) OVER ({by}ORDER BY {BATCH.name}) AS {c.name}{_NEXT}" for c in marks)
+    name = node.name or node.function
+    first = query.add(f"{name}_changes", f"SELECT *, {nexts} FROM ({better})", below.columns, is_read=True)
+    shown = [f.name for f in node.schema[:-1]]
+    columns = f"{listed(shown)}, CAST(1 AS BIGINT) AS {quote_name(node.column)}"
+    hidden = ", ".join(f"{c.name}{_NEXT} AS {c.name}" for c in marks)
+    retracted = f"SELECT {columns}, {hidden}, -1 AS {TIMES.name}, 0 AS {STANDS.name} FROM {first.sql}"
+    sql = f"SELECT {columns}{first.hidden} FROM {first.sql} UNION ALL {retracted} WHERE {BATCH.name}{_NEXT} IS NOT NULL"
+    return query.add(name, sql, [f.name for f in node.schema], is_read=True)
 
 
 def set_operation(query: BatchQuery, node: SetOperation) -> BatchRows:

@@ -8,7 +8,7 @@ from sqlstream.duck.sql import Items
 from sqlstream.logical.plan.expressions import arrived, declared
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.physical.batch.calls import over
-from sqlstream.physical.batch.rows import BatchRows
+from sqlstream.physical.batch.rows import READ, STANDS, BatchRows
 from sqlstream.physical.batch.windows import micros_of, time_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def passed(query: BatchQuery, node: Over | Sort) -> BatchRows:
-    """Return the input rows whose time the watermark has passed; over processing time, all of them."""
+    """Return the input rows whose time the watermark has passed; over processing time, all of them.
+
+    Rows that leave in the batch of their arrival keep the columns READ, but for their place in the batch.
+    """
+    if node.leaves_at_once:
+        return _at_once(query, query.rows(node.input))
     time = _until_passed(node)
     below = query.settled(node.input, None if node.by_clock else time, node)
     due = "true" if node.by_clock else query.is_over(node, time)
@@ -31,8 +36,17 @@ def over_rows(query: BatchQuery, node: Over) -> BatchRows:
     by_arrival = bool(arrived(node.order))
     calls = [over(c, node.keys, ordered_by, order, ties, by_arrival=by_arrival) for c in node.calls]
     final = _final(query, node, ordered_by, order, ties)
-    sql = f"SELECT {rows.listed}, {', '.join(calls)} FROM {rows.sql}{final}"
-    return query.add(node.name or "over", sql, [f.name for f in node.schema])
+    sql = f"SELECT {rows.listed}, {', '.join(calls)}{rows.hidden} FROM {rows.sql}{final}"
+    return query.add(node.name or "over", sql, [f.name for f in node.schema], is_read=rows.is_read)
+
+
+def _at_once(query: BatchQuery, below: BatchRows) -> BatchRows:
+    if not below.is_read:
+        return below
+    hidden = "".join(f", {'0 AS ' if c is STANDS else ''}{c.name}" for c in READ)
+    return query.add(
+        f"{below.name}_passed", f"SELECT {below.listed}{hidden} FROM {below.sql}", below.columns, is_read=True
+    )
 
 
 def _until_passed(node: Over | Sort) -> str:

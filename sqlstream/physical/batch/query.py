@@ -8,13 +8,14 @@ from typing import assert_never
 
 from sqlstream.duck.sql import FALSE, TRUE, Condition, Relation, Relations, Select, quote_name, quoted, union_all
 from sqlstream.logical.plan.expressions import Item
-from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.graph import rebuilt, walk
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import AnyTimeWindows, as_any_node
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
+from sqlstream.logical.plan.rules import push_rank_limit
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.logical.plan.windows import SessionWindow, TimeWindows
@@ -82,6 +83,8 @@ class BatchQuery:
         self._parts: dict[str, Select] = {}
         self._by_node: dict[int, tuple[Node, BatchRows]] = {}
         self._emitted: dict[int, tuple[Node, Relations]] = {}
+        # By the id of a plan: the plan, and the same with the limits of its ranks.
+        self._limited: dict[int, tuple[Node, Node]] = {}
         # How long after their end sessions take rows, by the id of their node.
         self._lateness: dict[int, Duration] = {}
 
@@ -158,6 +161,8 @@ class BatchQuery:
         A row is late when the operator's watermark has reached `time`, SQL in microseconds; None: no row can be late. Raises
         CannotVerify if the batch of a row that may be late is not known.
         """
+        if time is not None:
+            node = self.with_changes(node)
         below = self.rows(node)
         if time is not None and self.corrections.late and not below.is_read and _is_corrected(node):
             raise CannotVerify("a window reads results that are corrected later, of which some may be late", node.span)
@@ -172,6 +177,21 @@ class BatchQuery:
             assert above is not None
             on_time = self.in_time(above, time)
         return self.consolidated(node, below, on_time)
+
+    def with_changes(self, node: Node) -> Node:
+        """Return a plan in which ranks of which only the first row is wanted emit their changes, if late rows are left out.
+
+        An operator that may find rows late must see the changes as they came. Raises CannotVerify for other ranks.
+        """
+        ranked = any(origin.changes_are_timed and not origin.is_table for origin in _origins(node))
+        if not (self.corrections.late and ranked):
+            return node
+        if id(node) not in self._limited:
+            self._limited[id(node)] = (node, rebuilt(node, push_rank_limit))
+        limited = self._limited[id(node)][1]
+        if not self.rows(limited).is_read:
+            raise CannotVerify("a window reads ranks, whose rows may be late", node.span)
+        return limited
 
     def consolidated(self, node: Node, below: BatchRows, condition: Condition | None = None) -> BatchRows:
         """Return the rows that meet a condition, which may read READ: each row repeated by its weight, without READ.
@@ -339,8 +359,8 @@ def _emits_late(node: Node) -> bool:
 
 
 def _has_times(node: Node) -> bool:
-    """Return whether a table of changes reaches a node, so that its rows have weights."""
-    return any(origin.is_table for origin in _origins(node))
+    """Return whether a table of changes, or ranks, reach a node, so that its rows may have weights."""
+    return any(origin.changes_are_timed for origin in _origins(node))
 
 
 def _origins(node: Node) -> Iterator[Node]:

@@ -6,6 +6,7 @@ The formulas differ from those in `operators`: an answer to compare with must no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from sqlstream.duck.internal_columns import ARRIVED, internal
@@ -168,6 +169,8 @@ def late_end(node: Node, column: str | None, lateness: Duration = NO_TIME) -> st
 
 def sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
     """Return the rows of closed sessions, with the bounds of the session."""
+    if (below := query.with_changes(node.input)) is not node.input:
+        node = replace(node, input=below)
     if query.corrections.late and query.rows(node.input).is_read:
         sql = in_sessions_of_stream(query, node, query.lateness_of(node))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -14,7 +13,6 @@ from sqlstream.duck.sql import Condition, Rows
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.nodes import Joins
 from sqlstream.logical.plan.state_settings import Interval, IntervalJoinState, JoinState, Sql, TemporalJoinState
-from sqlstream.logical.plan.tables import Scan
 from sqlstream.operators.joins.interval_join import IntervalJoinOperator
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.joins.regular_join import RegularJoin
@@ -67,10 +65,8 @@ class JoinedPlan(OperatorPlan[J]):
 
 
 def _with_changes(branch: Branch, *, is_changelog: bool) -> Branch:
-    """Return a path into a join: with weights if its input is a changelog, and on time if it reads by processing time."""
-    branch = branch.with_weight() if is_changelog and not branch.placed else branch
-    by_clock = isinstance(branch.leaf, Scan) and branch.leaf.by_clock
-    return replace(branch, are_on_time=True) if by_clock else branch
+    """Return a path into a join, with weights if its input is a changelog."""
+    return branch.with_weight() if is_changelog and not branch.placed else branch
 
 
 class JoinPlan(JoinedPlan[Join]):

@@ -78,7 +78,10 @@ class RankPlan(OperatorPlan[Rank]):
         )
 
     def batch(self, query: BatchQuery) -> BatchRows:
-        return keyed.ranked(query, self.node, query.settled(self.node.input), (), TRUE)
+        node = self.node
+        if node.limit == 1 and node.function == "row_number" and not node.ttl and keyed.has_batches(query, node.input):
+            return keyed.first_rows(query, node)
+        return keyed.ranked(query, node, query.settled(node.input), (), TRUE)
 
 
 def _ranking(node: Rank | WindowRank) -> Ranking:

@@ -285,13 +285,8 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
     return next((t for t in times if to_duckdb(value) == quote_name(t)), None)
 
 
-def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
-    """Return a plan whose rows can be ordered by `time`, a result of `time_of`; for a processing time all scans are by clock.
-
-    Raises UnsupportedError for a TIMESTAMP_LTZ if the session's time zone is not UTC.
-    """
-    if time in node.processing_times:
-        node = by_clock(node)
+def check_zone(node: Node, time: str, checker: TypeChecker, span: Span) -> None:
+    """Raise UnsupportedError for rows in the order of a TIMESTAMP_LTZ if the session's time zone is not UTC."""
     kind = next(f.type for f in node.schema if f.name == time)
     if checker.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE":
         raise UnsupportedError(
@@ -299,7 +294,6 @@ def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
             span,
             hint="Leave 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP.",
         )
-    return node
 
 
 def typed(parts: Sequence[exp.Expr], fields: Schema, block: OverBlock, span: Span | None) -> tuple[Expression, ...]:
@@ -327,11 +321,18 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Ove
     if time in node.processing_times and any(c.frame.mode == "range" and c.frame.following for c in calls):
         hint = "Write LEAD or ROWS .. FOLLOWING, or use an event time."
         raise UnsupportedError("a RANGE frame to FOLLOWING over processing time", span, hint=hint)
-    node = by_time(node, time, block.checker, span)
+    check_zone(node, time, block.checker, span)
+    if time in node.processing_times and any(_needs_clock(c.frame) for c in calls):
+        node = by_clock(node)
     if len(partition.order) > 1 and any(c.frame.mode == "range" and c.frame.preceding is not None for c in calls):
         raise UnsupportedError("a RANGE frame over several columns", ordered, hint=f"Write ORDER BY {time}.")
     keys, order = (typed(parts, node.schema, block, span) for parts in (partition.keys, partition.order))
     return Over(node, "", keys, time, order, tuple(calls), span=span)
+
+
+def _needs_clock(frame: OverFrame) -> bool:
+    """Return whether rows wait for later ones, or expire: a watermark must say when the input has ended, or a row is too old."""
+    return frame.following > 0 or (frame.mode == "range" and frame.preceding is not None)
 
 
 def waits_for_later(node: Node) -> bool:

@@ -189,8 +189,17 @@ def _as_ranks(node: Node, column: str | None) -> Node:
             own = call.name == column
             new_input = node.input if own else _as_ranks(node.input, column)
             if own or new_input is not node.input:
-                keys, order = node.keys, node.order
-                return Rank(new_input, node.name, call.name, call.function, keys, order, ttl=node.ttl, span=call.span)
+                return Rank(
+                    new_input,
+                    node.name,
+                    call.name,
+                    call.function,
+                    node.keys,
+                    node.order,
+                    ttl=node.ttl,
+                    span=call.span,
+                    by_clock=node.by_clock,
+                )
         case _:
             return node
     return node if new_input is node.input else replace(node, input=new_input)
