@@ -167,7 +167,8 @@ MILLISECOND = 1000
 
 
 @pytest.mark.xfail(
-    strict=False, reason="after a restart between batches a row behind the watermark can be on time for a join above a join"
+    strict=False,
+    reason="after a restart between batches a row behind the watermark can be on time for a join above a join",
 )
 @examples(25)
 @given(cascades(), histories(), delays, st.sampled_from("ab"), st.integers(1, 3), st.booleans())
