@@ -29,7 +29,7 @@ HOMES = (
     *(f"logical/plan/{name}.py" for name in ("aggregates", "joins", "over", "process", "ranks", "tables", "windows")),
 )
 # The number may only fall: a new kind of operator answers in its own files.
-MOST = 28
+MOST = 27
 
 
 def test_no_further_function_asks_which_stateful_node_it_holds() -> None:

@@ -11,10 +11,8 @@ from sqlstream.compiler.declarations import Script
 from sqlstream.compiler.table_options import lasting
 from sqlstream.connectors.tables import is_bounded
 from sqlstream.errors import StatementWarning, UnboundedState
-from sqlstream.logical.plan.batch_order import divided
-from sqlstream.logical.plan.bounds import unbounded
 from sqlstream.logical.plan.explain import logical_text
-from sqlstream.logical.plan.session_joins import unaligned
+from sqlstream.logical.plan.plan_warnings import divided, unaligned, unbounded
 from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import MAX_AHEAD, Table
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.formats.changelogs import DECLARE_KEY, NO_ROW_BEFORE
 from sqlstream.connectors.formats.malformed import NO_VALUE, format_of, skip_hint
@@ -22,11 +22,14 @@ from sqlstream.duck.sql import Condition, Items, Relation, Select, all_of, no_ro
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
-from sqlstream.units import EventTime, ProcessingTime
+from sqlstream.units import EventTime, ProcessingTime, parse_duration
 
 BATCH_ROWS = 100_000
 # The first and the last event time that rows may have, both inclusive.
 TimeBounds: TypeAlias = tuple[EventTime, EventTime]
+# 290000 BC and the year 294000 in microseconds: so far from the ends of what microseconds can count that windows fit.
+EARLIEST: Final = EventTime(-9_213_651_676_800_000_000)
+LATEST: Final = EventTime(9_215_576_668_800_000_000)
 # Looks up the rows of a lookup table for keys, a table with one row for each.
 Find = Callable[[Lookup, pa.Table], pa.Table]
 
@@ -72,6 +75,14 @@ def set_watermarks(con: duckdb.DuckDBPyConnection, watermarks: Mapping[str, Even
     """Set the variables of other places, by their names: see `run_fragment`."""
     for name, watermark in watermarks.items():
         con.execute(f"SET VARIABLE {name} = {timestamp(watermark)}")
+
+
+def time_bounds(table: Table, time: ProcessingTime) -> TimeBounds:
+    """Return the first and the last event time that rows of a batch may have; `time` is the batch's processing time."""
+    ahead = table.options.get(MAX_AHEAD)
+    if ahead is None:
+        return EARLIEST, LATEST
+    return EARLIEST, min(LATEST, EventTime(time + parse_duration(ahead)))
 
 
 def scan_input(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import duckdb
 import pyarrow as pa
@@ -22,25 +21,14 @@ from sqlstream.duck.sql import Relation, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.fragments import TimeBounds, astray
+from sqlstream.runtime.fragments import EARLIEST, LATEST, TimeBounds, astray, time_bounds
 from sqlstream.runtime.scan_rows import source_without_places
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.segments import Segment, write_segment
-from sqlstream.units import EventTime, ProcessingTime, parse_duration, to_millis
+from sqlstream.units import ProcessingTime, to_millis
 from sqlstream.warehouse.paths import Warehouse
 
 _ROWS = "rows"
-# 290000 BC and the year 294000 in microseconds: so far from the ends of what microseconds can count that windows fit.
-EARLIEST: Final = EventTime(-9_213_651_676_800_000_000)
-LATEST: Final = EventTime(9_215_576_668_800_000_000)
-
-
-def time_bounds(table: Table, time: ProcessingTime) -> TimeBounds:
-    """Return the first and the last event time that rows of a batch may have; `time` is the batch's processing time."""
-    ahead = table.options.get(MAX_AHEAD)
-    if ahead is None:
-        return EARLIEST, LATEST
-    return EARLIEST, min(LATEST, EventTime(time + parse_duration(ahead)))
 
 
 def drops_astray(table: Table) -> bool:

@@ -135,7 +135,7 @@ class SplitReading:
     def start(self, con: duckdb.DuckDBPyConnection) -> Select:
         """Return the rows. Raises DataError for rows that are malformed, unless they are to be skipped."""
         stage, source = self._stage, self._source
-        bounds = malformed.time_bounds(stage.table, self._context.time)
+        bounds = execute.time_bounds(stage.table, self._context.time)
         plan = self._rows.take(con)
         try:
             rows, self.stats = self._input(con, plan, bounds)

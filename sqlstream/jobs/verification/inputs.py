@@ -17,7 +17,6 @@ from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.batch.rows import AT, BATCH, MARK, STANDS, TIMES, UNTIMED, CannotVerify
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import fragments as execute
-from sqlstream.runtime import malformed
 from sqlstream.runtime.batch_descriptors import Work
 from sqlstream.runtime.scan_rows import ScanRows
 from sqlstream.runtime.times import from_spark_millis, to_spark_micros
@@ -173,7 +172,7 @@ def _stamped(
     untimed, where = "false", ""
     if stage.time_column is not None:
         name = quote_name(stage.time_column)
-        bounds = malformed.time_bounds(stage.table, time)
+        bounds = execute.time_bounds(stage.table, time)
         untimed = f"isfinite({name}) IS NOT TRUE"
         if stage.changes == "keyed":
             untimed = f"({untimed} OR {execute.astray(name, bounds)}) AND {ADDS}"

@@ -178,7 +178,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
     @property
     def emission(self) -> str:
         timers = ", and when its timers are due" if self.function.has_timers else ""
-        timers += ", before or after the rows of a batch" if self.meets_timers else ""
+        timers += ", before or after the rows of a batch" if self.time_of_timers is not None else ""
         arrival = "the watermark passes a row" if self.in_order else "a row arrives"
         return f"rows of the function, when {arrival}{timers}"
 
@@ -193,10 +193,11 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
         return self.function.has_timers or any(read.time is not None for read in self.reads)
 
     @property
-    def meets_timers(self) -> bool:
-        """Whether the function may set event-time timers, and gets its rows in the order of arrival."""
-        has_event_time = any(read.time is not None and not read.broadcast for read in self.reads)
-        return self.function.has_timers and has_event_time and not self.in_order and self.has_rowtime
+    def time_of_timers(self) -> str | None:
+        """The time of its rows, if the function may set timers by it, and gets its rows in the order of arrival."""
+        if self.in_order or not (self.function.has_timers and self.has_rowtime):
+            return None
+        return next((read.time for read in self.reads if read.time is not None and not read.broadcast), None)
 
     @property
     def key_columns(self) -> tuple[str, ...]:

@@ -40,6 +40,13 @@ class StatefulNode(Node):
         """What decides which of several rows is the first if they are equal in its order; None if nothing depends on that."""
         return "arrival" if self.is_by_arrival else "columns" if self.has_ties else None
 
+    # -- batches
+
+    @property
+    def time_of_timers(self) -> str | None:
+        """The time of rows that timers by the same time may meet within a batch, before or after them; None if none does."""
+        return None
+
     # -- in EXPLAIN
 
     @property

@@ -1,4 +1,4 @@
-"""Warnings about joins of sessions: each input has sessions of its own, which seldom have the same bounds."""
+"""Warnings about plans: state without a bound, results that depend on batches, joins of sessions that seldom match."""
 
 from __future__ import annotations
 
@@ -6,9 +6,41 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from sqlstream.errors import Span, StatementWarning
+from sqlstream.errors import Span, StatementWarning, UnboundedState
 from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.growth import Ends
 from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.stateful import StatefulNode
+
+_ALLOW = "To run it all the same without this warning: SET 'sqlstream.unbounded-state' = 'allow'."
+
+
+def unbounded(plans: Iterable[Node], ends: Ends) -> Iterator[UnboundedState]:
+    """Yield a warning for every node whose state grows without a bound; `ends` tells whether a table's input ends."""
+    seen: list[Node] = []
+    for node in (n for plan in plans for n in walk(plan)):
+        # Two sinks may share a node.
+        if not isinstance(node, StatefulNode) or node in seen:
+            continue
+        seen.append(node)
+        if (growth := node.growth(ends)) is not None:
+            message = f"the state of {growth.subject} grows without a bound: {growth.growth}"
+            yield UnboundedState(message, node.span, hint=f"{growth.hint} {_ALLOW}")
+
+
+def divided(plans: Iterable[Node]) -> Iterator[StatementWarning]:
+    """Yield a warning for every process function whose event-time timers may fire before or after a row of the same batch."""
+    seen: list[Node] = []
+    for node in (n for plan in plans for n in walk(plan)):
+        # Two sinks may share a node.
+        if isinstance(node, StatefulNode) and node not in seen and (time := node.time_of_timers) is not None:
+            seen.append(node)
+            yield StatementWarning(
+                f"what {node.label} emits may depend on how its rows are divided into batches",
+                node.span,
+                detail="In a batch, timers that are due fire before all rows of their key, and others after them.",
+                hint=f"With PARTITION BY .. ORDER BY {time} rows come in the order of time, and timers fire between them.",
+            )
 
 
 def unaligned(plans: Iterable[Node]) -> Iterator[StatementWarning]:
