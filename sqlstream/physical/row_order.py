@@ -74,7 +74,7 @@ def in_order(sink: ResultSink, *, several: bool) -> Ordered | Unordered:
     ordered = _with_order(sink.input)
     if isinstance(ordered, Unordered):
         return _by_arrival(sink.input) or ordered
-    if isinstance(ordered, Unordered) or ordered.columns[0].name != _AT:
+    if ordered.columns[0].name != _AT:
         return ordered
     # Rows of one time have no order among each other.
     if any(_among_key(sink, names - {_AT}) for names in ordered.node.unique_keys):
