@@ -26,7 +26,8 @@ HOMES = (
     "operators/",
     "physical/families/",
     "logical/plan/relational.py",
-    *(f"logical/plan/{name}.py" for name in ("aggregates", "joins", "over", "process", "ranks", "tables", "windows")),
+    *(f"logical/plan/{name}.py" for name in ("aggregates", "count_windows", "joining", "joins", "over")),
+    *(f"logical/plan/{name}.py" for name in ("process", "ranks", "tables", "windows")),
 )
 # The number may only fall: a new kind of operator answers in its own files.
 MOST = 27

@@ -157,7 +157,7 @@ class SteppedRun:
         numbers = list(self._own())
         partitions = {numbers[i]: names for i, names in feed.partitions(feed.sequence).items()}
         marks = {numbers[i]: watermarks for i, watermarks in feed.watermarks().items()}
-        self.commits.see_partitions(partitions, marks, self.clock())
+        self.commits.source_clocks.see_partitions(partitions, marks, self.clock())
         clocks = self.commits.clocks()
         reached = self.commits.partition_marks(self.clock())
         ticks = {i: mark for i, mark in reached.items() if (before := clocks[i].mark) is None or mark > before}

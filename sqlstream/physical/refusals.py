@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from sqlstream.connectors.registry import sink_of
 from sqlstream.duck.internal_columns import ARRIVED, INTERNAL
 from sqlstream.errors import UnsupportedError
+from sqlstream.logical.plan.count_windows import CountWindows
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, Overlap
 from sqlstream.logical.plan.nodes import as_stateful
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
-from sqlstream.logical.plan.windows import AtWindowEnd, CountWindows, TimeWindows
+from sqlstream.logical.plan.windows import AtWindowEnd, TimeWindows
 from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.row_order import Unordered, in_order, needs_order, one_row_a_key
 

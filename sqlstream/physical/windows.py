@@ -6,11 +6,12 @@ from typing import assert_never
 
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import Items, Select, quote_name
+from sqlstream.logical.plan.count_windows import CountWindows
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.month_windows import MonthWindows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import AnyTimeWindows
-from sqlstream.logical.plan.windows import BOUNDS, CountWindows, RegularWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import BOUNDS, RegularWindows, SessionWindow, TimeWindows
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.grid import Grid, remainder
 

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 import msgspec
 
@@ -26,9 +25,9 @@ from sqlstream.connectors.worker_calls import Workers
 from sqlstream.duck import databases
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
+from sqlstream.runtime.source_clocks import SourceClocks
 from sqlstream.runtime.tasks import ROWS, Output
-from sqlstream.runtime.times import event_time_of
-from sqlstream.runtime.watermarks import ScanClock, Watermarks, idle_timeouts, partition_mark, scan_clocks
+from sqlstream.runtime.watermarks import ScanClock, Watermarks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, held_by
@@ -164,8 +163,8 @@ class Commits:
     """Records the results and metrics of one job; `totals` has the metrics up to the last batch.
 
     The constructor restores them from the last committed batch, and opens the sinks, whose errors it raises. `began` is when
-    this run of the job started. By the clock `monotonic` sources are idle, whatever the machine's clock is set to; without it, by
-    the times of their last rows in the metrics. `workers` are processes of the engine for sinks that need some.
+    this run of the job started, and `monotonic` the clock by which sources are idle (see SourceClocks). `workers` are processes
+    of the engine for sinks that need some.
     """
 
     def __init__(
@@ -179,25 +178,16 @@ class Commits:
     ):
         self.job = job
         self.emit = emit
-        self.began = began
-        self._monotonic = monotonic
-        # When the last rows of scans, and of their partitions, came in this run, by the monotonic clock.
-        self._came: dict[tuple[str, ...], ProcessingTime] = {}
         self._workers = workers
-        self.timeouts = idle_timeouts(job.plan, job.idle_timeout)
+        self.source_clocks = SourceClocks(job, began=began, monotonic=monotonic)
         # The names of the scans that make each watermark.
         self._clocks_by_name = [[job.plan.scans[place].name for place in places] for places in job.plan.clocks]
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
         self.log = JobLog(self.warehouse.fs, self.paths.log)
         self.totals = self._restore()
-        for i, timeout in self.timeouts.items():
+        for i, timeout in self.source_clocks.timeouts.items():
             self.totals.sources[job.plan.scans[i].name].idle_timeout = timeout
-        # The partitions of scans, and whether each has input that waits or is being read; when this process first saw each.
-        self._partitions: Mapping[int, Mapping[str, bool]] = {}
-        self._first_seen: dict[tuple[int, str], ProcessingTime] = {}
-        # The watermarks of partitions that sources themselves report, and when each last advanced.
-        self._source_marks: Mapping[tuple[int, str], tuple[EventTime, ProcessingTime]] = {}
         self._committers: dict[int, Committer] = {}
         self._writers: dict[int, BatchWriter] = {}
         self._publishers: dict[int, Publisher] = {}
@@ -306,82 +296,11 @@ class Commits:
 
     def clocks(self) -> dict[int, ScanClock]:
         """Return the clocks of the scans that have a watermark, by the place of the scan."""
-        return self._clocks(self.totals)
-
-    def _clocks(self, totals: Totals) -> dict[int, ScanClock]:
-        clocks = scan_clocks(
-            self.job.plan, self.timeouts, totals.sources, lambda scan, logged: self._last_active(logged, scan)
-        )
-        for (i, _), (_, advanced_at) in self._source_marks.items():
-            if i in clocks:
-                clocks[i] = replace(clocks[i], active_at=max(clocks[i].active_at, advanced_at))
-        return clocks
-
-    def _last_active(self, logged: ProcessingTime | None, *of: str) -> ProcessingTime:
-        """Return when the last row of a scan, or of a partition of it, came, at the earliest when this run began.
-
-        `logged` is its time in the metrics, by the machine's clock.
-        """
-        came = logged if self._monotonic is None else self._came.get(of)
-        return max(self.began, came or self.began)
-
-    def see_partitions(
-        self,
-        partitions: Mapping[int, Mapping[str, bool]],
-        watermarks: Mapping[int, Mapping[str, datetime]],
-        now: ProcessingTime,
-    ) -> None:
-        """Store which partitions scans have, and whether each has input that waits or is being read: then it is not idle.
-
-        `watermarks` has the watermarks of partitions that sources themselves report: a partition whose watermark advances is
-        not idle either. Both are by scan, then by partition.
-        """
-        marks = {
-            (i, name): event_time_of(watermark, self.job.zone if self.job.plan.scans[i].has_instants else "UTC")
-            for i, times in watermarks.items()
-            for name, watermark in times.items()
-        }
-        moved = {
-            at: (mark, now)
-            for at, mark in marks.items()
-            if at not in self._source_marks or mark > self._source_marks[at][0]
-        }
-        # Another thread may be reading.
-        self._source_marks = {**self._source_marks, **moved}
-        self._first_seen |= {
-            (i, name): now for i, names in partitions.items() for name in names if (i, name) not in self._first_seen
-        }
-        self._partitions = partitions
+        return self.source_clocks.of_scans(self.totals.sources)
 
     def partition_marks(self, now: ProcessingTime) -> dict[int, EventTime]:
         """Return the watermarks, by scan, of the scans whose partitions have watermarks; a scan without one yet is left out."""
-        watermarks = {}
-        for i in self._partitions.keys() & self.timeouts.keys():
-            source = self.totals.sources[self.job.plan.scans[i].name]
-            clocks = self._partition_clocks(i, source, now)
-            source_marks = [mark for (scan, _), (mark, _) in self._source_marks.items() if scan == i]
-            if clocks:
-                mark = partition_mark(clocks.values(), now)
-            elif source_marks:
-                # The source reports watermarks, although no partition has input to read.
-                mark = min(source_marks)
-            else:
-                # All were read to their ends.
-                mark = max((p.watermark for p in source.partitions.values() if p.watermark is not None), default=None)
-            if mark is not None:
-                watermarks[i] = mark
-        return watermarks
-
-    def _partition_clocks(self, scan: int, source: SourceMetrics, now: ProcessingTime) -> dict[str, ScanClock]:
-        clocks = {}
-        for name, is_under_way in self._partitions[scan].items():
-            partition = source.partitions.get(name, PartitionMetrics())
-            mark, advanced_at = self._source_marks.get((scan, name), (None, self.began))
-            last_row_at = self._last_active(partition.last_row_at, self.job.plan.scans[scan].name, name)
-            active_at = max(advanced_at, self._first_seen[scan, name], last_row_at)
-            mark = newest(partition.watermark, mark)
-            clocks[name] = ScanClock(mark, now if is_under_way else active_at, self.timeouts[scan])
-        return clocks
+        return self.source_clocks.partition_marks(self.totals.sources, now)
 
     def commit(
         self,
@@ -404,8 +323,8 @@ class Commits:
         now = at if now is None else now
         # Another thread sees the totals before the batch or after it, nothing in between.
         totals = self.totals.copy()
-        monotonic = now if self._monotonic is None else self._monotonic()
-        reports = self._received(outputs, totals, now, monotonic)
+        moment = self.source_clocks.now(now)
+        reports = self._received(outputs, totals, now, moment)
         for sink, records in reports.written.items():
             if records:
                 self._committers[sink].commit(batch, records)
@@ -419,7 +338,8 @@ class Commits:
             totals.sources[scan].latency = Duration(now - event)
         self.spend("commit", began)
         self._add_spent(totals)
-        self._find_idle(totals, now, monotonic)
+        self.source_clocks.mark_idle(totals.sources, now, moment)
+        totals.find_minimum(now, self._clocks_by_name)
         self.log.append(
             LogEntry(
                 version=batch,
@@ -439,7 +359,7 @@ class Commits:
         self.totals = totals
 
     def _received(
-        self, outputs: Iterable[Output], totals: Totals, now: ProcessingTime, monotonic: ProcessingTime
+        self, outputs: Iterable[Output], totals: Totals, now: ProcessingTime, moment: ProcessingTime
     ) -> _BatchReports:
         """Sort the outputs of a batch's tasks, and add their reports to the totals."""
         sinks = range(len(self.job.plan.sinks))
@@ -457,8 +377,7 @@ class Commits:
                     totals.add(report, now)
                     if not isinstance(report, ScanReport):
                         continue
-                    rows = {(report.scan,): report.rows, **_rows_of_partitions(report)}
-                    self._came |= {of: monotonic for of, count in rows.items() if count}
+                    self.source_clocks.see_rows(report, moment)
                     if report.max_event_time is not None:
                         before = reports.newest_events.get(report.scan, report.max_event_time)
                         reports.newest_events[report.scan] = max(report.max_event_time, before)
@@ -474,30 +393,6 @@ class Commits:
             spent, self._spent = self._spent, {}
         for phase, duration in spent.items():
             totals.spent[phase] = Duration(totals.spent.get(phase, 0) + duration)
-
-    def _find_idle(self, totals: Totals, now: ProcessingTime, monotonic: ProcessingTime) -> None:
-        """Mark the sources that are idle by the monotonic clock, with the time by the machine's clock since when they are."""
-        plan = self.job.plan
-
-        def idle_since(clock: ScanClock) -> ProcessingTime | None:
-            since = clock.idle_since(monotonic)
-            return None if since is None else ProcessingTime(since + now - monotonic)
-
-        for i, clock in self._clocks(totals).items():
-            totals.sources[plan.scans[i].name].idle_since = idle_since(clock)
-        for (i, _), (_, advanced_at) in self._source_marks.items():
-            source = totals.sources[plan.scans[i].name]
-            source.said_at = max(source.said_at or advanced_at, advanced_at)
-        for i in self._partitions.keys() & self.timeouts.keys():
-            source = totals.sources[plan.scans[i].name]
-            for name, clock in self._partition_clocks(i, source, monotonic).items():
-                partition = source.partitions.setdefault(name, PartitionMetrics())
-                partition.found_at = partition.found_at or self._first_seen[i, name]
-                partition.idle_since = idle_since(clock)
-                partition.watermark = clock.mark
-            for name, partition in source.partitions.items():
-                partition.ended = name not in self._partitions[i]
-        totals.find_minimum(now, self._clocks_by_name)
 
     def _store(self, sink: int, batch: int, segments: list[Segment], time: ProcessingTime) -> None:
         paths, plan = self.job.sink_paths(self.warehouse, sink), self.job.plan.sinks[sink]
@@ -526,7 +421,3 @@ class Commits:
         columns = tuple(Column(name, type) for name, type in sink.columns)
         paths = tuple(self.warehouse.fs.path_for_duckdb(f) for f in files)
         return Batch(number, columns, paths, sink.changing, sink.table.primary_key, sink.order)
-
-
-def _rows_of_partitions(report: ScanReport) -> dict[tuple[str, ...], int]:
-    return {(report.scan, name): read.rows for name, read in report.partitions.items()}

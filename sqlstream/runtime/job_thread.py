@@ -230,7 +230,7 @@ class JobThread(threading.Thread, ABC):
     def _ticks(self, feed: Feed) -> tuple[dict[int, EventTime], dict[int, EventTime]]:
         """Return, by scan, ticks of scans whose partitions have watermarks, and ticks of idle scans."""
         moment = self._monotonic_time()
-        self.commits.see_partitions(feed.partitions(self.totals.sequence), feed.watermarks(), moment)
+        self.commits.source_clocks.see_partitions(feed.partitions(self.totals.sequence), feed.watermarks(), moment)
         # A tick in a descriptor that no batch has finished yet need not be sent again.
         clocks = {
             i: replace(clock, mark=newest(clock.mark, feed.ticked.get(i))) for i, clock in self.commits.clocks().items()
@@ -240,7 +240,7 @@ class JobThread(threading.Thread, ABC):
             if (before := clocks[i].mark) is None or mark > before:
                 marks[i] = mark
                 clocks[i] = replace(clocks[i], mark=mark)
-        if not any(self.commits.timeouts.values()):
+        if not any(self.commits.source_clocks.timeouts.values()):
             return marks, {}
         under_way = feed.under_way(self.totals.sequence)
         active = {i: replace(c, active_at=moment if i in under_way else c.active_at) for i, c in clocks.items()}

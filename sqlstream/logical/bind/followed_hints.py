@@ -11,10 +11,11 @@ from sqlglot import exp
 from sqlstream.errors import BindError, SourceText, Span
 from sqlstream.logical.bind.aliases import with_name
 from sqlstream.logical.bind.hints import StateTtl, keeps_state, state_ttls, uid_of, with_ttl
+from sqlstream.logical.plan.count_windows import CountWindows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Projection
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow
+from sqlstream.logical.plan.windows import SessionWindow
 from sqlstream.sql.process_calls import ProcessCall
 from sqlstream.sql.windows import WindowTVF
 

@@ -12,7 +12,7 @@ from sqlstream.logical.bind.joins.joins import Relation
 from sqlstream.logical.bind.process_checks import check_repeated
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.joins import TimedJoin
+from sqlstream.logical.plan.joining import TimedJoin
 from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node

@@ -13,6 +13,7 @@ from typing import assert_never, cast
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.arrival_calls import in_order_of_arrival
+from sqlstream.logical.plan.count_windows import CountWindows
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema, visible
 from sqlstream.logical.plan.graph import once, rebuilt, shared, walk
 from sqlstream.logical.plan.joins import TemporalJoin
@@ -26,7 +27,7 @@ from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Elements, Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, TimeWindows
+from sqlstream.logical.plan.windows import TimeWindows
 
 # The type of ARRIVED where it tells the elements of a list apart, too. Parquet has it exactly, which it has no HUGEINT.
 _FINER = "DECIMAL(38,0)"

@@ -10,7 +10,7 @@ from sqlstream.catalog import Table
 from sqlstream.duck.sql import unquoted
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
-from sqlstream.logical.plan.joins import Kind
+from sqlstream.logical.plan.joining import Kind
 from sqlstream.logical.plan.node import Keys, PassThrough
 from sqlstream.logical.plan.settings import LookupSettings, NodeValues
 from sqlstream.logical.plan.values import form, optional_form

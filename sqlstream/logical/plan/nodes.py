@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.count_windows import CountWindows
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
@@ -16,7 +17,7 @@ from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, RegularWindows, SessionWindow
+from sqlstream.logical.plan.windows import RegularWindows, SessionWindow
 
 # They assign rows to windows by the times of the rows.
 AnyTimeWindows = RegularWindows | MonthWindows

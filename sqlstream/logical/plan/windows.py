@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Literal
 
-from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import unquoted
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
-from sqlstream.logical.plan.growth import COUNTED_ANYWAY, Ends, Growth, all_end, forget_keys
+from sqlstream.logical.plan.growth import COUNTED_ANYWAY, Ends, Growth, all_end
 from sqlstream.logical.plan.node import (
-    FEW_VALUES,
     Keys,
     LateReads,
     Node,
@@ -23,9 +21,9 @@ from sqlstream.logical.plan.node import (
     WindowColumns,
     WindowSize,
 )
-from sqlstream.logical.plan.settings import CountSettings, GridSettings, NodeValues, SessionSettings
-from sqlstream.logical.plan.state_settings import GridWindows, RowWindows, SessionWindows, Sql
-from sqlstream.logical.plan.stateful import DropsLateRows, WithTimeToLive, columns_by_name
+from sqlstream.logical.plan.settings import GridSettings, NodeValues, SessionSettings
+from sqlstream.logical.plan.state_settings import GridWindows, SessionWindows, Sql
+from sqlstream.logical.plan.stateful import DropsLateRows, columns_by_name
 from sqlstream.logical.plan.values import form
 from sqlstream.logical.plan.words import in_table, quoted_name
 from sqlstream.units import MICROSECOND, MILLISECOND, NO_TIME, Duration, duration
@@ -39,7 +37,7 @@ WINDOW_TIME = MILLISECOND
 # The watermark has passed a row when it has reached the microsecond after the row's time: until then rows of the same time may
 # arrive.
 UNTIL_PASSED = MICROSECOND
-_BOUND_FIELDS = tuple(Field(name, "TIMESTAMP") for name in BOUNDS)
+BOUND_FIELDS = tuple(Field(name, "TIMESTAMP") for name in BOUNDS)
 
 
 class TimeWindows(PassThrough):
@@ -72,7 +70,7 @@ class TimeWindows(PassThrough):
 
     @cached_property
     def schema(self) -> Schema:
-        return (*self.input.schema, *_BOUND_FIELDS)
+        return (*self.input.schema, *BOUND_FIELDS)
 
     @property
     def times_read(self) -> tuple[tuple[int, str], ...]:
@@ -300,7 +298,7 @@ class SessionWindow(AtWindowEnd):
 
     @cached_property
     def schema(self) -> Schema:
-        return (*self.input.schema, *_BOUND_FIELDS)
+        return (*self.input.schema, *BOUND_FIELDS)
 
     @property
     def times_read(self) -> tuple[tuple[int, str], ...]:
@@ -329,174 +327,6 @@ class SessionWindow(AtWindowEnd):
     @property
     def state_growth(self) -> str | None:
         return growth_of_late_rows(self.late_rows)
-
-
-@dataclass(frozen=True)
-class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
-    """Emits each row once for every window of rows that holds it, when the watermark has passed the window's last row.
-
-    The rows of a key are numbered by time once the watermark has passed them, rows of one time by their arrival or, without
-    ARRIVED among the columns, by all of these. Every `slide` rows there is a window of the last `size` rows; the first windows
-    have fewer if `size` is greater. Adds the times of the first and the last row as `window_start` and `window_end`,
-    `window_time` (as for TimeWindows), and `window_id`, which counts the windows of a key. Keeps rows that a window may still
-    need, up to `size` of every key; a row behind the watermark is dropped and counted. `ttl`: see Aggregate; it begins when a
-    row gets its number.
-    """
-
-    node_kind: ClassVar[str] = "count_windows"
-
-    name: str
-    keys: tuple[str, ...]
-    time_column: str
-    size: int
-    slide: int
-    ttl: Duration | None = None
-    late_reads: LateReads | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def passes_rows_on(self) -> bool:
-        return True
-
-    @property
-    def has_ties(self) -> bool:
-        return not self.input.covers_key((*self.keys, self.time_column))
-
-    @property
-    def is_by_arrival(self) -> bool:
-        return any(f.name == ARRIVED.name for f in self.input.schema)
-
-    @property
-    def values(self) -> NodeValues:
-        settings = CountSettings(self.time_column, self.size, self.slide)
-        return NodeValues(self.node_kind, name=self.name, keys=tuple((key,) for key in self.keys), settings=settings)
-
-    @property
-    def label(self) -> str:
-        return "count windows"
-
-    @property
-    def description(self) -> str:
-        every = "" if self.slide == self.size else f" slide {self.slide}"
-        keys = ", ".join(self.keys) or "no key"
-        return f"CountWindows{quoted_name(self.name)} {self.time_column} by {keys}{every} size {self.size} rows"
-
-    @property
-    def title(self) -> str:
-        every = f" every {self.slide} rows" if self.slide != self.size else ""
-        return f"collect count windows of {self.size} rows{every}"
-
-    @property
-    def windows_text(self) -> str:
-        return f"in count windows of {self.size} rows by {self.time_column}"
-
-    @property
-    def makes_windows(self) -> bool:
-        return True
-
-    @property
-    def overlap(self) -> Overlap:
-        return Overlap(-(-self.size // self.slide), f"{self.size} rows every {self.slide}")
-
-    def windows_setting(self, inlined: Callable[[Expression], str]) -> RowWindows:
-        return RowWindows(self.size, self.slide)
-
-    @property
-    def key_text(self) -> str:
-        return ", ".join(self.keys)
-
-    @property
-    def emission(self) -> str:
-        return "the rows of a window, when the watermark has passed its last row"
-
-    @property
-    def key_columns(self) -> tuple[str, ...]:
-        return self.keys
-
-    @property
-    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
-        return columns_by_name(self.input, self.keys)
-
-    @property
-    def has_processing_timers(self) -> bool:
-        return False
-
-    @property
-    def leaving_time(self) -> str | None:
-        return None
-
-    @property
-    def emits_its_rows(self) -> bool:
-        return True
-
-    @property
-    def timed_part(self) -> str:
-        return "Its windows are"
-
-    def growth(self, ends: Ends) -> Growth | None:
-        if self.state_growth is None or all_end(self, ends):
-            return None
-        return Growth(self.label, self.state_growth, f"Let {forget_keys(self)}")
-
-    @property
-    def expressions(self) -> tuple[Expression, ...]:
-        return ()
-
-    @cached_property
-    def schema(self) -> Schema:
-        return (*self.input.schema, *_BOUND_FIELDS, Field(WINDOW_ID, "BIGINT"))
-
-    @property
-    def times_read(self) -> tuple[tuple[int, str], ...]:
-        return ((0, self.time_column),)
-
-    @property
-    def time_attributes(self) -> tuple[str, ...]:
-        return ("window_time",)
-
-    @property
-    def batch_times(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def leaves_at_once(self) -> bool:
-        return False
-
-    @property
-    def on_time(self) -> bool:
-        return True
-
-    @cached_property
-    def delay_below(self) -> Duration:
-        return Duration(self.input.delay + UNTIL_PASSED)
-
-    @property
-    def window_columns(self) -> WindowColumns | None:
-        return WindowColumns(*BOUNDS)
-
-    @property
-    def window_size(self) -> WindowSize | None:
-        return None
-
-    @cached_property
-    def changelog_origin(self) -> Node | None:
-        """As the input's, but planning refuses it: a retraction would renumber all later rows."""
-        return self.input.changelog_origin
-
-    @property
-    def unique_keys(self) -> Keys:
-        return ()
-
-    @property
-    def state_bound(self) -> str:
-        rows = f"{self.size} rows" + (" for every key" if self.keys else "")
-        ttl = f", which is forgotten when no row has come for it for {duration(self.ttl)}" if self.ttl else ""
-        return f"its size, {rows}{ttl}, and the watermark: rows wait until it has passed them"
-
-    @cached_property
-    def state_growth(self) -> str | None:
-        keyed = any(f.type not in FEW_VALUES for f in self.input.schema if f.name in self.keys)
-        return f"it keeps up to {self.size} rows for every key" if keyed and not self.ttl else None
 
 
 def bound_of_windows(size: WindowSize | None, lateness: Duration, late_rows: str | None) -> str:

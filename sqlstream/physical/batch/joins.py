@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from sqlstream.duck.internal_columns import ADDS, ARRIVED, CHANGE, PLACE, internal
 from sqlstream.duck.sql import TRUE, Condition, Relation, Select, all_of, quote_name, union_all
-from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, TemporalJoin
+from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.lookups import LookupJoin
+from sqlstream.logical.plan.nodes import Joins
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.batch.rows import BATCH, UNTIMED, BatchRows, CannotVerify, listed
 from sqlstream.physical.batch.windows import micros_of
@@ -21,7 +22,7 @@ _THERE = internal("there")
 _HOW = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN", "semi": "SEMI JOIN"}
 
 
-def _condition(node: Joining, *more: str) -> Condition:
+def _condition(node: Joins, *more: str) -> Condition:
     equal = [" = ".join(f"({k.sql})" for k in pair) for pair in zip(*node.keys, strict=True)]
     return all_of([*equal, *more, *([f"({node.condition.sql})"] if node.condition else [])])
 
@@ -47,7 +48,7 @@ def interval(query: BatchQuery, node: IntervalJoin) -> BatchRows:
 
 
 def _joined(
-    query: BatchQuery, node: Joining, inputs: list[BatchRows], more: list[str], due: list[Condition] | None = None
+    query: BatchQuery, node: Joins, inputs: list[BatchRows], more: list[str], due: list[Condition] | None = None
 ) -> BatchRows:
     """Return the rows of a join; `due` are the conditions, one per input, under which its rows leave without a match."""
     columns = [f.name for f in node.schema]
@@ -79,7 +80,7 @@ def _joined(
     return query.add(name, union_all(selects), columns)
 
 
-def _many(node: Joining) -> Condition:
+def _many(node: Joins) -> Condition:
     """Return the condition of an inner join of more than two inputs."""
     equal = [f"({a.sql}) = ({b.sql})" for pair in zip(*node.keys, strict=True) for a, b in pairwise(pair)]
     return all_of([*equal, *([f"({node.condition.sql})"] if node.condition else [])])

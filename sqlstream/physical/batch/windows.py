@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, assert_never
 from sqlstream.duck.internal_columns import ARRIVED, internal
 from sqlstream.duck.sql import Condition, Items, Select, quote_name
 from sqlstream.logical.plan.aggregates import WindowAggregate
+from sqlstream.logical.plan.count_windows import CountWindows
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.month_windows import MonthWindows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import AnyTimeWindows
 from sqlstream.logical.plan.ranks import WindowRank
-from sqlstream.logical.plan.windows import CountWindows, RegularWindows, SessionWindow
+from sqlstream.logical.plan.windows import RegularWindows, SessionWindow
 from sqlstream.physical.batch import keyed
 from sqlstream.physical.batch.calls import aggregate
 from sqlstream.physical.batch.rows import BatchRows, CannotVerify, listed

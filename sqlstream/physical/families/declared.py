@@ -19,7 +19,6 @@ from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Expand, Filter, Projection
 from sqlstream.logical.plan.state_settings import Sql, Windows
 from sqlstream.logical.plan.stateful import StatefulNode
-from sqlstream.logical.plan.values import form
 from sqlstream.logical.plan.windows import TimeWindows
 from sqlstream.sql.dialect import to_duckdb
 
@@ -152,7 +151,7 @@ def inlined(expression: Expression, origins: Origins) -> str:
 
     If no column has an origin, or sqlglot cannot parse the SQL, it is returned as it is.
     """
-    if expression.column is not None and form(expression) == canonical(own := own_sql(expression.column)):
+    if expression.column is not None and canonical(expression.sql) == canonical(own := own_sql(expression.column)):
         return origins.get(expression.column, own)
     if origins.keys().isdisjoint(expression.reads.columns):
         return expression.sql

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.count_windows import CountWindows
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.over import Over, Sort
@@ -12,7 +13,7 @@ from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import SetOperation
 from sqlstream.logical.plan.tables import Normalize
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow
+from sqlstream.logical.plan.windows import SessionWindow
 from sqlstream.physical.families.aggregates import AggregatePlan, WindowAggregatePlan
 from sqlstream.physical.families.family import OperatorPlan
 from sqlstream.physical.families.joins import IntervalJoinPlan, JoinPlan, TemporalJoinPlan

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Column
+from sqlstream.logical.plan.count_windows import CountWindows
 from sqlstream.logical.plan.state_settings import CountWindowsState, SessionWindowState
-from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow
+from sqlstream.logical.plan.windows import BOUNDS, SessionWindow
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.windows.count_windows import CountWindowOperator
 from sqlstream.operators.windows.late_rows import LATE, LateRowsPart

@@ -20,7 +20,8 @@ from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_time_to_l
 from sqlstream.logical.bind.over.ranking import filtered
 from sqlstream.logical.bind.scope import Visible
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
-from sqlstream.logical.plan.joins import IntervalJoin, Join, Kind, OwnNames, TemporalJoin
+from sqlstream.logical.plan.joining import Kind, OwnNames
+from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection

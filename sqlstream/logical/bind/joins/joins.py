@@ -19,7 +19,7 @@ from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.bind.rowtime import without_rowtime
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
-from sqlstream.logical.plan.joins import Joining, Kind
+from sqlstream.logical.plan.joining import Joining, Kind
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
 from sqlstream.sql.spans import head_span, span_of

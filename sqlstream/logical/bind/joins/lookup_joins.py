@@ -8,7 +8,7 @@ from sqlstream.catalog import Table
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.plan.expressions import Expression, Field
-from sqlstream.logical.plan.joins import Kind
+from sqlstream.logical.plan.joining import Kind
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Projection

@@ -17,7 +17,7 @@ from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of, reads_join
 from sqlstream.logical.bind.scope import Scope, Visible
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.plan.expressions import Expression, makes_rows
-from sqlstream.logical.plan.joins import Kind
+from sqlstream.logical.plan.joining import Kind
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.tables import Scan

@@ -18,7 +18,8 @@ from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.joins import Join, Joining
+from sqlstream.logical.plan.joining import Joining
+from sqlstream.logical.plan.joins import Join
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import PLACED, Over, OverFrame, OverItem
 from sqlstream.logical.plan.stateful import StatefulNode

@@ -1,0 +1,152 @@
+"""When the sources of a running job were last active: from that follow which are idle, and watermarks from partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from sqlstream.runtime.fragments import newest
+from sqlstream.runtime.times import event_time_of
+from sqlstream.runtime.watermarks import ScanClock, idle_timeouts, partition_mark, scan_clocks
+from sqlstream.runtime.worker import JobSpec
+from sqlstream.storage.metrics import PartitionMetrics, ScanReport, SourceMetrics
+from sqlstream.units import EventTime, ProcessingTime
+
+
+class SourceClocks:
+    """The clocks of a job's scans in one run, and of the partitions of scans that have some.
+
+    A source with an idle timeout is idle when it has had no row for so long, and so is a partition. `timeouts` has the scans
+    whose rows advance their watermarks, by place, and 0 for one that is never idle. `began` is when this run of the job started:
+    no source was active last before that. By the clock `monotonic` sources are idle, whatever the machine's clock is set to;
+    without it, by the times of their last rows in the metrics. Metrics of sources are passed in by the names of scans.
+    """
+
+    def __init__(
+        self, job: JobSpec, *, began: ProcessingTime, monotonic: Callable[[], ProcessingTime] | None = None
+    ) -> None:
+        self.timeouts = idle_timeouts(job.plan, job.idle_timeout)
+        self._job = job
+        self._began = began
+        self._monotonic = monotonic
+        # When the last rows of scans, and of their partitions, came in this run, by the monotonic clock.
+        self._came: dict[tuple[str, ...], ProcessingTime] = {}
+        # The partitions of scans, and whether each has input that waits or is being read; when this process first saw each.
+        self._partitions: Mapping[int, Mapping[str, bool]] = {}
+        self._first_seen: dict[tuple[int, str], ProcessingTime] = {}
+        # The watermarks of partitions that sources themselves report, and when each last advanced.
+        self._source_marks: Mapping[tuple[int, str], tuple[EventTime, ProcessingTime]] = {}
+
+    def now(self, machine: ProcessingTime) -> ProcessingTime:
+        """Return the time by which sources are idle when it is `machine` by the machine's clock."""
+        return machine if self._monotonic is None else self._monotonic()
+
+    def of_scans(self, sources: Mapping[str, SourceMetrics]) -> dict[int, ScanClock]:
+        """Return the clocks of the scans in `timeouts`, by the place of the scan."""
+        clocks = scan_clocks(
+            self._job.plan, self.timeouts, sources, lambda scan, logged: self._last_active(logged, scan)
+        )
+        for (i, _), (_, advanced_at) in self._source_marks.items():
+            if i in clocks:
+                clocks[i] = replace(clocks[i], active_at=max(clocks[i].active_at, advanced_at))
+        return clocks
+
+    def _last_active(self, logged: ProcessingTime | None, *of: str) -> ProcessingTime:
+        """Return when the last row of a scan, or of a partition of it, came, at the earliest when this run began.
+
+        `logged` is its time in the metrics, by the machine's clock.
+        """
+        came = logged if self._monotonic is None else self._came.get(of)
+        return max(self._began, came or self._began)
+
+    def see_rows(self, report: ScanReport, at: ProcessingTime) -> None:
+        """Count a scan whose task has read rows as active at a time of `now`, and the partitions that the rows are of."""
+        rows: dict[tuple[str, ...], int] = {(report.scan,): report.rows}
+        rows |= {(report.scan, name): read.rows for name, read in report.partitions.items()}
+        self._came |= {of: at for of, count in rows.items() if count}
+
+    def see_partitions(
+        self,
+        partitions: Mapping[int, Mapping[str, bool]],
+        watermarks: Mapping[int, Mapping[str, datetime]],
+        now: ProcessingTime,
+    ) -> None:
+        """Store which partitions scans have, and whether each has input that waits or is being read: then it is not idle.
+
+        `watermarks` has the watermarks of partitions that sources themselves report: a partition whose watermark advances is
+        not idle either. Both are by scan, then by partition.
+        """
+        plan = self._job.plan
+        marks = {
+            (i, name): event_time_of(watermark, self._job.zone if plan.scans[i].has_instants else "UTC")
+            for i, times in watermarks.items()
+            for name, watermark in times.items()
+        }
+        moved = {
+            at: (mark, now)
+            for at, mark in marks.items()
+            if at not in self._source_marks or mark > self._source_marks[at][0]
+        }
+        # Another thread may be reading.
+        self._source_marks = {**self._source_marks, **moved}
+        self._first_seen |= {
+            (i, name): now for i, names in partitions.items() for name in names if (i, name) not in self._first_seen
+        }
+        self._partitions = partitions
+
+    def partition_marks(self, sources: Mapping[str, SourceMetrics], now: ProcessingTime) -> dict[int, EventTime]:
+        """Return the watermarks, by scan, of the scans whose partitions have watermarks; a scan without one yet is left out."""
+        watermarks = {}
+        for i in self._partitions.keys() & self.timeouts.keys():
+            source = sources[self._job.plan.scans[i].name]
+            clocks = self._of_partitions(i, source, now)
+            source_marks = [mark for (scan, _), (mark, _) in self._source_marks.items() if scan == i]
+            if clocks:
+                mark = partition_mark(clocks.values(), now)
+            elif source_marks:
+                # The source reports watermarks, although no partition has input to read.
+                mark = min(source_marks)
+            else:
+                # All were read to their ends.
+                mark = max((p.watermark for p in source.partitions.values() if p.watermark is not None), default=None)
+            if mark is not None:
+                watermarks[i] = mark
+        return watermarks
+
+    def _of_partitions(self, scan: int, source: SourceMetrics, now: ProcessingTime) -> dict[str, ScanClock]:
+        clocks = {}
+        for name, is_under_way in self._partitions[scan].items():
+            partition = source.partitions.get(name, PartitionMetrics())
+            mark, advanced_at = self._source_marks.get((scan, name), (None, self._began))
+            last_row_at = self._last_active(partition.last_row_at, self._job.plan.scans[scan].name, name)
+            active_at = max(advanced_at, self._first_seen[scan, name], last_row_at)
+            mark = newest(partition.watermark, mark)
+            clocks[name] = ScanClock(mark, now if is_under_way else active_at, self.timeouts[scan])
+        return clocks
+
+    def mark_idle(self, sources: Mapping[str, SourceMetrics], machine: ProcessingTime, now: ProcessingTime) -> None:
+        """Mark in the metrics which sources and partitions are idle at `now`, and since when by the machine's clock.
+
+        `machine` is the same moment by that clock. The metrics get the partitions that were seen, and their watermarks, too.
+        """
+        plan = self._job.plan
+
+        def idle_since(clock: ScanClock) -> ProcessingTime | None:
+            since = clock.idle_since(now)
+            return None if since is None else ProcessingTime(since + machine - now)
+
+        for i, clock in self.of_scans(sources).items():
+            sources[plan.scans[i].name].idle_since = idle_since(clock)
+        for (i, _), (_, advanced_at) in self._source_marks.items():
+            source = sources[plan.scans[i].name]
+            source.said_at = max(source.said_at or advanced_at, advanced_at)
+        for i in self._partitions.keys() & self.timeouts.keys():
+            source = sources[plan.scans[i].name]
+            for name, clock in self._of_partitions(i, source, now).items():
+                partition = source.partitions.setdefault(name, PartitionMetrics())
+                partition.found_at = partition.found_at or self._first_seen[i, name]
+                partition.idle_since = idle_since(clock)
+                partition.watermark = clock.mark
+            for name, partition in source.partitions.items():
+                partition.ended = name not in self._partitions[i]
