@@ -91,6 +91,7 @@ def test_the_version_is_set_in_one_line() -> None:
     assert releases[0] == names.VERSION
 
 
+@pytest.mark.slow
 def test_the_other_program_is_named(tmp_path: Path) -> None:
     assert names.namesake([str(tmp_path), str(tmp_path / "not there")]) is None
     installed(tmp_path, "sqlstream", "0.1.0", "sqlstream.cli.main:main")

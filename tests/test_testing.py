@@ -163,6 +163,7 @@ def test_state_survives_more_versions_than_are_kept() -> None:
         )
 
 
+@pytest.mark.slow
 def test_versions_are_kept_for_a_number_of_batches() -> None:
     with Stream(SCRIPT, options={"sqlstream.state.retention": "12 batches"}, parallelism=1) as stream:
         for number in range(60):

@@ -99,6 +99,7 @@ _OTHERS = {
 }
 
 
+@pytest.mark.slow
 def test_signatures_say_which_kind_of_time_they_take() -> None:
     """mypy refuses a bare int for a time where the signature says what kind it is: so none may say int."""
     package = Path(sqlstream.__file__).parent

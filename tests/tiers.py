@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-ONE_IN = 8
+ONE_IN = 10
 # What `make quick` leaves out.
 LONG = ("spark", "kafka", "slow", "thorough")
 _ALL_LONG = re.compile(rf"^pytestmark = (\[[^]]*|.*)\bmark\.({'|'.join(LONG)})\b", re.MULTILINE)

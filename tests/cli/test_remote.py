@@ -44,6 +44,7 @@ def asked(url: str, *words: str, given: str | None = None) -> tuple[str, str]:
     return result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_a_query_is_an_argument_a_file_or_on_standard_input(url: str, tmp_path: Path) -> None:
     sql = "SELECT a FROM t ORDER BY a"
     (tmp_path / "query.sql").write_text(sql)

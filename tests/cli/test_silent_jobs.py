@@ -426,6 +426,7 @@ def source_of(newest: datetime) -> SourceProgress:
     return SourceProgress(1, 0, 0, newest, None, True, None, None)
 
 
+@pytest.mark.slow
 def test_state_is_counted_as_its_view_shows_it(start: Start, tmp_path: Path) -> None:
     stream = start(ONE)
     for second in range(5):

@@ -189,6 +189,7 @@ def test_a_window_of_a_running_job_closes_without_a_row(tmp_path: Path) -> None:
         assert running.wait(SECONDS)
 
 
+@pytest.mark.slow
 def test_rows_whose_batch_is_longer_ago_than_the_timeout_move_it(tmp_path: Path) -> None:
     """When the job looks at the partitions again all of them are idle, and nobody saw how far they were before."""
     script = job("Gauges", put(tmp_path / "f", a=([1, 12], None), b=([2, 25], None))).replace("'10 s'", "'100 ms'")

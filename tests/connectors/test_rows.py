@@ -66,6 +66,7 @@ def table(**options: str) -> Table:
     return Table("n", nexmark.COLUMNS, options={"connector": "nexmark", **options})
 
 
+@pytest.mark.slow
 def test_events_do_not_depend_on_how_they_are_divided() -> None:
     columns = "event_type, person, auction, bid, dateTime"
     with duckdb.connect() as con:

@@ -148,6 +148,7 @@ def test_a_table_that_is_not_as_it_is_declared(tmp_path: Path) -> None:
         found(tmp_path / "other.db", "k STRING, v INT", "k", "a")
 
 
+@pytest.mark.slow
 def test_a_file_that_stays_locked_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqlstream.connectors.sqlite.lookup._PATIENCE", 0.01)
     path = tmp_path / "file.db"

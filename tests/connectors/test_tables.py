@@ -111,6 +111,7 @@ def test_every_batch_is_read_once_while_segments_are_merged(stream: Stream, tmp_
     assert len(stream.query("FROM mid")) == 60
 
 
+@pytest.mark.slow
 def test_a_repeated_batch_reads_the_same_rows_though_they_were_merged(stream: Stream, tmp_path: Path) -> None:
     write(stream, *range(5))
     feed = open_feed(stream, tmp_path, interval="0 s")

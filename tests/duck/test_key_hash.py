@@ -157,6 +157,7 @@ def test_the_bucket_of_a_key_that_is_known(text: str | None, number: int | None,
     assert row == (key_hash.bucket_of([text, number], buckets),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["k BIGINT", "k STRING", "k DECIMAL(10, 2)", "k ARRAY<INT>"])
 def test_a_job_goes_on_under_a_duckdb_with_another_hash(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """State that was spread by DuckDB's hash is found again by ours."""

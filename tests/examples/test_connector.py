@@ -86,6 +86,7 @@ def pull(stream: Stream, job: str = "out") -> list[tuple[Any, ...]]:
 COPY = "CREATE TABLE out (k BIGINT, line BIGINT); INSERT INTO out SELECT k, line FROM log"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_lines_count_once_when_they_are_whole(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
@@ -119,6 +120,7 @@ def test_a_commit_is_told_to_the_connector(tmp_path: Path) -> None:
         assert int(position.read_text()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_batches_are_cut_at_the_ends_of_lines(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"

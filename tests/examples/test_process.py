@@ -98,6 +98,7 @@ def batches(request: pytest.FixtureRequest) -> dict[str, list[pa.Table]]:
     return {name: parts(table, 1 if request.param == "all at once" else 8) for name, table in TABLES.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("job", many(JOBS))
 def test_a_job_writes_what_is_expected(

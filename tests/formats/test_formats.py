@@ -129,6 +129,7 @@ def test_its_state_and_its_results_can_be_queried(project: Path) -> None:
         assert [checkup.damaged for checkup in s.check()] == [()]
 
 
+@pytest.mark.slow
 def test_the_job_goes_on_with_the_batch_that_had_begun(project: Path) -> None:
     with session(project) as s:
         paths = s.warehouse.job(JOB)
@@ -138,6 +139,7 @@ def test_the_job_goes_on_with_the_batch_that_had_begun(project: Path) -> None:
     assert go_on(project) == EVERYTHING
 
 
+@pytest.mark.slow
 def test_a_savepoint_is_taken_and_restored(project: Path) -> None:
     with session(project) as s:
         take_savepoint(s.warehouse, JOB, "now")
@@ -165,6 +167,7 @@ def test_a_savepoint_that_was_taken_then_is_restored(tmp_path: Path, archive: st
     assert go_on(project, restore="kept_1") == EVERYTHING
 
 
+@pytest.mark.slow
 def test_a_later_format_is_refused_by_name(tmp_path: Path) -> None:
     project = unpacked(ARCHIVES[-1], tmp_path)
     with session(project) as s:

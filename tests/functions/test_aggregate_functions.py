@@ -434,6 +434,7 @@ def test_another_accumulator_makes_another_job_and_other_methods_do_not() -> Non
     assert fingerprint(Total) != fingerprint(Wider)
 
 
+@pytest.mark.slow
 def test_a_function_that_is_registered_again_is_the_new_one() -> None:
     class Doubled:
         def accumulate(self, acc: int, x: int) -> int:

@@ -123,6 +123,7 @@ def _rows(numbers: Iterable[int], word: str | None) -> list[dict[str, Any]]:
     return [{"k": n, "word": word, "number": n} for n in numbers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stretch", [1, 3, 50_000])
 def test_keys_find_their_items_whatever_is_read_together(monkeypatch: pytest.MonkeyPatch, stretch: int) -> None:
     monkeypatch.setattr(collections, "STRETCH", stretch)

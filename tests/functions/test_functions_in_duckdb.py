@@ -361,6 +361,7 @@ def test_functions_work_where_none_of_the_users_files_are(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.slow
 def test_a_function_that_needs_what_is_not_installed_here(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     library = tmp_path / "site-packages"
     library.mkdir()
@@ -404,6 +405,7 @@ def uses_pytest(a: int) -> int:
     return a
 
 
+@pytest.mark.slow
 def test_the_main_module_travels_too(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_text(

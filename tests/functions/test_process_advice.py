@@ -57,6 +57,7 @@ class Wrong:
         pass
 
 
+@pytest.mark.slow
 def test_errors_say_what_to_write() -> None:
     columns = "k BIGINT, call STRING, ts TIMESTAMP(3)"
     with ProcessHarness(Wrong, keys="k", columns=columns, on_time="ts") as harness:

@@ -39,6 +39,7 @@ def opened_session(tmp_path: Path) -> Iterator[sqlstream.Session]:
         yield opened
 
 
+@pytest.mark.slow
 def test_a_job_without_a_name_spoils_nothing(tmp_path: Path) -> None:
     with session(tmp_path) as made:
         made.sql(TWO)
@@ -171,6 +172,7 @@ def test_a_job_that_has_stopped_is_dropped_though_nobody_has_waited_for_it(opene
     assert opened_session.query("SELECT status FROM sqlstream.jobs").fetchall() == []
 
 
+@pytest.mark.slow
 def test_a_job_is_dropped_when_the_process_that_has_stopped_it_lets_go_of_it(
     opened_session: sqlstream.Session, tmp_path: Path
 ) -> None:

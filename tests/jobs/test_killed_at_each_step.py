@@ -150,6 +150,7 @@ def test_a_savepoint_is_dropped_or_whole(stream: SavedStream, monkeypatch: pytes
             assert stream.query("SELECT k, n FROM savepoint.first.by_key ORDER BY ALL") == totals([*FIRST, *SECOND])
 
 
+@pytest.mark.slow
 def test_a_job_has_gone_back_or_not(stream: SavedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = both([*FIRST, *SECOND]), both(FIRST)
     warehouse = Warehouse(stream.warehouse)
@@ -175,6 +176,7 @@ def test_a_job_has_gone_back_or_not(stream: SavedStream, monkeypatch: pytest.Mon
     assert shown(stream) == both([*FIRST, *THIRD])
 
 
+@pytest.mark.slow
 def test_a_fork_is_there_or_not(stream: SavedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = Warehouse(stream.warehouse)
     for is_done in deaths(stream, monkeypatch, lambda: stream.fork("totals_b", FORK, "first"), STRIDE):
@@ -189,6 +191,7 @@ def test_a_fork_is_there_or_not(stream: SavedStream, monkeypatch: pytest.MonkeyP
         assert shown(stream, "totals_b") == both(FIRST)
 
 
+@pytest.mark.slow
 def test_state_is_spread_over_other_tasks_or_not(stream: SavedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     def rescale() -> None:
         stream.restart(3)

@@ -59,6 +59,7 @@ def totals(rows: list[tuple[str, int, str]]) -> set[tuple[str, int, int]]:
     return {(user, len(amounts), sum(amounts)) for user, amounts in own.items()}
 
 
+@pytest.mark.slow
 def test_a_job_that_is_spread_anew_gives_the_results_of_one_that_is_not_and_older_versions_stay_readable(
     stream: Stream,
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_damaged_segment_is_named_and_nothing_is_spread(stream: Stream) -> Non
     assert entry_of(stream) == before
 
 
+@pytest.mark.slow
 def test_buckets_that_the_job_has_left_are_deleted_when_nobody_can_read_them(stream: Stream) -> None:
     rows = feed(stream, 0)
     stream.restart(6)
@@ -174,6 +176,7 @@ def test_buckets_that_the_job_has_left_are_deleted_when_nobody_can_read_them(str
     assert set(stream.query("FROM totals")) == totals(rows)
 
 
+@pytest.mark.slow
 def test_buckets_stay_that_no_version_has_been_committed_with(stream: Stream) -> None:
     rows = feed(stream, 0)
     rows += feed(stream, 1)

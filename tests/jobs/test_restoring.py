@@ -57,6 +57,7 @@ def savepoint_between(folder: Path) -> None:
         run_over(s, [*FIRST, *SECOND])
 
 
+@pytest.mark.slow
 def test_a_job_goes_back_and_on_as_if_nothing_had_been_between(tmp_path: Path) -> None:
     savepoint_between(tmp_path)
     notices: list[str] = []
@@ -134,6 +135,7 @@ def test_a_job_that_has_not_gone_on_stays_as_it_is(tmp_path: Path) -> None:
         assert record.stat().st_ino == before
 
 
+@pytest.mark.slow
 def test_a_fork_runs_beside_the_first_job(tmp_path: Path) -> None:
     savepoint_between(tmp_path)
     with open_session(tmp_path) as s:
@@ -227,6 +229,7 @@ def test_a_folder_is_restored_in_another_warehouse(tmp_path: Path) -> None:
         assert results(s) == batch([*FIRST, *SECOND, *THIRD])
 
 
+@pytest.mark.slow
 def test_what_cannot_be_restored_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     savepoint_between(tmp_path)
     with open_session(tmp_path) as s:
@@ -400,6 +403,7 @@ start(open_session(Path(sys.argv[1])), restore="first")
 """
 
 
+@pytest.mark.slow
 def test_a_restore_that_is_killed_is_completed_by_the_next_start(tmp_path: Path) -> None:
     savepoint_between(tmp_path)
     died = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "7"], check=False)
@@ -464,6 +468,7 @@ start(open_session(Path(sys.argv[1])), restore="first")
 """
 
 
+@pytest.mark.slow
 def test_a_restore_that_is_complete_is_not_done_again(tmp_path: Path) -> None:
     savepoint_between(tmp_path)
     with open_session(tmp_path) as s:

@@ -45,6 +45,7 @@ def spelled(error: SqlStreamError) -> str:
     return error.span.text
 
 
+@pytest.mark.slow
 def test_a_savepoint_of_a_running_job_stays_as_it_was_when_the_job_goes_on_and_is_dropped(tmp_path: Path) -> None:
     put(tmp_path, "a", FIRST)
     with open_session(tmp_path) as s:
@@ -286,6 +287,7 @@ savepoint_folders.take(Warehouse(sys.argv[1]), sys.argv[2], "half")
 """
 
 
+@pytest.mark.slow
 def test_nothing_half_is_listed_when_the_process_that_takes_it_is_killed(tmp_path: Path) -> None:
     put(tmp_path, "a", FIRST)
     with open_session(tmp_path) as s:

@@ -53,6 +53,7 @@ def told(session: Session) -> list[tuple[object, ...]]:
     return session.query("SELECT name, operator, status, version, rows, detail FROM sqlstream.checks").fetchall()
 
 
+@pytest.mark.slow
 def test_a_broken_check_stops_the_job_with_its_state_and_again_until_it_is_dropped(session: Session) -> None:
     put(session, "1", (1, 5), (2, 7))
     job = start(session)
@@ -80,6 +81,7 @@ def test_a_broken_check_stops_the_job_with_its_state_and_again_until_it_is_dropp
     assert (2, 8) in session.query("SELECT k, s FROM sums").fetchall()
 
 
+@pytest.mark.slow
 def test_a_check_that_warns_lets_the_job_go_on(session: Session) -> None:
     session.sql(NEGATIVE.format(" WITH ('every' = '1 batch', 'action' = 'warn')"))
     put(session, "1", (1, -5))
@@ -168,6 +170,7 @@ def test_a_check_of_a_job_that_is_not_there_yet_is_compiled_when_it_starts(sessi
     assert job.wait(60)
 
 
+@pytest.mark.slow
 def test_a_row_with_a_time_that_python_lacks_is_shown(session: Session) -> None:
     put(session, "1", (1, 5))
     job = start(session)

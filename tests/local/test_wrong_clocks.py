@@ -84,6 +84,7 @@ def alarms(session: Session) -> list[tuple[int, int]]:
     return sorted(session.query("SELECT k, rows_before FROM alarms").fetchall())
 
 
+@pytest.mark.slow
 def test_timers_fire_after_the_clock_was_set_back(session: Session, clock: WrongClock) -> None:
     clock.wrong = HOURS
     job = start(session, TIMERS)

@@ -81,6 +81,7 @@ def test_the_union_of_all_nodes_has_every_class() -> None:
     assert set(get_args(AnyNode)) == set(classes())
 
 
+@pytest.mark.slow
 def test_the_queries_of_this_file_have_a_node_of_every_class() -> None:
     assert {type(node) for node in instances()} == set(get_args(AnyNode))
 

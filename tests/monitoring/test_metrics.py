@@ -82,6 +82,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_scrape_says_what_the_system_tables_say(folder: Path) -> None:
     with Session(str(folder), notice=lambda text: None) as session:
         compiled = session.compile(SourceText("script", SCRIPT))
@@ -139,6 +140,7 @@ PARTS = {
 }
 
 
+@pytest.mark.slow
 def test_each_number_is_in_the_log_the_system_tables_the_metrics_the_progress_and_lines_of_json(folder: Path) -> None:
     with Session(str(folder), notice=lambda text: None) as session:
         compiled = session.compile(SourceText("script", SCRIPT))

@@ -247,6 +247,7 @@ def test_versions_that_were_asked_for_leave_no_manifest_behind() -> None:
         lookups.close()
 
 
+@pytest.mark.slow
 def test_keys_that_come_and_go() -> None:
     """The outer keys are counts, which a key leaves with each row; a version is asked for before and after the next one."""
     sql = """
@@ -291,6 +292,7 @@ def test_a_history_is_read_again_when_the_job_has_changed() -> None:
         assert histories.of("nothing").newest is None
 
 
+@pytest.mark.slow
 def test_other_processes_change_the_job() -> None:
     """It goes on with other numbers of tasks, is dropped, and another one takes its name."""
     random_ = random.Random(5)

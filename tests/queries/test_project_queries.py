@@ -61,6 +61,7 @@ def test_files_that_are_hidden_declare_nothing(project: Project) -> None:
     assert open_project_query(project, """SELECT sum(x) FROM "a""B" """).fetchall() == [(3,)]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_in_a_catalog_fails_those_that_use_it(project: Project) -> None:
     catalog = Path(project.catalog)
     # It is read before the others.
@@ -105,6 +106,7 @@ def test_what_is_wrong_in_a_catalog_fails_those_that_use_it(project: Project) ->
     assert any("text.sql" in notice and "cannot be read" in notice for notice in notices)
 
 
+@pytest.mark.slow
 def test_functions_that_are_wrong_fail_those_that_call_them(project: Project) -> None:
     udfs = Path(project.root) / "udfs"
     udfs.mkdir()

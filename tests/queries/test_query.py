@@ -95,6 +95,7 @@ def test_of_two_attempts_of_a_batch_the_last_one_counts(job: SmallJob) -> None:
     assert ask(job, "SELECT n FROM counts WHERE k = 'z'") == [(7,)]
 
 
+@pytest.mark.slow
 def test_older_versions_of_state_and_tables(job: SmallJob) -> None:
     first = [("a", 10, 1), ("b", 10, 2)]
     second = [("a", 10, 2), ("b", 10, 2), ("b", 20, 5)]

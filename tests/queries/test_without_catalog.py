@@ -128,12 +128,14 @@ def imported(project: Project, code: str, names: Iterable[str]) -> str:
     return " ".join(modules)
 
 
+@pytest.mark.slow
 def test_a_command_imports_no_compiler(project: Project) -> None:
     queries = (["query", "FROM state.good.departures"], ["query", "FROM counts", "--format", "json"])
     commands = [*queries, ["jobs"], ["--help"], ["query", "--help"], ["run", "--help"]]
     assert imported(project, COMMAND.format(commands=commands), HEAVY) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", ["FROM files", "SELECT doubled(21)", "SHOW CREATE TABLE files", "SHOW TABLES"])
 def test_a_query_that_needs_the_catalog_imports_no_spark(project: Project, sql: str) -> None:
     code = COMMAND.format(commands=[["query", sql]])

@@ -70,6 +70,7 @@ def test_jobs_are_listed_and_shown(client: httpx.Client) -> None:
     assert {"t", "sqlstream.jobs"} <= {r["name"] for r in client.get("/v1/relations").json()["relations"]}
 
 
+@pytest.mark.slow
 def test_the_batches_of_a_job_are_shown(client: httpx.Client) -> None:
     shown = client.get("/v1/jobs/T_VALUES/batches").json()["batches"]
     committed = client.post("/v1/query", json={"sql": "SELECT version FROM sqlstream.snapshots ORDER BY 1"}).json()[
@@ -98,6 +99,7 @@ def test_a_query_is_answered_as_json_and_as_arrow(client: httpx.Client) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_query_that_failed_leaves_no_database_open(project: Path) -> None:
     def opened() -> dict[int, duckdb.DuckDBPyConnection]:
         return {id(o): o for o in gc.get_objects() if isinstance(o, duckdb.DuckDBPyConnection)}
@@ -239,6 +241,7 @@ def test_a_query_ends_when_its_client_has_gone(served: tuple[httpx.Client, Servi
     wait_until(lambda: service.queries.running == 0)
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_nothing_does_not_keep_its_place(project: Path) -> None:
     limits = replace(Limits(), query_seconds=0.5)
     with serving(replace(settings_of(project), limits=limits)) as (url, service):
@@ -252,6 +255,7 @@ def test_a_client_that_reads_nothing_does_not_keep_its_place(project: Path) -> N
             wait_until(lambda: service.queries.running == 0)
 
 
+@pytest.mark.slow
 def test_calls_that_wait_do_not_let_others_wait(project: Path) -> None:
     with serving(settings_of(project)) as (url, service):
         jobs, waiting, end = service.overview.jobs, threading.Semaphore(0), threading.Event()
@@ -336,6 +340,7 @@ def tokens(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_tokens_have_roles(project: Path, tokens: Path) -> None:
     settings = replace(settings_of(project), tokens=read_tokens(str(tokens)))
     with serving(settings) as (url, _), httpx.Client(base_url=url, timeout=60) as client:

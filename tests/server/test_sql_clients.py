@@ -23,6 +23,7 @@ from tests.server.serving import await_idle, settings_of
 TOKEN = "a token that is long enough"
 
 
+@pytest.mark.slow
 def test_each_role_may_query_and_nobody_else(tmp_path: Path) -> None:
     SmallJob(tmp_path / "warehouse").batch([("a", 1, 10)], [("a", 1)])
     tokens = Tokens(((sha256(TOKEN.encode()).digest(), Role.READ),))

@@ -150,6 +150,7 @@ def test_a_job_goes_on_when_its_process_is_killed(project: Path) -> None:
         assert job(client) == {}
 
 
+@pytest.mark.one_in(3, of="supervised jobs")
 def test_what_ran_once_does_not_run_again_when_the_clock_was_wrong(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_folders_of_processes_that_were_killed_go_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ def test_sweep_of_a_job_without_state_does_nothing(tmp_path: Path) -> None:
     assert sweep(FS, JobPaths(str(tmp_path / "job")), 0, 0, ProcessingTime(0)) == 0
 
 
+@pytest.mark.slow
 def test_few_manifests_are_read_to_know_what_nobody_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the last minute stay for readers, hundreds for each bucket; the newest one names nearly all segments."""
     paths = BucketedPaths(str(tmp_path))

@@ -180,6 +180,7 @@ def test_many_rows_are_written_before_the_commit(tmp_path: Path) -> None:
     assert CON.execute(f"SELECT count(*) FROM {bucket.relation('events')}").fetchall() == [(2_000_000,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retained", [2, 10])
 def test_rows_of_retained_versions_are_not_merged_and_others_are(tmp_path: Path, retained: int) -> None:
     manifest = None

@@ -26,6 +26,7 @@ from sqlstream.warehouse.stores import Changed, StoreFilesystem, Tag, open_store
 from tests.stores.server import S3Server
 
 
+@pytest.mark.slow
 def test_files_by_names_of_all_kinds(bucket: str) -> None:
     warehouse = Warehouse(f"{bucket}/a folder/w%41")
     for name in ("Counts", "hot items/2", "..", ".hidden", "a=b%", "[x]*?", "größe"):

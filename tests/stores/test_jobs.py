@@ -112,6 +112,7 @@ def text_of(path: str, bucket: str) -> str:
         return file.read().decode(errors="replace")
 
 
+@pytest.mark.slow
 def test_requests_of_a_batch_are_few(bucket: str, s3: S3Server, tmp_path: Path) -> None:
     put_input(bucket, range(4))
     with Session(str(tmp_path), warehouse=f"{bucket}/wh") as session:

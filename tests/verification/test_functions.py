@@ -50,6 +50,7 @@ class Waits:
         yield len(self.rows)
 
 
+@pytest.mark.slow
 def test_a_function_in_order_is_run_over_all_rows_but_late_ones() -> None:
     with Stream(SCRIPT.format("bursts", "ORDER BY ts"), functions=[Bursts]) as stream:
         stream.batch("t", [(1, at(1)), (2, at(3)), (1, at(5)), (3, None)])
@@ -78,6 +79,7 @@ def test_rows_that_a_job_has_lost_are_found(monkeypatch: pytest.MonkeyPatch, los
     assert ("unexplained" in causes(report)) is lost
 
 
+@pytest.mark.slow
 def test_timers_of_the_clock_are_repeated_in_the_batches_of_the_job() -> None:
     script = SCRIPT.format("waits", "")
     with Stream(script, functions=[Waits]) as stream:
@@ -92,6 +94,7 @@ def test_timers_of_the_clock_are_repeated_in_the_batches_of_the_job() -> None:
     assert causes(report) == {"batches": (0, 3)}
 
 
+@pytest.mark.slow
 def test_what_a_function_emits_is_read_by_operators() -> None:
     grouped = TABLES + (
         "INSERT INTO r SELECT n, COUNT(*) FROM ("

@@ -32,6 +32,7 @@ batch t
 """
 
 
+@pytest.mark.slow
 def test_jobs_of_a_script_are_compared() -> None:
     compared = 0
     for case in golden.parse(SCRIPTS / "group_windows.slt"):

@@ -63,6 +63,7 @@ def run(folder: Path, script: str, rows: int) -> None:
         assert job.wait(SECONDS)
 
 
+@pytest.mark.slow
 def test_windows_that_were_open_at_the_upgrade_and_a_new_column(tmp_path: Path) -> None:
     old = WINDOWS.format(column="", value="", where="")
     new = WINDOWS.format(column=", m BIGINT", value=", n * 10", where=" WHERE k < 3")
@@ -106,6 +107,7 @@ def test_a_query_without_state_is_judged_by_the_rows_since(tmp_path: Path) -> No
     assert report, report
 
 
+@pytest.mark.slow
 def test_a_mistake_since_the_upgrade_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = WINDOWS.format(column="", value="", where="")
     new = WINDOWS.format(column="", value=" * 1", where="")

@@ -48,6 +48,7 @@ def child(folder: Path, pid: int) -> tuple[subprocess.Popen[str], Path]:
     return process, one.parent
 
 
+@pytest.mark.slow
 def test_the_next_process_deletes_what_a_killed_one_has_left(tmp_path: Path, root: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()

@@ -91,6 +91,7 @@ TYPES: list[tuple[Any, str, Any, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_each_decoder")
 def test_every_type_is_read(server: Registry) -> None:
     # Those that polars reads alone first.

@@ -67,6 +67,7 @@ def test_a_record_without_fields_has_no_columns() -> None:
         AvroSchema(json.dumps(record()), "the schema").columns()
 
 
+@pytest.mark.slow
 def test_schemas_damaged_at_random_are_read_or_refused_in_words() -> None:
     assert schema_fault(NESTED) is None
     for seed in range(2000):

@@ -76,6 +76,7 @@ def test_a_signal_is_not_lost_with_what_became_of_a_message() -> None:
             client.close()
 
 
+@pytest.mark.slow
 def test_what_is_not_delivered_is_told() -> None:
     failed: list[Any] = []
     client = opened(

@@ -124,6 +124,7 @@ def test_a_job_is_the_same_however_it_connects() -> None:
     assert identity(here) != identity(declared(topic="others"))
 
 
+@pytest.mark.slow
 def test_nobody_answers_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ANSWER_SECONDS", 1.0)
     address = f"127.0.0.1:{free_port()}"

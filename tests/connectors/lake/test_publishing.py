@@ -90,6 +90,7 @@ TYPES = (
 
 
 # Neither lakehouse has unsigned integers: what has some is not published by the files that the warehouse has.
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "more"), [("delta", ""), ("iceberg", ""), ("delta", ", u UINTEGER")])
 def test_added_rows_are_published_with_each_batch(
     kind: str, more: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -189,6 +190,7 @@ def test_what_a_killed_process_did_not_publish_is_published_next(tmp_path: Path)
         assert list(versions_of(kind, f"{tmp_path}/warehouse", table)) in ([*range(3)], [*range(2, -1, -1)])
 
 
+@pytest.mark.slow
 def test_a_table_is_published_later_and_otherwise_and_no_more(tmp_path: Path) -> None:
     given(tmp_path, 0)
     given(tmp_path, 1)

@@ -134,6 +134,7 @@ def near(value: Any) -> Any:
     return value
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("function", sorted(set(FUNCTIONS) - APPROXIMATE))
 def test_agrees_with_a_single_pass(trip: Trip, function: str) -> None:
     cases = CASES[function]
@@ -154,6 +155,7 @@ def test_agrees_with_a_single_pass(trip: Trip, function: str) -> None:
         assert result == wanted, cases[i]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("function", sorted(set(FUNCTIONS) - APPROXIMATE))
 def test_no_rows(trip: Trip, function: str) -> None:
     """Partials of no rows, and merging no partials at all."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.jobs.savepoint_jobs import FIRST, INPUT, Rows, open_session, put
 from tests.jobs.upgrades.upgrade_jobs import go_on
 
@@ -14,6 +16,7 @@ SCRIPT = INPUT + (
 THEN: Rows = [(2, 14), (3, 15)]
 
 
+@pytest.mark.slow
 def test_a_difference_says_what_an_upgrade_has_changed(tmp_path: Path) -> None:
     put(tmp_path, "a", FIRST)
     go_on(tmp_path, SCRIPT.format(more=", sum(k) AS s"), FIRST)

@@ -104,6 +104,7 @@ def kept_a_day(kind: str) -> str:
     return f"{INPUT} {views} {pairs} {NAMED} INSERT INTO pairs {KEPT.format(kind=kind)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("places", "keys"), [((0, 1), [*range(100, 106)]), ((0,), [*range(2, 8)])])
 def test_rows_of_a_join_with_a_time_to_live_come_with_their_keys(
     tmp_path: Path, places: tuple[int, ...], keys: list[int]
@@ -122,6 +123,7 @@ def test_rows_of_a_join_with_a_time_to_live_come_with_their_keys(
         assert rows_of(s, "SELECT k FROM state.job.joined") == [(k,) for k in keys]
 
 
+@pytest.mark.slow
 def test_rows_that_have_no_match_are_made_with_the_others(tmp_path: Path) -> None:
     put(tmp_path, "a", OPEN)
     with open_session(tmp_path) as s:
@@ -217,6 +219,7 @@ def test_what_is_filled_in(
     assert (found.holds, found.filled, table.has_one_row_a_key) == (holds, filled, one)
 
 
+@pytest.mark.slow
 def test_items_of_a_list_are_before_the_next_one_of_their_key(tmp_path: Path) -> None:
     """The row of a key says where its next item goes: another item there would be written over."""
     script = (

@@ -72,6 +72,7 @@ def tasks(patch: pytest.MonkeyPatch, count: int) -> None:
     patch.setattr(LocalEngine, "layout", lambda engine, parallelism: Layout(count, tuple(range(count))))
 
 
+@pytest.mark.slow
 def test_a_job_goes_back_behind_an_upgrade_after_which_nothing_came(tmp_path: Path) -> None:
     put(tmp_path, "a", [(1, 1)])
     go_on(tmp_path, database(1), 1)

@@ -21,6 +21,7 @@ STATE = [("a", datetime(1970, 1, 1, 0, 0, 10), 1), ("a", datetime(1970, 1, 1, 0,
 STATE += [("b", datetime(1970, 1, 1, 0, 0, 10), 2)]
 
 
+@pytest.mark.slow
 def test_state_tables_and_what_is_known_of_jobs(served: Served) -> None:
     state = "SELECT * FROM {} WHERE k IN ('a', 'b') ORDER BY ALL"
     for name in ("state.hourly.departures", '"state"."hourly"."departures"', '"state.hourly".departures'):
@@ -100,6 +101,7 @@ def test_all_types_are_those_of_duckdb(served: Served) -> None:
     assert nested.to_pylist() == [{"s": {"e": "x"}, "l": ["y"]}]
 
 
+@pytest.mark.slow
 def test_rows_of_all_sizes(served: Served) -> None:
     sql = "SELECT range AS i, CASE WHEN range = 50000 THEN repeat('x', 12000000) ELSE repeat('y', 200) END AS t"
     found = served.table(f"{sql} FROM range(100000)")
@@ -195,6 +197,7 @@ def test_errors_are_ours(served: Served, sql: str, kind: str, text: str) -> None
         assert cursor.fetchone() == (1,)
 
 
+@pytest.mark.slow
 def test_an_error_behind_a_parameter_has_the_place_that_was_written(served: Served) -> None:
     with served.connect() as connection, connection.cursor() as cursor:
         with pytest.raises(connection.OperationalError, match=r"query:1:15\n .*\n .*SELECT \?, \? \+ nope FROM counts"):

@@ -37,6 +37,7 @@ def guarded(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield server.url, authority.write(folder / "authority.pem").read_text()
 
 
+@pytest.mark.slow
 def test_a_token_is_a_password_or_comes_by_itself(guarded: tuple[str, str]) -> None:
     url, authority = guarded
     assert url.startswith("grpc+tls://127.0.0.1:")
@@ -85,6 +86,7 @@ def test_a_port_that_is_taken(served: Served, capfd: pytest.CaptureFixture[str])
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_query_has_no_more_time_than_the_server_gives(served: Served) -> None:
     with flight_server(served.root, limits=FlightLimits(seconds=0.2)) as server, connect(server.url) as connection:
         # When rows are read, when a query is bound, and when it waits for its turn.
@@ -166,6 +168,7 @@ def test_a_query_ends_when_its_client_has_left(served: Served) -> None:
     nothing_runs(served.server)
 
 
+@pytest.mark.slow
 def test_queries_take_turns(served: Served) -> None:
     with (
         flight_server(served.root, limits=FlightLimits(queries=1)) as server,
@@ -197,6 +200,7 @@ def test_queries_take_turns(served: Served) -> None:
         nothing_runs(server)
 
 
+@pytest.mark.slow
 def test_results_that_are_read_at_once_have_a_limit(served: Served) -> None:
     with flight_server(served.root, limits=FlightLimits(results=1)) as server, fl.connect(server.url) as client:
         first = client.do_get(info_of(client, ENDLESS).endpoints[0].ticket)
@@ -209,6 +213,7 @@ def test_results_that_are_read_at_once_have_a_limit(served: Served) -> None:
         nothing_runs(server)
 
 
+@pytest.mark.slow
 def test_results_that_are_read_hold_no_more_together_than_they_may(served: Served) -> None:
     # Sorted rows are held until the last one is read.
     held = "SELECT i, repeat('x', 100) || i AS text FROM range(200000) t(i) ORDER BY hash(i)"
@@ -226,6 +231,7 @@ def test_results_that_are_read_hold_no_more_together_than_they_may(served: Serve
         nothing_runs(server)
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_nothing_is_cut_off_after_its_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_READING_SECONDS", 0.1)
     with (
@@ -243,6 +249,7 @@ def test_a_client_that_reads_nothing_is_cut_off_after_its_time(served: Served, m
         assert info_of(other, "SELECT 1").schema.names == ["1"]
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_nothing_does_not_hold_up_the_end(served: Served) -> None:
     with flight_server(served.root) as server:
         client = fl.connect(server.url)

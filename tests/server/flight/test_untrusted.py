@@ -22,6 +22,7 @@ from tests.server.flight.serving import started
 ODD = "pässword\n"
 
 
+@pytest.mark.slow
 def test_a_password_may_be_any_text(served: Served) -> None:
     # It is in no header that is sent back. The server is a process of its own, which nothing is to end.
     with (
@@ -110,6 +111,7 @@ def test_patterns_of_names_are_those_of_like() -> None:
     assert not _matches("%a" * 60 + "b", "a" * 100)
 
 
+@pytest.mark.slow
 def test_a_ticket_is_a_key_that_is_good_for_its_token_alone(served: Served) -> None:
     tokens = ("correct horse battery staple", "another that is as long")
     with flight_server(served.root, allows=lambda token: token in tokens) as server, fl.connect(server.url) as client:

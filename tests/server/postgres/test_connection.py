@@ -107,6 +107,7 @@ def test_a_client_cancels_its_query(served: Served) -> None:
         assert con.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.slow
 def test_a_query_ends_when_its_client_has_left(served: Served) -> None:
     parse, bind = message(b"P", b"\0" + LONG + b"\0\0\0"), message(b"B", b"\0\0\0\0\0\0\0\0")
     # What stands behind a query is not read before its end.
@@ -123,6 +124,7 @@ def test_a_query_ends_when_its_client_has_left(served: Served) -> None:
             assert con.execute("SELECT 2").fetchone() == (2,)
 
 
+@pytest.mark.slow
 def test_a_query_that_waits_for_others_ends_as_one_that_runs(served: Served) -> None:
     with serving.started(served.root, queries=1, seconds=None) as port:
         url = f"host=127.0.0.1 port={port} user=x"
@@ -172,6 +174,7 @@ def test_the_time_of_a_statement_is_that_of_all_its_rows_and_of_what_it_asks_bef
             con.execute("SET statement_timeout = 'soon'")
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_nothing_can_cancel_and_does_not_hold_up_the_end(served: Served) -> None:
     async def run() -> bytes:
         processes = QueryProcesses(Project(str(served.root), str(served.root / "warehouse")))
@@ -273,6 +276,7 @@ def test_errors_have_states(served: Served, sql: str, error: type[psycopg.Error]
         assert con.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.slow
 def test_a_failed_transaction_takes_nothing_until_its_end(served: Served) -> None:
     with served.connect() as con:
         con.execute("BEGIN")
@@ -285,6 +289,7 @@ def test_a_failed_transaction_takes_nothing_until_its_end(served: Served) -> Non
         assert con.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.slow
 def test_parameters_of_a_session(served: Served) -> None:
     options = r"-c application_name=report --my.own=1 -cmy.other=non-c\ x"
     with served.connect(options=options) as con:
