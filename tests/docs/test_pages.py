@@ -56,6 +56,7 @@ def marks_of(path: Path) -> list[pytest.MarkDecorator]:
     return [*([pytest.mark.slow] if is_slow else []), *([pytest.mark.kafka] if uses_kafka(path) else [])]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, marks=marks_of(path)) for path in IN_PROCESS],

@@ -102,6 +102,7 @@ def test_the_jobs_are_known_and_planned_by_columns(project: Path) -> None:
             assert before.decided_by("arrival").physical is job.physical
 
 
+@pytest.mark.one_in(2, of="jobs by columns")
 def test_the_jobs_go_on_by_columns(project: Path) -> None:
     before = records(project)
     put(project, "c")
@@ -116,6 +117,7 @@ def test_the_jobs_go_on_by_columns(project: Path) -> None:
             session.verify("ties", compiled=[job])
 
 
+@pytest.mark.one_in(2, of="jobs by columns")
 def test_the_jobs_are_restored_by_columns(project: Path) -> None:
     with open_session(project) as session:
         for job in JOBS:
@@ -134,6 +136,7 @@ def test_new_jobs_are_by_arrival(tmp_path: Path) -> None:
     assert found["first_by_p"] == ["(1, 9, 0)", "(2, 5, 3)", "(3, 5, 10)"]
 
 
+@pytest.mark.one_in(2, of="jobs by columns")
 def test_an_upgrade_lets_the_order_of_arrival_decide(project: Path) -> None:
     notices: list[str] = []
     put(project, "c")

@@ -72,6 +72,7 @@ def test_a_cte_that_is_named_twice_is_planned_once(kind: str) -> None:
     assert steps[1] < 10 * steps[0]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", TWICE)
 def test_a_cte_that_is_named_twice_runs_once(kind: str) -> None:
     rows = [(i % 3, i, None, "2026-01-01 10:00:00") for i in range(6)]

@@ -90,6 +90,7 @@ def at(stream: Stream, name: str, version: int) -> Counter[tuple[object, ...]]:
     return Counter(found.project(texts).fetchall())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("table", TABLES)
 def test_changes_are_what_makes_one_version_of_another(stream: Stream, table: str) -> None:
     newest = newest_of(stream, table)

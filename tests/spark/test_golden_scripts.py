@@ -25,7 +25,7 @@ SCRIPTS = Path(__file__).parents[1] / "slt"
 ONE_IN = 9
 COST = 16
 # One of the sample in so many is in `make test`, others for each commit.
-ONE_IN_TEST = 15
+ONE_IN_TEST = 30
 # Cases of each kind of Python function, and of operators that wait for different sources, whatever chance says. A script has
 # `MOST` of them at most, and `make test` takes one.
 MOST = 3
