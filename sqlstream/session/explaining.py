@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
@@ -76,17 +77,23 @@ def plan_text(job: PlannedJob) -> str:
     """Return the steps of a job, from sources to sinks, as text, each with its keys, time, state, bound and emitted rows."""
     plan = job.physical
     leaves = _leaves(job)
+    twins = _twins(plan)
     lines: list[str] = []
     for number, scan in enumerate(plan.scans, 1):
         assert scan.node is not None
         lines += _step(number, _scan_step(scan, scan.node.table, plan.options_apart(number - 1)))
     for number, stage in enumerate(plan.stages, len(plan.scans) + 1):
         assert stage.node is not None
-        lines += _step(number, _operator_step(job, stage, stage.node, leaves))
+        place = number - len(plan.scans) - 1
+        feeding = [
+            [f.exchange is not None and f.exchange.stage == place for f in scan.fragments] for scan in plan.scans
+        ]
+        lines += _step(number, _operator_step(job, stage, stage.node, _fed_by(leaves, twins, feeding)))
     first = len(plan.scans) + len(plan.stages) + 1
     for number, sink in enumerate(plan.sinks, first):
         nodes = [s for s in job.optimized if s.table.name.lower() == sink.table.name.lower()]
-        read = [part for node in nodes for part in _reads(node.input, leaves)]
+        feeding = [[f.exchange is None and f.sink == number - first for f in scan.fragments] for scan in plan.scans]
+        read = [part for node in nodes for part in _reads(node.input, _fed_by(leaves, twins, feeding))]
         lines += _step(number, _sink_step(plan, sink, read))
     return "\n".join(lines)
 
@@ -101,6 +108,37 @@ def _leaves(job: PlannedJob) -> Leaves:
         if isinstance(scan, Scan) and (place := plan.place_of(scan)) is not None
     ]
     return scans + [(s.node, n) for n, s in enumerate(plan.stages, len(plan.scans) + 1) if s.node is not None]
+
+
+def _twins(plan: PhysicalPlan) -> Mapping[int, Sequence[int]]:
+    """Return, by the number of a scan's step, the numbers of all scans of the same table with the same options, if several.
+
+    A table is scanned twice if one of its readers needs the columns of the rows' order in the source, and another does not.
+    """
+    by_table: defaultdict[str, list[tuple[int, Scan]]] = defaultdict(list)
+    for number, stage in enumerate(plan.scans, 1):
+        if stage.node is not None:
+            by_table[stage.node.table.name].append((number, stage.node))
+    alike = {
+        number: [other for other, its_node in scans if its_node.is_same(node)]
+        for scans in by_table.values()
+        for number, node in scans
+        if len(scans) > 1
+    }
+    return {number: numbers for number, numbers in alike.items() if len(numbers) > 1}
+
+
+def _fed_by(leaves: Leaves, twins: Mapping[int, Sequence[int]], feeding: Sequence[Sequence[bool]]) -> Leaves:
+    """Return the leaves of one step, which of equal scans reads the one with a fragment for the step.
+
+    `feeding` says of each fragment of each scan whether its rows go to the step.
+    """
+    if not twins:
+        return leaves
+    return [
+        (node, next((twin for twin in twins.get(number, ()) if any(feeding[twin - 1])), number))
+        for node, number in leaves
+    ]
 
 
 def _step(number: int, parts: tuple[str, list[tuple[str, str]]]) -> list[str]:
