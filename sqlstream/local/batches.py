@@ -78,7 +78,7 @@ class LocalBatches:
         outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
         self.commits.spend("process", began)
         self.commits.commit(self.number, outputs, self.marks, now)
-        self.marks = self.marks.after(self.job.plan, self.commits.totals.sources)
+        self.marks = self.marks.after(self.job.plan, self.commits.totals.sources, self.commits.totals.clock)
         write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, to_spark_millis(self.marks.job))
         self.commits.tell_sinks(self.number)
         self.number += 1

@@ -13,7 +13,7 @@ from sqlstream.connectors.registry import source_of
 from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.local.batches import LocalBatches
 from sqlstream.local.immediate import values_splits
-from sqlstream.physical.plan import ScanStage
+from sqlstream.physical.plan import CLOCK, ScanStage
 from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
@@ -21,7 +21,7 @@ from sqlstream.runtime.feed import Feed, check_input
 from sqlstream.runtime.watermarks import idle_ticks
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.storage.descriptors import Descriptors
-from sqlstream.units import EventTime, ProcessingTime
+from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 from sqlstream.warehouse.records import read_sealed, write_sealed
 from sqlstream.warehouse.status import RUNNING, STOPPED
 
@@ -91,11 +91,25 @@ class SteppedRun:
         clocks = {i: EventTime(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
         marks = {**clocks, **(ticks or {})}
-        fires, places, own_clocks = self._is_called(), self._places.give(splits), self.job.plan.has_own_clocks
         descriptor = Descriptor(
-            self.sequence, now, splits, marks, fires_timers=fires, opens=opens, arrived=places, own_clocks=own_clocks
+            self.sequence,
+            now,
+            splits,
+            marks,
+            fires_timers=self._is_called(),
+            opens=opens,
+            arrived=self._places.give(splits),
+            own_clocks=self.job.plan.has_own_clocks,
+            clock=self._mark(now, ticks or {}),
         )
         self.run(descriptor)
+
+    def _mark(self, now: ProcessingTime, ticks: Mapping[int, EventTime]) -> EventTime | None:
+        """Return the clock for operators that go by it beside others; it is infinite when all input ends."""
+        if not self.job.plan.has_clock:
+            return None
+        ends = all(ticks.get(i) == END_OF_INPUT for i, _ in self._scans())
+        return END_OF_INPUT if ends else EventTime(now)
 
     def run(self, descriptor: Descriptor) -> None:
         """Run the batch of a descriptor, then an empty batch if the watermark has moved."""
@@ -168,7 +182,9 @@ class SteppedRun:
         """Run a batch without rows if windows over processing time have ended, or an operator's timer is due."""
         clocks = [i for i, scan in self._scans() if scan.by_clock]
         now = self.clock()
-        if self._is_called() or (clocks and any(timer <= now for timer in self.batches.timers.values())):
+        due = {stage for (stage, _), timer in self.batches.timers.items() if timer <= now}
+        by_clock = any(self.job.plan.stages[stage].timed_by == (CLOCK,) for stage in due)
+        if self._is_called() or by_clock or (clocks and due):
             self.batch({})
 
     def _is_called(self) -> bool:

@@ -6,7 +6,7 @@ bucket that the hash of the key columns picks. A *stateful stage* is an operator
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
@@ -25,6 +25,8 @@ from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 _NO_SELECT = Select("")
+# The place of the clock among the scans, for operators that go by processing time in a job that also goes by event time.
+CLOCK = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +141,9 @@ class StatefulStage:
     `view` is the current result over the state tables, `count_sql` the number of open windows, empty without windows. `unique`
     are columns that no two rows of the result share; empty if none are known. `hash_columns` pick the bucket. `bound` says in
     words what bounds the state. With `fires_timers` the operator may ask to be called at a processing time. Its watermark is the
-    least of those of the scans at the places `timed_by`, and `delay` behind it, since its input rows may be that late; it waits
-    for them only if it `reads_time`. The `opening` fragments make its initial rows; they run once, before all other rows of the
-    first batch, over an `_input` of one row.
+    least of those of the scans at the places `timed_by`, or the clock (CLOCK), and `delay` behind it, since its input rows may be
+    that late; it waits for them only if it `reads_time`. The `opening` fragments make its initial rows; they run once, before all
+    other rows of the first batch, over an `_input` of one row.
     """
 
     name: str
@@ -254,16 +256,25 @@ class PhysicalPlan:
     @property
     def watched(self) -> tuple[int, ...]:
         """The places of the scans whose watermarks make up the job's watermark, the least of those of its operators."""
-        return tuple(sorted({place for places in self.clocks for place in places}))
+        return tuple(sorted({place for places in self.clocks for place in places} - {CLOCK}))
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether operators go by the clock in a job whose tables have watermarks."""
+        return any(places == (CLOCK,) for places in self.clocks)
 
     def waits_for(self, stage: StatefulStage) -> tuple[str, ...]:
         """Return the names of the scans whose watermarks an operator waits for; none if it does not read time."""
-        return tuple(self.scans[place].name for place in stage.timed_by) if stage.reads_time else ()
+        return self.names(stage.timed_by) if stage.reads_time else ()
+
+    def names(self, places: Iterable[int]) -> tuple[str, ...]:
+        """Return the names of the scans at some places; the clock has none."""
+        return tuple(self.scans[place].name for place in places if place != CLOCK)
 
     @property
     def has_several_clocks(self) -> bool:
         """Whether operators wait for different scans, so that a time may have come for one and not for another."""
-        return len(self.clocks) > 1
+        return len(self.clocks) > 1 or self.has_clock
 
     @property
     def has_own_clocks(self) -> bool:

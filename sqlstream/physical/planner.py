@@ -18,6 +18,7 @@ from sqlstream.logical.plan.expressions import Field
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.names import check_name
 from sqlstream.operators.operator import Operator, Port
@@ -25,6 +26,7 @@ from sqlstream.physical.branches import Branch, branches, watermark_variable
 from sqlstream.physical.families.family import OperatorPlan, state_tables
 from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.plan import (
+    CLOCK,
     Exchange,
     Fragment,
     PhysicalPlan,
@@ -177,7 +179,8 @@ class _Planner:
         for feed in plan.feeds():
             parts = tuple((part, operator.parts[part]) for part in feed.parts)
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(feed.parts))
-            ports += [Port(part, feed.branch.on_time) for part, _ in parts]
+            # No row is behind the clock.
+            ports += [Port(part, feed.branch.on_time or node.goes_by_clock) for part, _ in parts]
             feeds.append((self._leaf(feed.branch.leaf), feed.branch, parts, numbers))
         # The recursion above has planned all stages that feed this one: its place is the next one.
         place = len(self.stages)
@@ -214,7 +217,9 @@ class _Planner:
         self.stages.append((node, stage, []))
 
     def places(self, node: Node) -> tuple[int, ...]:
-        """Return the places of the scans whose watermarks make that of a node."""
+        """Return the places of the scans whose watermarks make that of a node; of one that goes by the clock, its place."""
+        if isinstance(node, StatefulNode) and node.goes_by_clock and not node.reads_by_clock:
+            return (CLOCK,)
         below = [scan.declared for scan in node.timed_by if isinstance(scan, Scan)]
         return tuple(i for i, (own, _, _) in enumerate(self.scans) if any(own.declared.is_same(s) for s in below))
 

@@ -29,7 +29,6 @@ def refuse(sinks: Sequence[ResultSink]) -> None:
     refuse_many_windows(sinks)
     refuse_names(sinks)
     refuse_replay_differences(sinks)
-    refuse_two_clocks(sinks)
     refuse_clock_over_changes(sinks)
     refuse_clock_in_order(sinks)
     refuse_windows_over_changes(sinks)
@@ -109,19 +108,6 @@ def refuse_replay_differences(sinks: Sequence[ResultSink]) -> None:
                 expression.span,
                 hint="A batch that is repeated after a crash must give the same rows; use a column of the input instead.",
             )
-
-
-def refuse_two_clocks(sinks: Sequence[ResultSink]) -> None:
-    """Refuse a job with windows over processing time and a table with a watermark: a job has one watermark."""
-    scans = [n for sink in sinks for n in walk(sink) if isinstance(n, Scan)]
-    if any(s.by_clock for s in scans):
-        for scan in scans:
-            if not scan.by_clock and scan.table.watermark is not None:
-                raise UnsupportedError(
-                    "windows over processing time beside a table with a watermark in one job",
-                    scan.span,
-                    hint="Make two jobs of it, or use the event time, or the processing time, for all of them.",
-                )
 
 
 def refuse_clock_over_changes(sinks: Sequence[ResultSink]) -> None:

@@ -25,7 +25,8 @@ class Descriptor:
     `fires_timers` the batch calls the operators that have processing-time timers. With `opens`, in the first batch only, it runs
     the opening fragments of operators, which emit rows before any input. `arrived` has the places of the first rows of the splits
     of each scan in the order of arrival, see `ARRIVED`. `own_clocks` is that of the plan: batches of earlier versions of
-    sqlstream had one watermark for all, and verification tells them apart.
+    sqlstream had one watermark for all, and verification tells them apart. `clock` is the clock after the batch, for operators
+    that go by it beside others that go by event time; it is infinite once all input has ended.
     """
 
     sequence: int
@@ -37,6 +38,7 @@ class Descriptor:
     opens: bool = False
     arrived: Mapping[int, Sequence[int]] = field(default_factory=dict)
     own_clocks: bool = False
+    clock: EventTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Work:
     # The place of the split's first row in the order of arrival; earlier versions of sqlstream did not write it.
     arrived: int = 0
     own_clocks: bool = False
+    clock: EventTime | None = None
 
 
 class ArrivalPlaces:
@@ -95,6 +98,8 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}
     if descriptor.own_clocks:
         head["own_clocks"] = True
+    if descriptor.clock is not None:
+        head["clock"] = descriptor.clock
     for scan, splits in descriptor.splits.items():
         arrived = descriptor.arrived.get(scan) or [0] * len(splits)
         for split, first in sorted(zip(splits, arrived, strict=True), key=lambda pair: -pair[0].bytes):
@@ -104,7 +109,7 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, **head, "tick": tick})
     calls = {name: True for name in ("fires_timers", "opens") if getattr(descriptor, name)}
-    if calls:
+    if calls or (descriptor.clock is not None and not lines):
         lines.append({"slot": slots[0], "scan": 0, **head, **calls})
     return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 

@@ -78,6 +78,8 @@ class Totals:
     emitted: dict[str, int] = field(default_factory=dict)
     # The watermarks in the last batch of the operators that have another one than the job.
     watermarks: dict[str, EventTime | None] = field(default_factory=dict)
+    # How far the clock is for the operators that go by it in a job with both times.
+    clock: EventTime | None = None
     # The sources for whose watermarks each operator waits; none for an operator that does not read time.
     waits_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -115,6 +117,7 @@ class Totals:
             partition.max_event_time = newest(partition.max_event_time, read.max_event_time)
             partition.watermark = newest(partition.watermark, read.watermark)
             partition.last_row_at = now if read.rows else partition.last_row_at
+        self.clock = newest(self.clock, report.clock)
         source.sequence = max(source.sequence, report.sequence)
         source.last = source.last or report.last
         self.sequence = max(self.sequence, report.sequence)
@@ -181,7 +184,7 @@ class Commits:
         self._workers = workers
         self.source_clocks = SourceClocks(job, began=began, monotonic=monotonic)
         # The names of the scans that make each watermark.
-        self._clocks_by_name = [[job.plan.scans[place].name for place in places] for places in job.plan.clocks]
+        self._clocks_by_name = [job.plan.names(places) for places in job.plan.clocks]
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
         self.log = JobLog(self.warehouse.fs, self.paths.log)
@@ -262,7 +265,7 @@ class Commits:
                 paths = self.job.sink_paths(self.warehouse, sink)
                 self._manifests[sink] = named_manifest(fs, paths, 0, named[0]).to_json()
         totals.version, totals.watermark = version, entry.watermark
-        totals.watermarks = dict(entry.watermarks)
+        totals.watermarks, totals.clock = dict(entry.watermarks), entry.clock
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
         totals.sources |= entry.sources
         totals.buckets = {name: dict(metrics.buckets) for name, metrics in entry.operators.items()}
@@ -279,7 +282,7 @@ class Commits:
         """
         totals, plan = self.totals, self.job.plan
         last = Watermarks.restored(plan, totals.watermark, totals.watermarks)
-        return last.at_least(committed).after(plan, totals.sources)
+        return last.at_least(plan, committed).after(plan, totals.sources, totals.clock)
 
     def last_watermarks(self) -> Watermarks:
         """Return the watermarks of the job and of its operators in the last batch, without those of scans."""
@@ -354,6 +357,7 @@ class Commits:
                 spent=totals.spent,
                 sinks=totals.sinks,
                 watermarks=totals.watermarks,
+                clock=totals.clock,
             )
         )
         self.totals = totals

@@ -20,7 +20,7 @@ from sqlstream.connectors.interface import TableSource
 from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
-from sqlstream.physical.plan import ScanStage
+from sqlstream.physical.plan import CLOCK, ScanStage
 from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, Work, by_slot, from_lines, to_lines
 from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
@@ -138,7 +138,7 @@ class Feed:
 
     `directory` is the job's folder of positions, from which the constructor restores how far the scans have read. `slots` are the
     numbers of the tasks that read. With `finish` the job ends with its bounded input. With `opens` the first batch runs without
-    input. `own_clocks`: see Descriptor. For `paced` see DiscoveryContext.
+    input. `own_clocks`: see Descriptor; with `has_clock` batches have a clock. For `paced` see DiscoveryContext.
     """
 
     def __init__(
@@ -154,13 +154,14 @@ class Feed:
         paced: bool = True,
         opens: bool = False,
         own_clocks: bool = False,
+        has_clock: bool = False,
     ):
         # `_opens`: whether the first batch runs although no input waits.
         self._fs, self._directory, self._slots, self._finish, self._opens = fs, directory, slots, finish, opens
         # Where descriptors are.
         self._descriptors = Descriptors(fs, directory)
         self.directory = self._descriptors.next
-        self._own_clocks = own_clocks
+        self._own_clocks, self._has_clock = own_clocks, has_clock
         self._reminders: dict[int, EventTime] = {}
         self._last_splits = LastSplits(scans)
         # The last tick of each scan.
@@ -308,7 +309,8 @@ class Feed:
         ending = (exhausted & self._watched) - self._closed if self._finish or self.drained else set()
         clock = max(now(), self.time)
         due_at = event_timers or {}
-        fires_timers = any(self.time < due <= clock for i, due in due_at.items() if i in self._by_clock)
+        by_clock = {*self._by_clock, CLOCK}
+        fires_timers = any(self.time < due <= clock for i, due in due_at.items() if i in by_clock)
         calls = processing_timer is not None and self._fired_at < processing_timer <= clock
         opens = self._opens and self.sequence < 0
         closes = any(i in due_at and mark >= due_at[i] for i, mark in (marks or {}).items())
@@ -318,11 +320,12 @@ class Feed:
         ticks = {**self._reminders, **(marks or {}), **(idle or {}), **dict.fromkeys(self._by_clock, EventTime(clock))}
         ticks |= dict.fromkeys(sorted(ending), END_OF_INPUT)
         self._reminders = {}
+        mark = (END_OF_INPUT if last else EventTime(clock)) if self._has_clock else None
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
         number, places = self.sequence + 1, self._places.give(splits)
-        return Descriptor(number, clock, splits, ticks, last, calls, opens, places, self._own_clocks)
+        return Descriptor(number, clock, splits, ticks, last, calls, opens, places, self._own_clocks, mark)
 
     def drain(self) -> None:
         """End the input for good: no more is read, in later runs neither, and the next batch is the last one."""

@@ -170,6 +170,7 @@ class JobThread(threading.Thread, ABC):
             warehouse=self.job.warehouse,
             opens=self.job.plan.opens,
             own_clocks=self.job.plan.has_own_clocks,
+            has_clock=self.job.plan.has_clock,
         )
 
     def _drive(self, feed: Feed) -> str:
@@ -254,7 +255,9 @@ class JobThread(threading.Thread, ABC):
         if feed.ended:
             # Without a watermark no window waits.
             waiting = bool(self.job.plan.stages and self.job.plan.watched)
-            return totals.ended and (not waiting or totals.watermark == END_OF_INPUT)
+            by_clock = self.commits.last_watermarks().by_clock(self.job.plan)
+            clocks = [*([totals.watermark] if waiting else []), *by_clock]
+            return totals.ended and all(mark == END_OF_INPUT for mark in clocks)
         waits = feed.exhausted and not self.pace.finish
         return waits and self._is_idle()
 

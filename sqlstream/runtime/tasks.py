@@ -193,6 +193,7 @@ class SplitReading:
             self.lost,
             partitions,
             self.size,
+            work.clock,
         )
         return Output("metrics", msgspec.json.encode(report).decode())
 
@@ -232,6 +233,9 @@ class Advance:
         delay = self.stage.delay
         # The machine's clock may have been set back: then the time of the operator stands still, as that of its input does.
         before = [] if self.state.manifest is None else [self.state.manifest.time]
+        if (mark := self.clock.marks.clock) is not None and mark != END_OF_INPUT:
+            # What goes by the clock above is as far.
+            before.append(ProcessingTime(mark))
         self.clock = replace(self.clock, time=max([self.clock.time, *before, *(f.time for f in arrived)]))
         name, watermark = self.stage.name, self.watermark
         with connection(self.job) as con, user_errors(name), overflows(name):

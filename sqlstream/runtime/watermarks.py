@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sqlstream.catalog import IDLE_TIMEOUT, Table
-from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.physical.plan import CLOCK, PhysicalPlan
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.times import in_millis, least
 from sqlstream.storage.joblog import fell_idle
@@ -27,12 +27,14 @@ from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, p
 class Watermarks:
     """The watermarks before a batch; None where there is none yet. Scans and operators are in the order of the plan.
 
-    A watermark has whole milliseconds, as Spark's has.
+    A watermark has whole milliseconds, as Spark's has. `clock` is the watermark of operators that go by the clock in a job with
+    both times.
     """
 
     job: EventTime | None
     scans: tuple[EventTime | None, ...]
     operators: tuple[EventTime | None, ...]
+    clock: EventTime | None = None
 
     @classmethod
     def none(cls, plan: PhysicalPlan) -> Watermarks:
@@ -47,25 +49,38 @@ class Watermarks:
         marks = tuple(operators.get(stage.name, job) for stage in plan.stages)
         return cls(job, (None,) * len(plan.scans), marks)
 
-    def after(self, plan: PhysicalPlan, sources: Mapping[str, SourceMetrics]) -> Watermarks:
-        """Return the watermarks of the next batch; `sources` is what the scans have read so far. None goes back."""
+    def after(
+        self, plan: PhysicalPlan, sources: Mapping[str, SourceMetrics], clock: EventTime | None = None
+    ) -> Watermarks:
+        """Return the watermarks of the next batch; `sources` is what the scans have read so far. None goes back.
+
+        `clock` is how far the clock is, for the plan's operators that go by it.
+        """
         scans = tuple(in_millis(sources[scan.name].watermark) for scan in plan.scans)
+        clock = newest(self.clock, in_millis(clock))
         operators = []
         for stage, before in zip(plan.stages, self.operators, strict=True):
-            reached = least(scans[place] for place in stage.timed_by)
+            reached = clock if stage.timed_by == (CLOCK,) else least(scans[place] for place in stage.timed_by)
             # What does not wait has no watermark of its own to keep: it shows that of its inputs.
             operators.append(newest(before, reached) if stage.reads_time else reached)
-        return Watermarks(newest(self.job, least(scans[place] for place in plan.watched)), scans, tuple(operators))
+        job = newest(self.job, least(scans[place] for place in plan.watched))
+        return Watermarks(job, scans, tuple(operators), clock)
 
-    def at_least(self, watermark: EventTime | None) -> Watermarks:
-        """Return the same watermarks, those of the job and of operators not before a time."""
-        operators = tuple(newest(mark, watermark) for mark in self.operators)
-        return Watermarks(newest(self.job, watermark), self.scans, operators)
+    def at_least(self, plan: PhysicalPlan, watermark: EventTime | None) -> Watermarks:
+        """Return the same watermarks, those of the job and of operators that go by event time not before a time."""
+        pairs = zip(plan.stages, self.operators, strict=True)
+        operators = tuple(mark if stage.timed_by == (CLOCK,) else newest(mark, watermark) for stage, mark in pairs)
+        return Watermarks(newest(self.job, watermark), self.scans, operators, self.clock)
 
     def waking(self, plan: PhysicalPlan) -> tuple[EventTime | None, ...]:
         """Return the watermarks whose advance lets something leave, so that an empty batch follows: operators', and the job's."""
         pairs = zip(plan.stages, self.operators, strict=True)
         return (self.job, *(mark for stage, mark in pairs if stage.reads_time and stage.timed_by))
+
+    def by_clock(self, plan: PhysicalPlan) -> tuple[EventTime | None, ...]:
+        """Return the watermarks of the operators that go by the clock in a job with both times."""
+        pairs = zip(plan.stages, self.operators, strict=True)
+        return tuple(mark for stage, mark in pairs if stage.timed_by == (CLOCK,) and stage.reads_time)
 
     def own(self, plan: PhysicalPlan) -> dict[str, EventTime | None]:
         """Return the watermarks of operators that read time, by name, where they are not the job's."""
@@ -74,7 +89,7 @@ class Watermarks:
 
     def to_json(self) -> str:
         """Return them as JSON, for `from_json`."""
-        return msgspec.json.encode((self.job, self.scans, self.operators)).decode()
+        return msgspec.json.encode((self.job, self.scans, self.operators, self.clock)).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Watermarks:
@@ -82,7 +97,7 @@ class Watermarks:
         return cls(*msgspec.json.decode(text, type=_Fields))
 
 
-_Fields = tuple[EventTime | None, tuple[EventTime | None, ...], tuple[EventTime | None, ...]]
+_Fields = tuple[EventTime | None, tuple[EventTime | None, ...], tuple[EventTime | None, ...], EventTime | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ class SparkRun(JobThread):
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
         self.commits.spend("process", began)
         self.commits.commit(version, outputs, self._marks, offsets.time, now())
-        self._marks = self._marks.after(self.job.plan, self.totals.sources)
+        self._marks = self._marks.after(self.job.plan, self.totals.sources, self.totals.clock)
         write_commit(self.fs, self.paths, version, to_spark_millis(self._marks.job))
         if version >= KEPT_COMMITS:
             self.fs.delete(f"{self.paths.commits}/{version - KEPT_COMMITS}")

@@ -72,6 +72,8 @@ class ScanTask:
         if not work:
             return
         plan, batch, marks = self.job.plan, batch_id(), batch_marks()
+        clock = max((w.clock for w in work if w.clock is not None), default=None)
+        is_later = to_spark_millis(clock) > to_spark_millis(marks.clock)
         with carried():
             self.checkpoint.check_seen()
         self.job.remember_secrets()
@@ -88,12 +90,14 @@ class ScanTask:
                 else:
                     assert isinstance(output, Output)
                     output_batch = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
-                yield _with_time(output_batch, self._micros(watermark, marks, batch))
+                yield _with_time(output_batch, self._micros(watermark, marks, batch, is_later=is_later))
 
-    def _micros(self, watermark: EventTime | None, marks: Watermarks, batch: int) -> int:
+    def _micros(self, watermark: EventTime | None, marks: Watermarks, batch: int, *, is_later: bool) -> int:
+        """Return the time for Spark's watermark; `is_later` says whether the clock has moved for operators that go by it."""
         if not self.job.plan.has_several_clocks:
             return to_spark_micros(watermark)
-        return next_stroke(batch) if to_spark_millis(watermark) > to_spark_millis(marks.scans[self.scan]) else 0
+        has_moved = to_spark_millis(watermark) > to_spark_millis(marks.scans[self.scan])
+        return next_stroke(batch) if has_moved or is_later else 0
 
 
 def next_stroke(batch: int) -> int:

@@ -27,7 +27,8 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
     manifest of the job's rows in it; metrics of an operator's bucket name the manifest of its state. `labels` are the labels of
     the buckets over which the state is spread; early versions of sqlstream did not write them. `spent` is how long the job's
     batches have taken so far, by phase. `sinks` is what the job has written so far, by table. `watermarks` has those of the
-    operators that have another one than the job, by name; earlier versions of sqlstream had one for all.
+    operators that have another one than the job, by name; earlier versions of sqlstream had one for all. `clock` is how far
+    the clock is, in a job of which some operators go by it and others by event time.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: in_microseconds}
@@ -44,6 +45,7 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
     spent: Mapping[str, Duration] = {}
     sinks: Mapping[str, SinkMetrics] = {}
     watermarks: Mapping[str, EventTime | None] = {}
+    clock: EventTime | None = None
 
     @classmethod
     def from_json(cls, text: str) -> LogEntry:

@@ -170,6 +170,8 @@ class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):
     lost_rows: int = 0
     partitions: Mapping[str, PartitionReport] = {}
     bytes: int | None = None
+    # The clock after the batch, if operators go by it beside others that go by event time.
+    clock: EventTime | None = None
 
 
 class BucketReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="bucket"):

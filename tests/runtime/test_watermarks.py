@@ -94,7 +94,7 @@ def test_no_watermark_goes_back(stream: Stream) -> None:
     [run] = stream.runs.values()
     plan, marks = run.job.plan, run.batches.marks
     later = EventTime((marks.job or 0) + 60_000_000)
-    ahead = marks.at_least(later)
+    ahead = marks.at_least(plan, later)
     assert ahead.job == ahead.after(plan, run.totals.sources).job == later
     assert ahead.after(plan, run.totals.sources).operators == (marks.operators[0], later, later)
     assert Watermarks.from_json(ahead.to_json()) == ahead

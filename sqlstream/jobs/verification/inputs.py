@@ -15,7 +15,7 @@ from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.verification.marks import JobMarks
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.batch.rows import AT, BATCH, MARK, STANDS, TIMES, UNTIMED, CannotVerify
-from sqlstream.physical.plan import ScanStage
+from sqlstream.physical.plan import CLOCK, ScanStage
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime.batch_descriptors import Work
 from sqlstream.runtime.scan_rows import ScanRows
@@ -59,12 +59,14 @@ class ReadAgain:
         """Read the input of batches, in their order. Raises CannotVerify when a part of it is no longer there."""
         for work in batches:
             before, own = from_spark_millis(self._reached), any(one.own_clocks for one in work)
-            scans = [from_spark_millis(self._marks.get(i, 0)) for i in range(len(self.job.plan.scans))]
+            scans = [from_spark_millis(self._marks.get(i, 0)) for i in (*range(len(self.job.plan.scans)), CLOCK)]
             if work:
                 self.moments.append(BatchRead(work[0].sequence, work[0].time))
                 self.marks.add(work[0].sequence, scans, own=own)
             for number in sorted({one.scan for one in work}):
                 self._batch(number, [one for one in work if one.scan == number], scans[number] if own else before)
+            clocks = [to_spark_micros(one.clock) // 1000 for one in work if one.clock is not None]
+            self._marks[CLOCK] = max([self._marks.get(CLOCK, 0), *clocks])
             marks = [self._marks.get(i, 0) for i in (self.job.plan.watched if own else self.job.plan.timed)]
             self._reached = max(self._reached, min(marks, default=0))
         for number, stage in enumerate(self.job.plan.scans):

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from sqlstream.duck.sql import Relation
 from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.batch.rows import BATCH, MARK
-from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.physical.plan import CLOCK, PhysicalPlan
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.times import least
 from sqlstream.storage.snapshot import JobVersion
@@ -32,7 +33,8 @@ class JobMarks:
     plan: PhysicalPlan
     con: duckdb.DuckDBPyConnection
     place_of: Callable[[Scan], int | None]
-    # Of each batch: its number, the watermarks of all scans before it, and whether operators had watermarks of their own.
+    # Of each batch: its number, the watermarks of all scans before it and, behind them, the clock (see CLOCK), and whether
+    # operators had watermarks of their own.
     _batches: list[tuple[int, tuple[EventTime | None, ...], bool]] = field(default_factory=list)
     _before: dict[tuple[int, ...], Before] = field(default_factory=dict)
     _tables: dict[tuple[int, ...], Relation] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class JobMarks:
                 batches.append(batch)
                 marks.append(mark)
             rows = pa.table({"batch": pa.array(batches, pa.int64()), "mark": pa.array(marks, pa.int64())})
-            table = Relation("_".join(["_marks", *map(str, places)]))
+            table = Relation("_".join(["_marks", *("clock" if place == CLOCK else str(place) for place in places)]))
             self.con.register("_made_marks", rows)
             self.con.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS FROM _made_marks")
             self.con.unregister("_made_marks")
@@ -83,5 +85,7 @@ class JobMarks:
         return version.watermark_of(next(alike, ""))
 
     def _places(self, node: Node) -> tuple[int, ...]:
+        if isinstance(node, StatefulNode) and node.goes_by_clock and not node.reads_by_clock:
+            return (CLOCK,)
         places = {self.place_of(scan) for scan in node.timed_by if isinstance(scan, Scan)}
         return tuple(sorted(place for place in places if place is not None))

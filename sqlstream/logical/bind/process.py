@@ -322,7 +322,7 @@ class ProcessBinder:
         assert column.column is not None
         if place == 0:
             self._check_time(relation, column)
-            if relation.node.reads_by_clock:
+            if column.column in relation.node.clock_times:
                 hint = "Leave it out: rows come in the order in which they arrive."
                 raise UnsupportedError(
                     "ORDER BY processing time in a call of a process function", column.span, hint=hint
@@ -366,7 +366,7 @@ class ProcessBinder:
             if orders[place] and orders[place][0].column != column.column:
                 message = f'on_time is "{column.column}", but ORDER BY begins with "{orders[place][0].column}"'
                 raise BindError(f"{called(function)}: {message}", column.span)
-            if relation.node.reads_by_clock:
+            if column.column in relation.node.clock_times:
                 raise UnsupportedError(
                     "on_time over processing time", column.span, hint="Leave it out: ctx.processing_time is the clock."
                 )

@@ -19,7 +19,6 @@ from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.process import ROWTIME, Process, SideOutputRead
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection
 from sqlstream.logical.plan.stateful import DropsLateRows, StatefulNode
-from sqlstream.logical.plan.tables import Scan
 from sqlstream.sql.process_calls import ProcessCall, TableArgumentSQL
 from sqlstream.sql.spans import span_of
 
@@ -107,8 +106,7 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
             "with ORDER BY.",
         )
     operator, place = _input(operator, name, named, span, source)
-    below = operator.children[place]
-    if any(isinstance(n, Scan) and n.by_clock for n in walk(below)):
+    if operator.goes_by_clock:
         hint = f"{operator.timed_part} by the batch's own time."
         raise BindError(f"no row of {named.described} is late", span, hint=hint)
     of = f'input "{name.name}" of {named.described}' if name is not None else named.described

@@ -220,6 +220,15 @@ class WindowAggregate(Aggregating, AtWindowEnd):
         return (*_fields(self.keys), *bounds, *(Field(a.name, a.type) for a in self.aggregates))
 
     @property
+    def times_read(self) -> tuple[tuple[int, str], ...]:
+        """A bound of its windows: it goes by the time by which they are made."""
+        return tuple((0, name) for name in self.window.names[:1])
+
+    @property
+    def clock_times(self) -> tuple[str, ...]:
+        return self.window.names if self.goes_by_clock else ()
+
+    @property
     def time_attributes(self) -> tuple[str, ...]:
         return (self.window.time,) if self.window.time is not None else ()
 

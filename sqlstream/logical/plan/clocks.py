@@ -35,9 +35,9 @@ def with_times(plans: Sequence[N]) -> Sequence[N]:
 
 
 def with_clock(plans: Sequence[N]) -> Sequence[N]:
-    """Return the plans of a job in which what is ordered by processing time reads its tables by it, too, if all of the job can.
+    """Return the plans of a job in which what goes by processing time reads its tables by it, too, if all of the job can.
 
-    Such rows leave at once, and need no watermark. So where an operator of the job goes by event time, tables keep theirs.
+    Where an operator of the job goes by event time, or a table has a watermark, tables keep theirs.
     """
     if any(_reads_event_time(n) for plan in plans for n in walk(plan)):
         return plans
@@ -52,13 +52,14 @@ def has_two_clocks(plans: Sequence[Node]) -> bool:
 
 
 def _reads_event_time(node: Node) -> bool:
-    inputs = ((node.children[place], time) for place, time in node.times_read)
-    return any(time not in below.processing_times and not below.reads_by_clock for below, time in inputs)
+    return any(time not in node.children[place].clock_times for place, time in node.times_read)
 
 
 def _clocked(node: Node) -> Node:
     by_time = isinstance(node, StatefulNode) and node.by_clock
-    return node.with_children(tuple(map(by_clock, node.children))) if by_time else node
+    if by_time or any(time in node.children[place].clock_times for place, time in node.times_read):
+        return node.with_children(tuple(map(by_clock, node.children)))
+    return node
 
 
 def _timed(plans: Sequence[Node]) -> Iterator[Node]:

@@ -149,6 +149,10 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
         return ((0, self.time_column),)
 
     @property
+    def clock_times(self) -> tuple[str, ...]:
+        return BOUNDS if self.goes_by_clock else ()
+
+    @property
     def time_attributes(self) -> tuple[str, ...]:
         return ("window_time",)
 

@@ -192,6 +192,12 @@ class IntervalJoin(TimedJoin):
         return window.time if window else None
 
     @property
+    def clock_times(self) -> tuple[str, ...]:
+        window = self.window_columns
+        own = (*self.time_attributes, *(window.names if window is not None else ()))
+        return own if self.goes_by_clock else ()
+
+    @property
     def on_time(self) -> bool:
         return True
 
@@ -201,7 +207,7 @@ class IntervalJoin(TimedJoin):
 
         0 for window joins, whose rows are late by the window's end, and over processing time, where no row is late.
         """
-        return NO_TIME if self.windowed or self.reads_by_clock else UNTIL_PASSED
+        return NO_TIME if self.windowed or self.goes_by_clock else UNTIL_PASSED
 
     @cached_property
     def delay_below(self) -> Duration:

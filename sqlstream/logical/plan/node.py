@@ -210,6 +210,14 @@ class Node(ABC):
         return self.batch_times if self.leaves_at_once else ()
 
     @property
+    def clock_times(self) -> tuple[str, ...]:
+        """The columns that hold times of the clock: it is as far as every time in them when a row leaves, but for a delay.
+
+        Beside processing times these are the bounds of windows over them, and the time attributes of what goes by them.
+        """
+        return self.processing_times
+
+    @property
     def times_read(self) -> tuple[tuple[int, str], ...]:
         """The time columns of its inputs that it goes by, each with the place of the input; empty if it looks at no time."""
         return ()
@@ -389,6 +397,10 @@ class PassThrough(SingleInput, Stateless):
     @cached_property
     def leaves_at_once(self) -> bool:
         return self.input.leaves_at_once
+
+    @cached_property
+    def clock_times(self) -> tuple[str, ...]:
+        return self.input.clock_times
 
     @cached_property
     def on_time(self) -> bool:

@@ -143,7 +143,21 @@ class InTimeOrder(SingleInput, StatefulNode):
 
     @property
     def reads_time(self) -> bool:
-        return True
+        """Whether rows wait for the watermark, or expire by it."""
+        return not self.leaves_at_once or self.keeps_by_time
+
+    @property
+    def keeps_by_time(self) -> bool:
+        """Whether it keeps rows that have left until they are too old for the frames of later ones."""
+        return False
+
+    @property
+    def clock_times(self) -> tuple[str, ...]:
+        """Those of its input, if rows leave at once; else its time, if that is one and rows do not wait for later ones."""
+        below = self.input.clock_times
+        if self.leaves_at_once:
+            return below
+        return tuple(time for time in self.time_attributes if time in below)
 
     @property
     @abstractmethod
@@ -253,6 +267,10 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
     @property
     def waits(self) -> bool:
         return any(c.frame.following > 0 for c in self.calls)
+
+    @property
+    def keeps_by_time(self) -> bool:
+        return any(c.frame.mode == "range" and c.frame.preceding is not None for c in self.calls)
 
     @property
     def rows_kept(self) -> int:

@@ -152,6 +152,15 @@ class WindowRank(Numbering, AtWindowEnd):
         keys = (*bounds, *self.keys)
         return Rank(changes, self.name, self.column, self.function, keys, self.order, self.limit, span=self.span)
 
+    @property
+    def times_read(self) -> tuple[tuple[int, str], ...]:
+        """A bound of its windows: it goes by the time by which they are made."""
+        return tuple((0, name) for name in self.window.names[:1])
+
+    @property
+    def clock_times(self) -> tuple[str, ...]:
+        return self.window.names if self.goes_by_clock else ()
+
     @cached_property
     def time_attributes(self) -> tuple[str, ...]:
         return self.input.time_attributes

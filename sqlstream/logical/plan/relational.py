@@ -121,6 +121,12 @@ class Projection(PassThrough):
         return tuple(i.name for i in self.items if i.expression.column in below or i.expression.is_now)
 
     @cached_property
+    def clock_times(self) -> tuple[str, ...]:
+        """Those of its input that it passes on, and the current time, of rows that are never retracted."""
+        below, is_final = self.input.clock_times, not self.input.is_changelog
+        return tuple(i.name for i in self.items if i.expression.column in below or (is_final and i.expression.is_now))
+
+    @cached_property
     def window_columns(self) -> WindowColumns | None:
         below = self.input.window_columns
         if below is None:
@@ -303,6 +309,10 @@ class Union(Stateless):
     @cached_property
     def leaves_at_once(self) -> bool:
         return all(node.leaves_at_once for node in self.inputs)
+
+    @cached_property
+    def clock_times(self) -> tuple[str, ...]:
+        return self._in_all_inputs(lambda node: node.clock_times)
 
     @cached_property
     def on_time(self) -> bool:

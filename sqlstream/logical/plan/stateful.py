@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from functools import cached_property
 
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item, Schema, visible
 from sqlstream.logical.plan.growth import GROUP_IN_WINDOWS, Ends, Growth, all_end, forget_keys
@@ -177,6 +178,17 @@ class StatefulNode(Node):
     def reads_time(self) -> bool:
         """Whether what it emits or keeps depends on its watermark. If not, it waits for none of its inputs."""
         return False
+
+    @cached_property
+    def goes_by_clock(self) -> bool:
+        """Whether the times by which it goes are times of the clock: then no row is late for it."""
+        times = [time in self.children[place].clock_times for place, time in self.times_read]
+        return bool(times) and all(times)
+
+    @property
+    def clock_times(self) -> tuple[str, ...]:
+        """By default its time attributes, if it goes by the clock."""
+        return self.time_attributes if self.goes_by_clock else ()
 
     # -- time to live
 

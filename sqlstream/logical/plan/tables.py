@@ -129,6 +129,10 @@ class Scan(Stateless):
         return True
 
     @property
+    def clock_times(self) -> tuple[str, ...]:
+        return self.batch_times
+
+    @property
     def timed_by(self) -> tuple[Node, ...]:
         return (self,) if self.by_clock or self.table.watermark is not None else ()
 

@@ -85,6 +85,11 @@ class TimeWindows(PassThrough):
         """Whether the windows are over processing time."""
         return self.time_column in self.input.processing_times
 
+    @cached_property
+    def clock_times(self) -> tuple[str, ...]:
+        by_clock = self.time_column in self.input.clock_times
+        return (*self.input.clock_times, *BOUNDS) if by_clock else self.input.clock_times
+
     @property
     def window_columns(self) -> WindowColumns | None:
         return WindowColumns(*BOUNDS)
@@ -303,6 +308,10 @@ class SessionWindow(AtWindowEnd):
     @property
     def times_read(self) -> tuple[tuple[int, str], ...]:
         return ((0, self.time_column),)
+
+    @property
+    def clock_times(self) -> tuple[str, ...]:
+        return BOUNDS if self.goes_by_clock else ()
 
     @property
     def time_attributes(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def interval(query: BatchQuery, node: IntervalJoin) -> BatchRows:
     times = [micros_of(below, time) for below, time in zip(node.inputs, node.times, strict=True)]
     inputs = [
         # By the time of their batch no rows are late.
-        query.settled(below, None if below.reads_by_clock else time, node)
+        query.settled(below, None if node.goes_by_clock else time, node)
         for below, time in zip(node.inputs, times, strict=True)
     ]
     left_time, right_time = times

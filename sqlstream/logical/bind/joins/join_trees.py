@@ -25,7 +25,6 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
-from sqlstream.logical.plan.tables import by_clock
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.units import Duration
 
@@ -282,14 +281,14 @@ class JoinTree:
                     if limits is not None:
                         bounds, used = bounds.and_(limits), [*used, condition]
                 if bounds.before is not None and bounds.after is not None:
-                    if (a in left.processing_times) != (b in right.processing_times):
+                    if (a in left.clock_times) != (b in right.clock_times):
                         message = "a time of the clock and an event time cannot bound each other"
                         hint = "Compare two event times, or two PROCTIME() columns."
                         raise BindError(message, used[0].expression.span, hint=hint)
                     if bounds.before + bounds.after < 0:
                         hint = "The latest time that they allow is before the earliest one."
                         raise BindError("no times are within these bounds", used[0].expression.span, hint=hint)
-                    return self._by_clock(left, a), self._by_clock(right, b), (a, b), bounds, used
+                    return left, right, (a, b), bounds, used
         return None
 
     def _temporal(
@@ -340,9 +339,6 @@ class JoinTree:
         return TemporalJoin(
             (left, versioned.node), "", step.kind, equal, others, aliases, step.span, times, own_names=own_names
         )
-
-    def _by_clock(self, node: Node, time: str) -> Node:
-        return by_clock(node) if time in node.processing_times else node
 
 
 def named_places(bound: exp.Expr, places: Mapping[str, int]) -> Iterator[int]:

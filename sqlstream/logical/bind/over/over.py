@@ -23,7 +23,6 @@ from sqlstream.logical.plan.joins import Join
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import PLACED, Over, OverFrame, OverItem
 from sqlstream.logical.plan.stateful import StatefulNode
-from sqlstream.logical.plan.tables import by_clock
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -323,17 +322,10 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Ove
         hint = "Write LEAD or ROWS .. FOLLOWING, or use an event time."
         raise UnsupportedError("a RANGE frame to FOLLOWING over processing time", span, hint=hint)
     check_zone(node, time, block.checker, span)
-    if time in node.processing_times and any(_needs_clock(c.frame) for c in calls):
-        node = by_clock(node)
     if len(partition.order) > 1 and any(c.frame.mode == "range" and c.frame.preceding is not None for c in calls):
         raise UnsupportedError("a RANGE frame over several columns", ordered, hint=f"Write ORDER BY {time}.")
     keys, order = (typed(parts, node.schema, block, span) for parts in (partition.keys, partition.order))
     return Over(node, "", keys, time, order, tuple(calls), span=span)
-
-
-def _needs_clock(frame: OverFrame) -> bool:
-    """Return whether rows wait for later ones, or expire: a watermark must say when the input has ended, or a row is too old."""
-    return frame.following > 0 or (frame.mode == "range" and frame.preceding is not None)
 
 
 def waits_for_later(node: Node) -> bool:

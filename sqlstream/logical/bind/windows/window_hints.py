@@ -11,12 +11,10 @@ from sqlglot import exp
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.side_outputs import LATE_ROWS, SIDE_OUTPUT
 from sqlstream.logical.plan.aggregates import EarlyByRows, EarlyByTime, EarlyFire, WindowAggregate
-from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Windowed
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import WindowRank
-from sqlstream.logical.plan.tables import Scan
 from sqlstream.logical.plan.windows import SessionWindow
 from sqlstream.names import check_name
 from sqlstream.sql.hints import HintCall
@@ -107,7 +105,7 @@ def _check(name: str, node: Windowed | Process, span: Span) -> None:
             span,
             hint="Aggregates in windows take it. ROW_NUMBER() without a window changes with every row, and forgets by STATE_TTL.",
         )
-    if name != "EARLY_FIRE" and any(isinstance(n, Scan) and n.by_clock for n in walk(node)):
+    if name != "EARLY_FIRE" and node.goes_by_clock:
         raise UnsupportedError(f"{name} over processing time", span, hint="No row is late there: leave the hint out.")
 
 

@@ -21,7 +21,6 @@ from sqlstream.logical.plan.month_windows import MonthWindows
 from sqlstream.logical.plan.node import Node, WindowColumns
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.logical.plan.relational import Projection
-from sqlstream.logical.plan.tables import by_clock
 from sqlstream.logical.plan.windows import BOUNDS, WINDOW_ID, RegularWindows, SessionWindow, TimeWindows
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
@@ -149,8 +148,6 @@ class WindowBinder:
         existing window columns; UnsupportedError for windows that cannot follow the session's time zone.
         """
         self._check_time(below, time, at)
-        if time in below.processing_times:
-            below = by_clock(below)
         for added in BOUNDS:
             if any(f.name.lower() == added for f in below.schema):
                 raise BindError(
@@ -258,7 +255,8 @@ class WindowBinder:
         return match
 
     def _check_time(self, below: Node, name: str, at: Span) -> None:
-        if name not in (*below.time_attributes, *below.processing_times):
+        bounds = below.window_columns.names if below.window_columns is not None else ()
+        if name not in below.time_attributes and (name not in below.clock_times or name in bounds):
             hint = self._no_time_hint(below, name)
             raise BindError(f'column "{name}" of {self.described} is not a time attribute', at, hint=hint)
 
@@ -270,8 +268,8 @@ class WindowBinder:
         zone = self.checker.zone
         if zone == "UTC" or next(f.type for f in below.schema if f.name == name) != "TIMESTAMP WITH TIME ZONE":
             return None
-        if kind == "SESSION" or any(length % DAY for length in lengths) or name in below.processing_times:
-            what = "a processing time" if name in below.processing_times else "a TIMESTAMP_LTZ"
+        if kind == "SESSION" or any(length % DAY for length in lengths) or name in below.clock_times:
+            what = "a processing time" if name in below.clock_times else "a TIMESTAMP_LTZ"
             raise UnsupportedError(
                 f"{'sessions' if kind == 'SESSION' else 'such windows'} over {what} in the zone {zone}",
                 at,
