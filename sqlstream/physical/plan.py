@@ -23,6 +23,7 @@ from sqlstream.secrets import shown
 from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.jobs import THE_CLOCK
 
 _NO_SELECT = Select("")
 # The place of the clock among the scans, for operators that go by processing time in a job that also goes by event time.
@@ -256,7 +257,7 @@ class PhysicalPlan:
     @property
     def watched(self) -> tuple[int, ...]:
         """The places of the scans whose watermarks make up the job's watermark, the least of those of its operators."""
-        return tuple(sorted({place for places in self.clocks for place in places} - {CLOCK}))
+        return tuple(sorted({place for places in self.clocks for place in places} - {CLOCK})) or self.timed
 
     @property
     def has_clock(self) -> bool:
@@ -268,8 +269,8 @@ class PhysicalPlan:
         return self.names(stage.timed_by) if stage.reads_time else ()
 
     def names(self, places: Iterable[int]) -> tuple[str, ...]:
-        """Return the names of the scans at some places; the clock has none."""
-        return tuple(self.scans[place].name for place in places if place != CLOCK)
+        """Return the names of the scans at some places, and THE_CLOCK."""
+        return tuple(THE_CLOCK if place == CLOCK else self.scans[place].name for place in places)
 
     @property
     def has_several_clocks(self) -> bool:

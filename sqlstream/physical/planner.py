@@ -217,8 +217,8 @@ class _Planner:
         self.stages.append((node, stage, []))
 
     def places(self, node: Node) -> tuple[int, ...]:
-        """Return the places of the scans whose watermarks make that of a node; of one that goes by the clock, its place."""
-        if isinstance(node, StatefulNode) and node.goes_by_clock and not node.reads_by_clock:
+        """Return the places of the scans whose watermarks make that of a node; for one that waits for the clock, that."""
+        if isinstance(node, StatefulNode) and node.waits_for_clock:
             return (CLOCK,)
         below = [scan.declared for scan in node.timed_by if isinstance(scan, Scan)]
         return tuple(i for i, (own, _, _) in enumerate(self.scans) if any(own.declared.is_same(s) for s in below))

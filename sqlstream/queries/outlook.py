@@ -12,7 +12,7 @@ from sqlstream.storage.joblog import LogEntry, holders
 from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.storage.views import behind
 from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, rounded_duration
-from sqlstream.warehouse.jobs import OperatorRecord
+from sqlstream.warehouse.jobs import THE_CLOCK, OperatorRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,11 @@ def sources(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:
     """Yield the operator's watermark, and the progress of each source that it waits for; those that hold it back come first."""
     waits_for = entry.sources if operator.waits_for is None else operator.waits_for
     marks = {name: s.watermark for name, s in entry.sources.items() if s.idle_timeout is not None and name in waits_for}
+    watermark = entry.watermark_of(operator.name)
+    if operator.waits_for == (THE_CLOCK,) and watermark is not None:
+        yield Finding("watermark", None, f"it goes by {THE_CLOCK}, which is at {event_time(watermark)}", watermark)
     if not marks:
         return
-    watermark = entry.watermark_of(operator.name)
     if watermark is None:
         yield Finding("watermark", None, "there is no watermark yet")
     else:

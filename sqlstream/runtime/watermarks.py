@@ -45,8 +45,11 @@ class Watermarks:
     def restored(
         cls, plan: PhysicalPlan, job: EventTime | None, operators: Mapping[str, EventTime | None]
     ) -> Watermarks:
-        """Return watermarks from a log: of the job, and of its operators by name; an operator without one has the job's."""
-        marks = tuple(operators.get(stage.name, job) for stage in plan.stages)
+        """Return watermarks from a log: of the job, and of its operators by name; an operator without one has the job's.
+
+        One that goes by the clock has none then: a log has those of all others.
+        """
+        marks = tuple(operators.get(s.name, None if s.timed_by == (CLOCK,) else job) for s in plan.stages)
         return cls(job, (None,) * len(plan.scans), marks)
 
     def after(
@@ -83,9 +86,9 @@ class Watermarks:
         return tuple(mark for stage, mark in pairs if stage.timed_by == (CLOCK,) and stage.reads_time)
 
     def own(self, plan: PhysicalPlan) -> dict[str, EventTime | None]:
-        """Return the watermarks of operators that read time, by name, where they are not the job's."""
-        pairs = zip(plan.stages, self.operators, strict=True)
-        return {stage.name: mark for stage, mark in pairs if stage.reads_time and mark != self.job}
+        """Return the watermarks of operators that read time, by name, where they are not the job's, or are the clock."""
+        pairs = [(stage, mark) for stage, mark in zip(plan.stages, self.operators, strict=True) if stage.reads_time]
+        return {stage.name: mark for stage, mark in pairs if mark != self.job or stage.timed_by == (CLOCK,)}
 
     def to_json(self) -> str:
         """Return them as JSON, for `from_json`."""

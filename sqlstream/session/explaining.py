@@ -27,7 +27,7 @@ from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
 from sqlstream.sql.nodes import DescribeState, StatementSet
 from sqlstream.storage.zsets import WEIGHT_COLUMN
-from sqlstream.warehouse.jobs import OperatorRecord, read_record, readable_record
+from sqlstream.warehouse.jobs import THE_CLOCK, OperatorRecord, read_record, readable_record
 from sqlstream.warehouse.paths import Warehouse
 
 _APPEND_ONLY = "append-only"
@@ -190,8 +190,10 @@ def _operator_step(
 
 
 def _waits_for(plan: PhysicalPlan, stage: StatefulStage) -> str:
-    """Return for which watermarks an operator waits, if there are several in the job."""
-    names = " and ".join(plan.waits_for(stage)) if len(plan.timed) > 1 else ""
+    """Return for which watermarks an operator waits, or that it waits for the clock, if there are several times in the job."""
+    if plan.has_clock and plan.waits_for(stage) == (THE_CLOCK,):
+        return THE_CLOCK
+    names = " and ".join(plan.waits_for(stage)) if len(plan.timed) > 1 or plan.has_clock else ""
     return f"the watermark{'s' if len(plan.waits_for(stage)) > 1 else ''} of {names}" if names else ""
 
 

@@ -149,10 +149,10 @@ OPERATOR_FACTS = (
     Fact(
         "watermark",
         "TIMESTAMP",
-        "its watermark, the least of the sources that it waits for; NULL if it reads no time",
+        "its watermark, the least of the sources that it waits for, or the clock; NULL if it reads no time",
         attribute="watermark",
     ),
-    Fact("waits_for", "VARCHAR[]", "the sources for whose watermarks it waits", attribute="waits_for"),
+    Fact("waits_for", "VARCHAR[]", "the sources for whose watermarks it waits, or `the clock`", attribute="waits_for"),
 )
 SINK_FACTS = (
     _count("rows", "rows", "rows (changes) written into a table", "sink_rows", "rows_out"),

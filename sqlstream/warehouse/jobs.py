@@ -141,6 +141,10 @@ class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(item for item in self.items if item.kind == kind)
 
 
+# What an operator waits for that goes by the clock, in a job of which others go by event time.
+THE_CLOCK = "the clock"
+
+
 class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stateful operator: its state tables, and its views, which people query.
 
@@ -151,7 +155,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     window, `ttl` if keys expire after so long without a row. `remembered` is the state that a time to live bounds, or would
     bound. `shape` is what the operator computes, to be compared with the operators of a changed query. Records of earlier
     versions lack these last six fields. `waits_for` are the names of the scans whose watermarks the operator waits for, none if
-    it does not read time; in records of earlier versions, None, it waits for all.
+    it does not read time, and THE_CLOCK of one that goes by that; in records of earlier versions, None, it waits for all.
     """
 
     name: str

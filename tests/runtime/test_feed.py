@@ -11,7 +11,7 @@ import pytest
 
 from sqlstream.connectors.filesystem.splits import FileDiscovery
 from sqlstream.connectors.formats.file_split import FileSplit
-from sqlstream.physical.plan import ScanStage
+from sqlstream.physical.plan import CLOCK, ScanStage
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batch_descriptors import Descriptor, by_slot, from_lines, to_lines
 from sqlstream.runtime.feed import Feed
@@ -88,8 +88,9 @@ def put(folder: Path, *names: str) -> None:
         os.utime(folder / name, (1_700_000_000, 1_700_000_000))
 
 
-def open_feed(project: Path, stages: Sequence[ScanStage], *, finish: bool = True) -> Feed:
-    return Feed(LocalFilesystem(), str(project / "feed"), stages, SLOTS, project=str(project), finish=finish)
+def open_feed(project: Path, stages: Sequence[ScanStage], *, finish: bool = True, has_clock: bool = False) -> Feed:
+    folder = str(project / "feed")
+    return Feed(LocalFilesystem(), folder, stages, SLOTS, project=str(project), finish=finish, has_clock=has_clock)
 
 
 def names(descriptor: Descriptor | None) -> dict[int, list[str]]:
@@ -338,3 +339,28 @@ def test_a_crash_while_folding_loses_nothing(project: Path, monkeypatch: pytest.
     restarted.fold(4)
     assert run(open_feed(project, stages)) is None
     assert [json.loads(text)["sequence"] for text in texts(project, 4) or ()] == [0, 1, 2, 3, 4]
+
+
+def test_the_clock_is_due_without_a_row_where_operators_go_by_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(project / "a", "1")
+    feed = open_feed(project, scans(BOTH), finish=False, has_clock=True)
+    monkeypatch.setattr("sqlstream.runtime.feed.time.time", lambda: 7.0)
+    first = feed.compose()
+    assert first is not None
+    assert first.clock == 7_000_000
+    feed.write(first)
+    assert feed.compose({CLOCK: EventTime(8_000_000)}) is None
+    monkeypatch.setattr("sqlstream.runtime.feed.time.time", lambda: 8.0)
+    # An event time that is due for a scan is none of the clock.
+    assert feed.compose({0: EventTime(8_000_000)}) is None
+    due = feed.compose({CLOCK: EventTime(8_000_000)})
+    assert due is not None
+    assert (due.splits, due.ticks, due.clock) == ({}, {}, 8_000_000)
+    feed.write(due)
+    assert feed.compose({CLOCK: EventTime(8_000_000)}) is None
+    feed.drain()
+    last = feed.compose()
+    assert last is not None
+    assert (last.last, last.clock) == (True, END_OF_INPUT)

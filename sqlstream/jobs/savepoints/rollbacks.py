@@ -12,9 +12,10 @@ from sqlstream.jobs.savepoints.restored_files import Interrupted
 from sqlstream.runtime.times import from_spark_millis, in_millis, least
 from sqlstream.storage import begun
 from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.units import EventTime
 from sqlstream.warehouse.commits import committed_spark_millis, last_committed
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, read_record
+from sqlstream.warehouse.jobs import TABLE, THE_CLOCK, JobRecord, ScanRecord, read_record
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.savepoint_records import Savepoint
 
@@ -92,10 +93,14 @@ def _has_moved(record: JobRecord | None, entry: LogEntry) -> bool:
     operators = record.operators if record is not None else ()
     waiting = {one.name: one.waits_for for one in operators if one.waits_for}
     return any(
-        (mark := least(entry.sources[s].watermark for s in scans if s in entry.sources)) is not None
+        (mark := entry.clock if scans == (THE_CLOCK,) else _least(entry, scans)) is not None
         and in_millis(mark) != entry.watermark_of(name)
         for name, scans in waiting.items()
     )
+
+
+def _least(entry: LogEntry, scans: Iterable[str]) -> EventTime | None:
+    return least(entry.sources[s].watermark for s in scans if s in entry.sources)
 
 
 def way_back(warehouse: Warehouse, saved: JobRecord, declared: Iterable[Table] = ()) -> str:

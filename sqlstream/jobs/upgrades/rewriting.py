@@ -80,7 +80,8 @@ class Rewritten:
 
     `scans` maps new scans to scans of the savepoint, None for a scan that starts anew. `outputs` maps the places of sinks to the
     places that they had. `positions` are texts by their paths below the folder of positions; `received` maps old folders of files
-    there to new ones. With `by_clock` the watermark is a processing time. `begun` is the batch that has begun. `waiting` are
+    there to new ones. With `by_clock` the watermark is a processing time, and so it is of the operators
+    `clocked` in a job that also goes by event time. `begun` is the batch that has begun. `waiting` are
     files of the current job with rows that sinks have not passed on, by their paths below the folder of output.
     """
 
@@ -92,6 +93,7 @@ class Rewritten:
     positions: Mapping[str, str]
     received: Mapping[str, str]
     by_clock: bool = False
+    clocked: frozenset[str] = frozenset()
     begun: Begun | None = None
     waiting: Mapping[str, str] = field(default_factory=dict)
 
@@ -243,14 +245,15 @@ class _Rewriting:
         """Return what all buckets of a new operator have in common: its manifest without tables."""
         delay = next(o.delay for o in self._plan.record.operators if o.name == name)
         watermark, version = self._entry.watermark, self._entry.version
-        closed = None if watermark is None else behind(watermark, delay)
+        closed = None if watermark is None or name in self._plan.clocked else behind(watermark, delay)
         return Manifest(version, self._entry.committed_at, closed, {}, oldest=version)
 
     def _timer(self, operator: OperatorSource, bucket: Bucket) -> EventTime | None:
         """Return the event time at which the operator must run on a bucket, to process computed rows that are due."""
         lows = [s.live_low for t in operator.declared if t.name in operator.tables for s in bucket.segments(t.name)]
         first = earliest(lows)
-        if first is not None and not self._plan.by_clock and bucket.closed is not None:
+        is_by_clock = self._plan.by_clock or operator.name in self._plan.clocked
+        if first is not None and not is_by_clock and bucket.closed is not None:
             # Some are due before they are forgotten, such as those of the first of windows that overlap.
             first = EventTime(bucket.closed + MILLISECOND)
         return earliest((first, bucket.event_timer))

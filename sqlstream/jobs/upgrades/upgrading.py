@@ -36,7 +36,7 @@ from sqlstream.jobs.upgrades.widening import unfit
 from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.operators.operator import Operator
 from sqlstream.operators.process.tables import DUE, PROCESSING_TIMERS
-from sqlstream.physical.plan import SinkPlan
+from sqlstream.physical.plan import CLOCK, SinkPlan
 from sqlstream.runtime.tasks import ROWS, bucket_metrics
 from sqlstream.runtime.worker import connection
 from sqlstream.sql.nodes import head
@@ -304,6 +304,7 @@ class Upgrader:
             positions,
             received(plan.scans, was, names),
             by_clock=any(scan.by_clock for scan in plan.scans),
+            clocked=frozenset(stage.name for stage in plan.stages if stage.timed_by == (CLOCK,)),
         )
 
     def _with_begun(self, target: Rewritten, version: int, was: Sequence[int | None]) -> Rewritten:

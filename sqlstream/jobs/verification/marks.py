@@ -85,7 +85,7 @@ class JobMarks:
         return version.watermark_of(next(alike, ""))
 
     def _places(self, node: Node) -> tuple[int, ...]:
-        if isinstance(node, StatefulNode) and node.goes_by_clock and not node.reads_by_clock:
+        if isinstance(node, StatefulNode) and node.waits_for_clock:
             return (CLOCK,)
         places = {self.place_of(scan) for scan in node.timed_by if isinstance(scan, Scan)}
         return tuple(sorted(place for place in places if place is not None))

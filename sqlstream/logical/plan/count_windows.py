@@ -170,7 +170,7 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
 
     @cached_property
     def delay_below(self) -> Duration:
-        return Duration(self.input.delay + UNTIL_PASSED)
+        return Duration(self.delay_of(self.input) + UNTIL_PASSED)
 
     @property
     def window_columns(self) -> WindowColumns | None:

@@ -215,7 +215,7 @@ class IntervalJoin(TimedJoin):
 
     @cached_property
     def _delay_of_inputs(self) -> Duration:
-        below = max(node.delay for node in self.inputs)
+        below = max(self.delay_of(node) for node in self.inputs)
         if not self.windowed and any(n.makes_windows for below in self.inputs for n in walk(below)):
             # A window is emitted when the watermark reaches its end, which is WINDOW_TIME after its time.
             return Duration(below + WINDOW_TIME)

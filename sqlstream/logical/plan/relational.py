@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
@@ -300,7 +300,10 @@ class Union(Stateless):
 
     @cached_property
     def time_attributes(self) -> tuple[str, ...]:
-        return self._in_all_inputs(lambda node: node.time_attributes)
+        """Those of all inputs, but for columns that have times of the clock in some inputs, and event times in others."""
+        event = self._in_all_inputs(lambda node: tuple(t for t in node.time_attributes if t not in node.clock_times))
+        times = self._in_all_inputs(lambda node: node.time_attributes)
+        return tuple(time for time in times if time in event or time in self.clock_times)
 
     @cached_property
     def batch_times(self) -> tuple[str, ...]:
@@ -322,7 +325,10 @@ class Union(Stateless):
     def window_columns(self) -> WindowColumns | None:
         """The window columns of the first input, if all inputs have theirs at the same positions."""
         places = {_places(node) for node in self.inputs}
-        return self.inputs[0].window_columns if len(places) == 1 else None
+        window = self.inputs[0].window_columns
+        if window is None or len(places) > 1 or self._mixes_clocks(window):
+            return None
+        return window
 
     @cached_property
     def window_size(self) -> WindowSize | None:
@@ -341,14 +347,22 @@ class Union(Stateless):
     def grows(self) -> bool:
         return any(node.grows for node in self.inputs)
 
+    def _mixes_clocks(self, window: WindowColumns) -> bool:
+        """Return whether some inputs have windows of the clock, and others of event time."""
+        names = [f.name for f in self.schema]
+        ends = {names.index(name) for name in window.names}
+        return len({bool(ends & _positions(node, node.clock_times)) for node in self.inputs}) > 1
+
     def _in_all_inputs(self, columns: Callable[[Node], tuple[str, ...]]) -> tuple[str, ...]:
         """Return the columns whose positions `columns` returns for every input, under the names of the first input."""
-        places = []
-        for node in self.inputs:
-            names = [f.name for f in node.schema]
-            places.append({names.index(name) for name in columns(node)})
-        shared = set.intersection(*places)
+        shared = set.intersection(*(_positions(node, columns(node)) for node in self.inputs))
         return tuple(f.name for place, f in enumerate(self.schema) if place in shared)
+
+
+def _positions(node: Node, columns: Iterable[str]) -> set[int]:
+    """Return the positions of columns of a node."""
+    names = [f.name for f in node.schema]
+    return {names.index(name) for name in columns}
 
 
 def _places(node: Node) -> tuple[int | None, ...] | None:

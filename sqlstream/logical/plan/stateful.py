@@ -186,6 +186,26 @@ class StatefulNode(Node):
         return bool(times) and all(times)
 
     @property
+    def waits_for_clock(self) -> bool:
+        """Whether its watermark is the clock of the job: it goes by the clock, and the tables below keep their watermarks."""
+        return self.goes_by_clock and not self.reads_by_clock
+
+    @cached_property
+    def delay_below(self) -> Duration:
+        return max((self.delay_of(child) for child in self.children), default=NO_TIME)
+
+    def delay_of(self, child: Node) -> Duration:
+        """Return how far its watermark may be ahead of the times of a child's rows by which it goes, when they come."""
+        return child.clock_delay if self.waits_for_clock else child.delay
+
+    @cached_property
+    def clock_delay(self) -> Duration:
+        """The delay of its own times, if it goes by the clock; rows that leave at once have the times of the rows below."""
+        if self.leaves_at_once:
+            return max((child.clock_delay for child in self.children), default=NO_TIME)
+        return self.delay if self.goes_by_clock else NO_TIME
+
+    @property
     def clock_times(self) -> tuple[str, ...]:
         """By default its time attributes, if it goes by the clock."""
         return self.time_attributes if self.goes_by_clock else ()

@@ -170,7 +170,7 @@ class JoinTree:
         if left.is_changelog or right.is_changelog:
             # A changelog cannot be in an interval join, however the condition is written.
             return None
-        times = [{*n.time_attributes, *n.processing_times} for n in (left, right)]
+        times = [set(n.ordering_times) for n in (left, right)]
         for condition in conditions:
             named = {c.name for c in condition.bound.find_all(exp.Column)}
             if all(named & of for of in times) and (span := condition.expression.span) is not None:
@@ -247,6 +247,9 @@ class JoinTree:
         if ends[0] is None or ends[1] is None:
             return None
         same_end = (quote_name(ends[0]), quote_name(ends[1])) in equal
+        if same_end and (ends[0] in left.clock_times) != (ends[1] in right.clock_times):
+            hint = "Join windows that are both over event times, or both over PROCTIME()."
+            raise BindError("windows of the clock and windows of event time are never the same", step.span, hint=hint)
         starts, sizes = (windows[0].start, windows[1].start), (left.window_size, right.window_size)
         same_start = (
             starts[0] is not None and starts[1] is not None and (quote_name(starts[0]), quote_name(starts[1])) in equal
@@ -266,8 +269,8 @@ class JoinTree:
         """Return inputs, times, bounds and the conditions that set them, if these bound the times from both sides; else None."""
         if left.is_changelog or right.is_changelog:
             return None
-        for a in (*left.time_attributes, *left.processing_times):
-            for b in (*right.time_attributes, *right.processing_times):
+        for a in left.ordering_times:
+            for b in right.ordering_times:
                 types = [next(f.type for f in n.schema if f.name == t) for n, t in ((left, a), (right, b))]
                 # In a time zone days differ in length.
                 if types[0] != types[1] or ("ZONE" in types[0] and self.checker.zone != "UTC"):
@@ -315,6 +318,10 @@ class JoinTree:
             raise no_versions(described, as_of.span)
         if versioned.ttl:
             raise no_time_to_live(described, as_of.span)
+        if as_of.column in left.clock_times:
+            message = f"AS OF {as_of.written}: it is a time of the clock, and versions have event times"
+            hint = "Join AS OF an event time. What a table has now is looked up by a PROCTIME() column of the table before it."
+            raise BindError(message, as_of.span, hint=hint)
         types = {f.name: f.type for node in (left, right) for f in node.schema}
         if types[as_of.column] != types[versioned.time]:
             message = (

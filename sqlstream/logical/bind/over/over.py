@@ -281,8 +281,12 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
     value = first.this if isinstance(first, exp.Ordered) else first
     if node.is_changelog or (isinstance(first, exp.Ordered) and first.args.get("desc")):
         return None
-    times = [t for t in (node.time_attribute, *node.processing_times) if t is not None]
-    return next((t for t in times if to_duckdb(value) == quote_name(t)), None)
+    return next((t for t in _times(node) if to_duckdb(value) == quote_name(t)), None)
+
+
+def _times(node: Node) -> tuple[str, ...]:
+    """Return the times by which rows can be ordered: of several event times, as after an interval join, the first."""
+    return tuple(t for t in node.ordering_times if t in node.clock_times or t == node.time_attribute)
 
 
 def check_zone(node: Node, time: str, checker: TypeChecker, span: Span) -> None:
@@ -348,7 +352,7 @@ def _not_in_order(node: Node, span: Span, ordered: Span) -> UnsupportedError:
     if node.is_changelog:
         hint = "OVER takes append-only rows: aggregate in windows first, and write OVER over their results."
         return UnsupportedError("OVER over a changelog", span, hint=hint)
-    times = dict.fromkeys(t for t in (node.time_attribute, *node.processing_times) if t is not None)
+    times = _times(node)
     hint = "Its input has no time attribute: declare WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, or p AS PROCTIME()."
     if waits_for_later(node):
         hint = WAITED

@@ -255,8 +255,7 @@ class WindowBinder:
         return match
 
     def _check_time(self, below: Node, name: str, at: Span) -> None:
-        bounds = below.window_columns.names if below.window_columns is not None else ()
-        if name not in below.time_attributes and (name not in below.clock_times or name in bounds):
+        if name not in below.ordering_times:
             hint = self._no_time_hint(below, name)
             raise BindError(f'column "{name}" of {self.described} is not a time attribute', at, hint=hint)
 
