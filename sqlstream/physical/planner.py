@@ -179,8 +179,7 @@ class _Planner:
         for feed in plan.feeds():
             parts = tuple((part, operator.parts[part]) for part in feed.parts)
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(feed.parts))
-            # No row is behind the clock.
-            ports += [Port(part, feed.branch.on_time or node.goes_by_clock) for part, _ in parts]
+            ports += [Port(part, feed.branch.on_time or node.is_never_late) for part, _ in parts]
             feeds.append((self._leaf(feed.branch.leaf), feed.branch, parts, numbers))
         # The recursion above has planned all stages that feed this one: its place is the next one.
         place = len(self.stages)

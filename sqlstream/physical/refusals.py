@@ -14,7 +14,7 @@ from sqlstream.logical.plan.nodes import as_stateful
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
-from sqlstream.logical.plan.windows import AtWindowEnd, TimeWindows
+from sqlstream.logical.plan.windows import AtWindowEnd, SessionWindow, TimeWindows
 from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.row_order import Unordered, in_order, needs_order, one_row_a_key
 
@@ -148,6 +148,12 @@ def refuse_windows_over_changes(sinks: Sequence[ResultSink]) -> None:
         if not isinstance(node, AtWindowEnd | CountWindows):
             continue
         changing = node.input.changelog_origin
+        if changing is not None and isinstance(node, SessionWindow) and node.goes_by_clock:
+            raise UnsupportedError(
+                "sessions by processing time over rows that are retracted",
+                node.span,
+                hint="A row could be retracted only in the batch in which it came. Use TUMBLE or HOP, or sessions by event time.",
+            )
         timed = changing is not None and changing.changes_are_timed and not isinstance(node, CountWindows)
         if changing is not None and not timed:
             raise UnsupportedError(

@@ -106,7 +106,7 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
             "with ORDER BY.",
         )
     operator, place = _input(operator, name, named, span, source)
-    if operator.goes_by_clock:
+    if operator.is_never_late:
         hint = f"{operator.timed_part} by the batch's own time."
         raise BindError(f"no row of {named.described} is late", span, hint=hint)
     of = f'input "{name.name}" of {named.described}' if name is not None else named.described

@@ -26,7 +26,7 @@ def with_times(plans: Sequence[N]) -> Sequence[N]:
     def visit(node: Node) -> Node:
         if id(node) not in results:
             new = node.with_children(tuple(map(visit, node.children)))
-            if isinstance(new, StatefulNode) and new.time_attributes and id(node) not in timed:
+            if isinstance(new, StatefulNode) and new.ordering_times and id(node) not in timed:
                 new = new.without_times()
             results[id(node)] = new
         return results[id(node)]

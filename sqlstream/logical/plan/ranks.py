@@ -258,6 +258,11 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
         return self.input.time_attributes if has_times else ()
 
     @cached_property
+    def clock_times(self) -> tuple[str, ...]:
+        """The processing times of append-only rows: a row is retracted with the time at which it came."""
+        return self.input.processing_times if self.keeps_times and not self.input.is_changelog else ()
+
+    @cached_property
     def unique_keys(self) -> Keys:
         partition = named_columns(self, self.keys)
         if self.function != "row_number" or len(partition) < len(self.keys):

@@ -181,9 +181,14 @@ class StatefulNode(Node):
 
     @cached_property
     def goes_by_clock(self) -> bool:
-        """Whether the times by which it goes are times of the clock: then no row is late for it."""
+        """Whether the times by which it goes are times of the clock."""
         times = [time in self.children[place].clock_times for place, time in self.times_read]
         return bool(times) and all(times)
+
+    @property
+    def is_never_late(self) -> bool:
+        """Whether no row is late for it: it goes by the clock, and no row is retracted, at the time at which that came."""
+        return self.goes_by_clock and not any(child.is_changelog for child in self.children)
 
     @property
     def waits_for_clock(self) -> bool:

@@ -239,6 +239,11 @@ class Normalize(Updating, StatefulNode):
         return True
 
     @property
+    def clock_times(self) -> tuple[str, ...]:
+        """Those of the table: a row is retracted with the time at which it came."""
+        return self.input.clock_times
+
+    @property
     def depends_on_expiry(self) -> bool:
         return False
 
