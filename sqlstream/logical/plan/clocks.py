@@ -15,6 +15,15 @@ from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Scan, by_clock
 
 
+def ordering_times(node: Node) -> tuple[str, ...]:
+    """Return the columns by which rows can be ordered, joined and put into windows: time attributes, and times of the clock.
+
+    The start and the end of a window are none: the clock has reached them when the window's rows leave.
+    """
+    bounds = node.window_columns.names if node.window_columns is not None else ()
+    return tuple(dict.fromkeys((*node.time_attributes, *(t for t in node.clock_times if t not in bounds))))
+
+
 def with_times(plans: Sequence[N]) -> Sequence[N]:
     """Return the plans of a job in which ranks keep the times of their rows only where an operator above goes by these."""
     if any(_timed(plans)):
@@ -26,7 +35,7 @@ def with_times(plans: Sequence[N]) -> Sequence[N]:
     def visit(node: Node) -> Node:
         if id(node) not in results:
             new = node.with_children(tuple(map(visit, node.children)))
-            if isinstance(new, StatefulNode) and new.ordering_times and id(node) not in timed:
+            if isinstance(new, StatefulNode) and ordering_times(new) and id(node) not in timed:
                 new = new.without_times()
             results[id(node)] = new
         return results[id(node)]

@@ -218,16 +218,6 @@ class Node(ABC):
         return self.processing_times
 
     @property
-    def ordering_times(self) -> tuple[str, ...]:
-        """The columns by which rows can be ordered, joined and put into windows: time attributes, and times of the clock.
-
-        The start and the end of a window are bounds, which the clock has reached when the window's rows leave.
-        """
-        bounds = self.window_columns.names if self.window_columns is not None else ()
-        clocks = (time for time in self.clock_times if time not in bounds)
-        return tuple(dict.fromkeys((*self.time_attributes, *clocks)))
-
-    @property
     def times_read(self) -> tuple[tuple[int, str], ...]:
         """The time columns of its inputs that it goes by, each with the place of the input; empty if it looks at no time."""
         return ()

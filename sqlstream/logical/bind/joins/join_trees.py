@@ -19,6 +19,7 @@ from sqlstream.logical.bind.joins.time_bounds import TimeBounds, time_bounds
 from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_time_to_live, no_versions, versions
 from sqlstream.logical.bind.over.ranking import filtered
 from sqlstream.logical.bind.scope import Visible
+from sqlstream.logical.plan.clocks import ordering_times
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.joining import Kind, OwnNames
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
@@ -170,7 +171,7 @@ class JoinTree:
         if left.is_changelog or right.is_changelog:
             # A changelog cannot be in an interval join, however the condition is written.
             return None
-        times = [set(n.ordering_times) for n in (left, right)]
+        times = [set(ordering_times(n)) for n in (left, right)]
         for condition in conditions:
             named = {c.name for c in condition.bound.find_all(exp.Column)}
             if all(named & of for of in times) and (span := condition.expression.span) is not None:
@@ -269,8 +270,8 @@ class JoinTree:
         """Return inputs, times, bounds and the conditions that set them, if these bound the times from both sides; else None."""
         if left.is_changelog or right.is_changelog:
             return None
-        for a in left.ordering_times:
-            for b in right.ordering_times:
+        for a in ordering_times(left):
+            for b in ordering_times(right):
                 types = [next(f.type for f in n.schema if f.name == t) for n, t in ((left, a), (right, b))]
                 # In a time zone days differ in length.
                 if types[0] != types[1] or ("ZONE" in types[0] and self.checker.zone != "UTC"):

@@ -16,6 +16,7 @@ from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
 from sqlstream.logical.bind.scope import Scope
+from sqlstream.logical.plan.clocks import ordering_times
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joining import Joining
@@ -286,7 +287,7 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
 
 def _times(node: Node) -> tuple[str, ...]:
     """Return the times by which rows can be ordered: of several event times, as after an interval join, the first."""
-    return tuple(t for t in node.ordering_times if t in node.clock_times or t == node.time_attribute)
+    return tuple(t for t in ordering_times(node) if t in node.clock_times or t == node.time_attribute)
 
 
 def check_zone(node: Node, time: str, checker: TypeChecker, span: Span) -> None:

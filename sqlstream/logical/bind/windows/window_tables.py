@@ -14,6 +14,7 @@ from sqlstream.logical.bind.expressions.intervals import CalendarInterval, calen
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.over.over import WAITED, lost_in_join, waits_for_later
 from sqlstream.logical.bind.rowtime import without_rowtime
+from sqlstream.logical.plan.clocks import ordering_times
 from sqlstream.logical.plan.count_windows import CountWindows
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.graph import walk
@@ -255,7 +256,7 @@ class WindowBinder:
         return match
 
     def _check_time(self, below: Node, name: str, at: Span) -> None:
-        if name not in below.ordering_times:
+        if name not in ordering_times(below):
             hint = self._no_time_hint(below, name)
             raise BindError(f'column "{name}" of {self.described} is not a time attribute', at, hint=hint)
 
