@@ -18,7 +18,14 @@ MORE = ("function", "duckdb", "clock")
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name",
-    ["changes", "sqlite", "drain", "starts", *(pytest.param(name, marks=pytest.mark.thorough) for name in MORE)],
+    [
+        "changes",
+        "arrival",
+        "sqlite",
+        "drain",
+        "starts",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in MORE),
+    ],
 )
 def test_a_kill_after_a_batch_changes_nothing(name: str, tmp_path: Path) -> None:
     work, trial = SCENARIOS[name]

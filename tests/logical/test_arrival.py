@@ -25,15 +25,22 @@ CREATE TABLE u (k BIGINT, x BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
   WITH ('connector' = 'filesystem', 'path' = 'u', 'format' = 'json');
 CREATE TABLE changes (op STRING, k BIGINT, x BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts, PRIMARY KEY (k) NOT ENFORCED)
   WITH ('connector' = 'filesystem', 'path' = 'c', 'format' = 'json', 'changelog.op-column' = 'op');
+CREATE TABLE keyless (op STRING, k BIGINT, x BIGINT)
+  WITH ('connector' = 'filesystem', 'path' = 'c', 'format' = 'json', 'changelog.op-column' = 'op');
 CREATE TABLE users (k BIGINT, name STRING, PRIMARY KEY (k) NOT ENFORCED);
 CREATE TABLE a (k BIGINT, n BIGINT);
 CREATE TABLE b (k BIGINT, n BIGINT);
 """
+FIRST_OF_X = "SELECT k, x FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY x ORDER BY p) = 1"
 WINDOWS = "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
 
 
 def planned(query: str) -> PlannedJob:
     return last_job(TABLES + query)
+
+
+def numbered(order: str, rows: str = "t", by: str = "k") -> str:
+    return f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS r FROM {rows}"
 
 
 def ties(query: str) -> str | None:
@@ -46,10 +53,6 @@ def ties(query: str) -> str | None:
         ),
         None,
     )
-
-
-def numbered(order: str, rows: str = "t", by: str = "k") -> str:
-    return f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS r FROM {rows}"
 
 
 def first(order: str, rows: str = "t", by: str = "k") -> str:
@@ -67,10 +70,14 @@ def first(order: str, rows: str = "t", by: str = "k") -> str:
         ("(SELECT t.k, x FROM t JOIN users FOR SYSTEM_TIME AS OF t.p ON t.k = users.k)", "arrival"),
         (f"(SELECT k, x FROM {WINDOWS})", "arrival"),
         ("(SELECT k, x, SUM(x) OVER (PARTITION BY k ORDER BY ts) AS s FROM t)", "arrival"),
-        ("(SELECT k % 2 AS k, x FROM changes)", "columns"),
+        ("(SELECT k % 2 AS k, x FROM changes)", "arrival"),
+        ("(SELECT k % 2 AS k, x FROM keyless)", "columns"),
+        ("(SELECT k % 2 AS k, UNNEST([x, k]) AS x FROM changes)", "columns"),
+        (f"(SELECT k, x FROM ({FIRST_OF_X}))", "arrival"),
         ("(SELECT k % 2 AS k, COUNT(*) AS x FROM t GROUP BY k)", "columns"),
         ("(SELECT t.k, t.x FROM t JOIN u ON t.k = u.k)", "columns"),
-        ("(SELECT k, x FROM t UNION ALL SELECT k, x FROM changes)", "columns"),
+        ("(SELECT k, x FROM t UNION ALL SELECT k, x FROM changes)", "arrival"),
+        ("(SELECT k, x FROM t UNION ALL SELECT k, x FROM keyless)", "columns"),
         (f"(SELECT k, window_end, COUNT(*) AS x FROM {WINDOWS} GROUP BY k, window_start, window_end)", "columns"),
     ],
 )

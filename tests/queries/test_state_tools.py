@@ -156,6 +156,18 @@ def test_a_state_with_other_columns_is_compared_by_the_names_of_its_columns() ->
     ]
 
 
+def test_the_row_that_came_last_is_the_one_that_is_there() -> None:
+    script = """CREATE TABLE t (k STRING, n INT, p AS PROCTIME()); CREATE TABLE result (k STRING, n INT);
+        INSERT INTO result WITH o AS (SELECT * FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY p DESC) = 1)
+        SELECT k, n FROM o"""
+    with Stream(script) as stream:
+        stream.batch("t", [("a", 9), ("a", 3), ("a", 7)])
+        found = stream.query("SELECT content::VARCHAR FROM sqlstream.why('result.o', k := 'a') WHERE part = 'state'")
+        [content] = [json.loads(text) for (text,) in found]
+        assert {name for name in content if name.startswith("__")} == set()
+        assert (content["k"], content["n"]) == ("a", 7)
+
+
 def test_a_difference_says_why() -> None:
     with job_of("tumble") as stream:
         last = versions(stream)[-1]

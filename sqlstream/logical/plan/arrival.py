@@ -49,15 +49,18 @@ def arrival_of(node: Node) -> Expression:
 def with_arrival(node: Node) -> Node | None:
     """Return a node with ARRIVED among its columns; None if its rows have no order of arrival.
 
+    Changes of a table have it if the table has a PRIMARY KEY: then an operator keeps the current rows.
+
     The elements of a list come one after the other; other rows that are made of one row, such as its copies in several windows,
-    have the same place in that order.
+    have the same place in that order. Where rows change, a row is taken back with the place that it has come with: the operators
+    that keep the current rows, Normalize and Rank, keep their places.
     """
     if has_arrival(node):
         return node
     node = as_any_node(node)
     match node:
         case Scan():
-            if node.is_changelog:
+            if node.is_changelog and not node.table.primary_key:
                 return None
             return replace(node, table=replace(node.table, columns=(*node.table.columns, ARRIVED)))
         case Projection():
@@ -81,7 +84,7 @@ def with_arrival(node: Node) -> Node | None:
         case StatefulNode():
             [*_, input] = node.children
             below = with_arrival(input) if node.passes_rows_on else None
-            return node.with_children((below,)) if below is not None else None
+            return node.passing_arrival(below) if below is not None else None
         case SideOutputRead() | LateRows():
             return None
         case ResultSink():
@@ -99,24 +102,27 @@ def _last(node: Node, type: str) -> Node:
     return Projection(node, (*_passed(visible(node.schema)), Item(ARRIVED.name, column)))
 
 
-def _by_element(node: Node) -> Node:
+def _by_element(node: Node) -> Node | None:
     """Return a node, whose rows are in the order of its input, with an ARRIVED that tells rows apart that are made of one row.
 
-    Of lists within lists, the elements of the outer ones only.
+    Of lists within lists, the elements of the outer ones only, if an operator is between: its rows are not together any more.
+    None over rows that change: an element is taken back in another batch, and would have another number.
     """
+    if node.is_changelog:
+        return None
     column = arrival_of(node)
-    if column.type == _FINER:
+    if column.type == _FINER and any(isinstance(n, StatefulNode) for n in walk(node)):
         return node
     items = _passed(node.schema)
-    return Projection(
-        node,
-        tuple(Item(i.name, _finer(column, " + row_number() OVER ()")) if i.name == ARRIVED.name else i for i in items),
-    )
+    place = _finer(column, " + row_number() OVER ()")
+    return Projection(node, tuple(Item(i.name, place) if i.name == ARRIVED.name else i for i in items))
 
 
 def _finer(column: Expression, number: str = "") -> Expression:
-    sql = f"CAST(CAST({column.sql} AS HUGEINT) * {_MANY}{number} AS {_FINER})"
-    return Expression(sql, _FINER, reads=column.reads)
+    place = f"CAST({column.sql} AS HUGEINT)"
+    # The numbers of elements of outer lists are in the order of those of inner ones.
+    place = f"{place} // {_MANY}" if column.type == _FINER else place
+    return Expression(f"CAST({place} * {_MANY}{number} AS {_FINER})", _FINER, reads=column.reads)
 
 
 def _passed(schema: Schema) -> list[Item]:
@@ -161,6 +167,7 @@ def _decided(node: Node) -> Node:
             return node if below is None else without_arrival(replace(node, inputs=(without_arrival(rows), below)))
         case Process():
             # Rows of a key reach the function in the order of arrival, or are in it if the function's ORDER BY leaves them equal.
+            # Changes reach it in the order of the changes.
             return replace(node, inputs=tuple(map(_arriving, node.inputs)))
         case Projection(input=Projection() as below) if below == without_arrival(below.input) is not below.input:
             # It names the columns that it reads: what leaves ARRIVED out is not needed below it.
@@ -173,7 +180,7 @@ def _decided(node: Node) -> Node:
 
 
 def _arriving(node: Node) -> Node:
-    return with_arrival(node) or node
+    return node if node.is_changelog else with_arrival(node) or node
 
 
 def without_arrival(node: Node) -> Node:
@@ -193,7 +200,7 @@ def _repeats_places(node: Aggregate | WindowAggregate, *, windowed: bool) -> boo
     # A row is once in the windows by which an aggregate groups, and ARRIVED tells the elements of one list apart.
     return (
         copied > windowed
-        or sum(map(_has_elements, below)) > 1
+        or (sum(map(_has_elements, below)) > 1 and any(isinstance(n, StatefulNode) for n in below))
         or any(isinstance(n, LookupJoin | Lateral) and not _has_elements(n) for n in below)
     )
 
@@ -228,6 +235,9 @@ def _times(node: Node) -> frozenset[str]:
             own |= {node.schema[place].name for place in set.intersection(*places)}
         case SingleInput():
             own |= _times(node.input) & {f.name for f in node.schema}
+        case StatefulNode() if node.passes_rows_on:
+            [child] = node.children
+            own |= _times(child) & {f.name for f in node.schema}
     return frozenset(own)
 
 

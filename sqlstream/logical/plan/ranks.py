@@ -192,7 +192,8 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
 
     With a `limit` it emits only rows up to that rank; append-only rows beyond it are not stored. Keeps all other rows until
     they are retracted. The SQL of the items of `order` includes their direction. `ttl`: see Aggregate. With `by_clock` the order
-    is by processing time, ascending. It `keeps_times` unless no operator above goes by them (see `clocks.with_times`).
+    is by processing time, ascending. It `keeps_times` unless no operator above goes by them (see `clocks.with_times`). With
+    `passes_arrival` an operator above decides ties by the order of arrival of its rows.
     """
 
     node_kind: ClassVar[str] = "rank"
@@ -207,11 +208,19 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
     span: Span | None = field(default=None, compare=False, repr=False)
     by_clock: bool = field(default=False, compare=False, repr=False)
     keeps_times: bool = field(default=True, repr=False)
+    passes_arrival: bool = False
 
     @property
     def values(self) -> NodeValues:
         settings = RankSettings(self.function, self.column, forms(self.order), self.limit)
         return NodeValues(self.node_kind, name=self.name, keys=single_keys(self.keys), settings=settings)
+
+    @property
+    def passes_rows_on(self) -> bool:
+        return True
+
+    def passing_arrival(self, below: Node) -> Node:
+        return replace(self, input=below, passes_arrival=True)
 
     @property
     def label(self) -> str:
@@ -233,8 +242,9 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns without the order of arrival: rows that differ in nothing else are the same row of a changelog."""
-        return (*visible(self.input.schema), Field(self.column, "BIGINT"))
+        """The columns, without the order of arrival unless it passes it: rows that differ in nothing else are the same row."""
+        below = self.input.schema
+        return (*(below if self.passes_arrival else visible(below)), Field(self.column, "BIGINT"))
 
     @property
     def has_processing_timers(self) -> bool:

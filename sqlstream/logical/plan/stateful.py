@@ -23,8 +23,12 @@ class StatefulNode(Node):
 
     @property
     def passes_rows_on(self) -> bool:
-        """Whether its rows are the rows of its input, with further columns."""
+        """Whether its rows are rows of its input, with further columns."""
         return False
+
+    def passing_arrival(self, below: Node) -> Node:
+        """Return a node that `passes_rows_on` over an input with the order of arrival, which its rows then have, too."""
+        return self.with_children((below,))
 
     @property
     def has_ties(self) -> bool:

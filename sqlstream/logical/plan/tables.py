@@ -194,6 +194,10 @@ class Normalize(Updating, StatefulNode):
         assert isinstance(scan, Scan)
         return replace(self, input=scan)
 
+    @property
+    def passes_rows_on(self) -> bool:
+        return True
+
     @cached_property
     def label(self) -> str:
         return self.input.label

@@ -81,11 +81,13 @@ class RecomputedAggregates(ChangingResult):
 class RankedRows(ChangingResult):
     """Rows with their rank among the rows of equal keys.
 
-    The result leaves out the order of arrival, which only decides ties: a row in the place of an equal one is no change.
+    Unless it `passes_arrival`, the result leaves out the order of arrival, which only decides ties: a row in the place of an
+    equal one is no change.
     """
 
     rows: KeptRows
     ranking: Ranking
+    passes_arrival: bool = False
 
     @cached_property
     def state(self) -> KeptState:
@@ -96,7 +98,7 @@ class RankedRows(ChangingResult):
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        rows = (c for c in self.rows.columns if c.name != ARRIVED.name)
+        rows = (c for c in self.rows.columns if self.passes_arrival or c.name != ARRIVED.name)
         return (*rows, Column(self.ranking.name, "BIGINT"))
 
     @property

@@ -66,7 +66,7 @@ class RankPlan(OperatorPlan[Rank]):
         node = self.node
         keys = Keys(_keys(node), node.ttl or NO_TIME)
         rows = KeptRows(keys, columns_of(node.input), node.input.is_changelog)
-        return ChangelogOperator("rank", keys, RankedRows(rows, _ranking(node)))
+        return ChangelogOperator("rank", keys, RankedRows(rows, _ranking(node), node.passes_arrival))
 
     def items(self) -> Iterator[Item]:
         return kept_rows(self.node.input)

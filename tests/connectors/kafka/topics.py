@@ -33,9 +33,13 @@ class Topic:
     def send(self, *messages: Message, partition: int = 0, **more: Any) -> None:
         """Add messages to a partition; a dict is one of JSON."""
         for message in messages:
-            text = json.dumps(message) if isinstance(message, dict) else message
-            self._producer.produce(self.name, text, partition=partition, **more)
+            self.add(message, partition=partition, **more)
         assert self._producer.flush(60) == 0
+
+    def add(self, message: Message, partition: int = 0, **more: Any) -> None:
+        """Add a message, which may come when the next ones are sent."""
+        text = json.dumps(message) if isinstance(message, dict) else message
+        self._producer.produce(self.name, text, partition=partition, **more)
 
     def transact(self, *transactions: tuple[Sequence[Message], bool]) -> None:
         """Add messages to the first partition, in transactions that are committed, or not."""

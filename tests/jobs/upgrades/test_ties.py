@@ -155,6 +155,30 @@ def test_a_changed_query_takes_the_order_of_arrival_with_an_upgrade_only(tmp_pat
     assert found == [(0, 8, 12, 9), (1, 5, 11, 7)]
 
 
+# Rows of a rank are taken back with the place that they came with, which a job that went by columns has not kept.
+DEDUPLICATED = """
+CREATE TABLE t (k BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'parquet', 'source.monitor-interval' = '10 ms');
+CREATE TABLE lists (k BIGINT, seconds BIGINT[], PRIMARY KEY (k) NOT ENFORCED);
+SET 'sqlstream.unbounded-state' = 'allow';
+INSERT INTO lists WITH newest AS (
+    SELECT k, ts FROM (SELECT k, ts, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM t) WHERE n = 1
+), listed AS (SELECT k % 2 AS k, LIST(second(ts)) AS seconds FROM newest GROUP BY k % 2)
+SELECT * FROM listed;
+"""
+
+
+def test_rows_above_a_rank_take_the_order_of_arrival_with_an_upgrade(tmp_path: Path) -> None:
+    put(tmp_path, "a", FIRST)
+    start_by_columns(tmp_path, DEDUPLICATED, FIRST)
+    put(tmp_path, "b", SECOND)
+    assert go_on(tmp_path, DEDUPLICATED, [*FIRST, *SECOND], upgrade=True).ties == "arrival"
+    with open_session(tmp_path) as session:
+        found = sorted(session.query("SELECT k, seconds FROM lists").fetchall())
+    # The row of 3 was there, those of 1 and 2 have been replaced.
+    assert found == [(0, [8, 12]), (1, [7, 12, 11])]
+
+
 def test_a_job_keeps_columns_where_its_state_has_no_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "a", FIRST)
     start_by_columns(tmp_path, firsts(), FIRST)

@@ -19,7 +19,7 @@ from tests.proof.savepoints.step import LOCAL
 from tests.proof.scenarios.command import CLOCK
 from tests.proof.scenarios.memory import LARGE_STATE, outgrow_memory
 from tests.proof.scenarios.runs import Answers, ProofError, ScenarioProject
-from tests.proof.scenarios.work import CHANGES, FUNCTION, PROCESSING_TIME, WINDOWS, Work, stored
+from tests.proof.scenarios.work import ARRIVAL, CHANGES, FUNCTION, PROCESSING_TIME, WINDOWS, Work, stored
 
 _ROWS_OF_A_FILE = 20
 _HOURS = 5 * 3600
@@ -203,6 +203,7 @@ def jump_clock(project: ScenarioProject, kills: int) -> str:
 Trial = Callable[[ScenarioProject, int], str]
 SCENARIOS: Mapping[str, tuple[Work, Trial]] = {
     "changes": (CHANGES, kill_often),
+    "arrival": (ARRIVAL, kill_often),
     "function": (FUNCTION, kill_often),
     "sqlite": (stored("sqlite"), partial(kill_writers, "sqlite")),
     "duckdb": (stored("duckdb"), partial(kill_writers, "duckdb")),

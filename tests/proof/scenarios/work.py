@@ -230,6 +230,34 @@ def stored(database: str) -> Work:
     return Work(EVENTS + _STORED.format(database) + inserts, results)
 
 
+# All rows of a second have one time, and `id` is a number by chance within a file: the order of arrival decides.
+_TIES = EVENTS.replace("ts TIMESTAMP(3),", "ts TIMESTAMP(3), p AS PROCTIME(), second AS date_trunc('second', ts),")
+_LATEST = "row_number() OVER (PARTITION BY k ORDER BY date_trunc('second', ts) DESC, number DESC) = 1"
+ARRIVAL = Work(
+    f"""{_TIES}CREATE TABLE {{out}} (k BIGINT, id BIGINT);
+CREATE TABLE {{out}}_latest (k BIGINT, id BIGINT);
+CREATE TABLE {{out}}_ends (k BIGINT, first BIGINT, last BIGINT, ids STRING);
+CREATE TABLE {{out}}_windows (k BIGINT, first BIGINT, last BIGINT, ids STRING);
+CREATE TABLE {{out}}_before (id BIGINT, before BIGINT);
+EXECUTE STATEMENT SET BEGIN
+INSERT INTO {{out}} SELECT k, id FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY p DESC) = 1;
+INSERT INTO {{out}}_latest SELECT k, id FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY second DESC, p DESC) = 1;
+INSERT INTO {{out}}_ends SELECT k, FIRST_VALUE(id), LAST_VALUE(id), LISTAGG(id) FROM t GROUP BY k;
+INSERT INTO {{out}}_windows SELECT k, FIRST_VALUE(id), LAST_VALUE(id), LISTAGG(id) FROM {_WINDOW}
+    GROUP BY k, window_start, window_end;
+INSERT INTO {{out}}_before SELECT id, LAG(id) OVER (PARTITION BY k ORDER BY p) FROM t;
+END;
+""",
+    {
+        "SELECT k, id FROM {out}": "SELECT k, last(id ORDER BY number) FROM raw_t GROUP BY k",
+        "SELECT k, id FROM {out}_latest": f"SELECT k, id FROM raw_t QUALIFY {_LATEST.replace('ts', 'ts::TIMESTAMP')}",
+        "SELECT k, first, last, ids FROM {out}_ends": "SELECT k, first(id ORDER BY number), last(id ORDER BY number),"
+        " string_agg(id, ',' ORDER BY number) FROM raw_t GROUP BY k",
+        "SELECT k, first, last, ids FROM {out}_windows": "SELECT k, first(id ORDER BY number), last(id ORDER BY number),"
+        " string_agg(id, ',' ORDER BY number) FROM raw_t GROUP BY k, time_bucket(INTERVAL 10 SECOND, ts::TIMESTAMP)",
+        "SELECT id, before FROM {out}_before": "SELECT id, lag(id) OVER (PARTITION BY k ORDER BY number) FROM raw_t",
+    },
+)
 _NO_EVENTS = EVENTS.replace(", WATERMARK FOR ts AS ts - INTERVAL '12' SECOND", ", at AS PROCTIME()")
 _SUMS = "SELECT sum(n)::BIGINT, sum(x)::BIGINT, count(*) - count(DISTINCT begun) FROM {out}"
 PROCESSING_TIME = Work(
