@@ -53,7 +53,7 @@ WORKS: Mapping[str, tuple[str, str]] = {
     ),
     "over": (
         "a sum OVER the last 3 rows of a key",
-        f"""SELECT auction, bidder, SUM(price) OVER (PARTITION BY auction ORDER BY ts ROWS 2 PRECEDING) AS price,
+        """SELECT auction, bidder, SUM(price) OVER (PARTITION BY auction ORDER BY ts ROWS 2 PRECEDING) AS price,
         channel, ts FROM bids""",
     ),
 }

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlstream.duck.sql import TRUE
+from sqlstream.logical.plan.arrival import has_total_order
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.state_settings import RankState, WindowRankState
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
@@ -85,7 +86,8 @@ class RankPlan(OperatorPlan[Rank]):
 
 
 def _ranking(node: Rank | WindowRank) -> Ranking:
-    return Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
+    order = tuple(o.sql for o in node.order)
+    return Ranking(node.column, node.function, order, node.limit, is_total=has_total_order(node))
 
 
 def _keys(node: Rank | WindowRank) -> ComputedColumns:
