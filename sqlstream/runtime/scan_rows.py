@@ -130,11 +130,9 @@ class ScanRows:
 def _runs(source: TableSource, splits: Sequence[Split], places: Sequence[int]) -> list[_Run]:
     """Return the runs of splits of a source that numbers its rows, in the order of their paths and numbers."""
     runs: list[_Run] = []
-    for (path, first), following, place in sorted(
-        (source.first_row(split), source.first_row(split)[1] + source.most_rows(split), place)
-        for split, place in zip(splits, places, strict=True)
-    ):
-        run = _Run(path, first, following, place - first)
+    firsts = (source.first_row(split) for split in splits)
+    for (path, first), place, split in sorted(zip(firsts, places, splits, strict=True), key=lambda one: one[:2]):
+        run = _Run(path, first, first + source.most_rows(split), place - first)
         if runs and (runs[-1].path, runs[-1].shift) == (path, run.shift):
             run = replace(run, first=runs.pop().first)
         runs.append(run)

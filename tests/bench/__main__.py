@@ -316,8 +316,8 @@ class _Bench:
 
     def kafka(self, work: KafkaWork, flink: Flink | None) -> None:
         """Run every system on one work from Kafka to Kafka."""
-        bench = KafkaBench(spark_jars(), flink, self.runs, self.log)
-        systems = tuple(self._wanted(SQLSTREAM, SPARK, *((HEAP,) if flink else ())))
+        systems = tuple(self._wanted(SQLSTREAM, *((SPARK,) if work.spark else ()), *((HEAP,) if flink else ())))
+        bench = KafkaBench(spark_jars() if SPARK in systems else [], flink, self.runs, self.log)
         results = self.results
         runs = bench.run(work, results.rows, self.cores, results.repeat, systems)
         for system, every in runs.items():

@@ -187,8 +187,8 @@ def without_arrival(node: Node) -> Node:
 # -- where there are ties
 
 
-def has_total_order(node: Rank | WindowRank) -> bool:
-    """Return whether no two rows of a key are equal in the order of a rank, as the order of arrival is its last item."""
+def has_total_order(node: Rank | WindowRank | Over | Sort) -> bool:
+    """Return whether no two rows of a key are equal in the order of a node, as the order of arrival is its last item."""
     return node.is_by_arrival and not _repeats_places(node.input, windowed=isinstance(node, WindowRank))
 
 
