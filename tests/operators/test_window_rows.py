@@ -43,3 +43,20 @@ def test_what_is_ruled_out_has_no_rank_that_counts(order: str, function: str, pa
 def test_a_rank_without_a_limit_or_with_a_large_one_rules_nothing_out() -> None:
     for limit in (None, 0, 1_000_000):
         assert Ranking("place", "rank", ('"x"',), limit).candidates(ROWS, ["k"]) == ROWS
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("limit", [1, 3])
+def test_rows_that_arrive_need_no_order_behind_their_places(order: str, limit: int) -> None:
+    place = Column("_arrived", "BIGINT")
+    rows = f"(SELECT *, row_number() OVER () AS {place.name} FROM {ROWS})"
+    ranking = Ranking("r", "row_number", (order, f"{place.name} DESC"), limit, is_total=True)
+    calls = (ranking.call("k", (*COLUMNS, place)), ranking.call_of_new("k", (*COLUMNS, place)))
+    assert calls[0] != calls[1]
+    with databases.passing() as con:
+        both = [con.sql(f"FROM {rows} QUALIFY {call} <= {limit} ORDER BY ALL").fetchall() for call in calls]
+    assert both[0] == both[1]
+    assert len(both[0]) >= 5
+    # Without places that differ it is the order by columns.
+    other = Ranking("r", "row_number", (order,), limit)
+    assert other.call_of_new("k", COLUMNS) == other.call("k", COLUMNS)

@@ -57,6 +57,18 @@ FIRST: Rows = [(3, 7), (1, 5), (4, 8), (2, 9)]
 SECOND: Rows = [(1, 12), (5, 11), (2, 12), (2, 12)]
 
 
+# Rows of a minute in their order; they wait until a later one comes.
+NUMBERS = """
+CREATE TABLE t (k BIGINT, ts TIMESTAMP(3), minute AS date_trunc('minute', ts), WATERMARK FOR minute AS minute)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'parquet', 'source.monitor-interval' = '10 ms');
+CREATE TABLE numbers (k BIGINT, second BIGINT, n BIGINT);
+SET 'sqlstream.unbounded-state' = 'allow';
+INSERT INTO numbers WITH numbered AS (
+    SELECT k, ts, COUNT(*) OVER (PARTITION BY k % 2 ORDER BY minute ROWS BETWEEN 1000 PRECEDING AND CURRENT ROW) AS n FROM t
+) SELECT k, second(ts), n FROM numbered;
+"""
+
+
 def latest(where: str = "") -> str:
     return SCRIPT.format(where=where)
 
@@ -139,6 +151,19 @@ def test_an_unchanged_query_takes_the_order_of_arrival_with_an_upgrade(tmp_path:
     # There is nothing more to upgrade.
     again = go_on(tmp_path, latest(), [*FIRST, *SECOND], upgrade=True)
     assert (again.ties, again.upgraded_from) == ("arrival", record.upgraded_from)
+
+
+def test_rows_that_wait_stay_in_the_order_of_their_columns(tmp_path: Path) -> None:
+    put(tmp_path, "a", FIRST)
+    start_by_columns(tmp_path, NUMBERS, FIRST)
+    put(tmp_path, "b", SECOND)
+    late: Rows = [(1, 71), (2, 71)]
+    put(tmp_path, "c", late)
+    assert go_on(tmp_path, NUMBERS, [*FIRST, *SECOND, *late], upgrade=True).ties == "arrival"
+    with open_session(tmp_path) as session:
+        found = session.query("SELECT k, second, n FROM numbers ORDER BY k % 2, n").fetchall()
+    # The first four came while columns decided ties.
+    assert found == [(2, 9, 1), (4, 8, 2), (2, 12, 3), (2, 12, 4), (1, 5, 1), (3, 7, 2), (1, 12, 3), (5, 11, 4)]
 
 
 def test_a_changed_query_takes_the_order_of_arrival_with_an_upgrade_only(tmp_path: Path) -> None:
