@@ -15,7 +15,7 @@ import pytest
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.interface import ReadContext
 from sqlstream.duck.internal_columns import ARRIVED
-from sqlstream.duck.sql import Select, quote_name
+from sqlstream.duck.sql import Select, quote_name, quote_text
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batch_descriptors import Work, from_lines
 from sqlstream.runtime.feed import Feed
@@ -80,7 +80,7 @@ def put(folder: Path, name: str, rows: Sequence[int], form: str, time: int) -> N
     path = folder / name
     if form == "parquet":
         values = Select(f"SELECT unnest({list(rows)})::INT AS n")
-        duckdb.sql(f"COPY ({values}) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 2048)")
+        duckdb.sql(f"COPY ({values}) TO {quote_text(str(path))} (FORMAT parquet, ROW_GROUP_SIZE 2048)")
     else:
         path.write_text("".join(f"{json.dumps({'n': n}) if form == 'json' else n}\n" for n in rows))
     os.utime(path, (time, time))

@@ -104,7 +104,7 @@ class BestRows(KeptState):
         keyed = subquery(Select(f"SELECT {', '.join([*rows.keys.items, '*'])} FROM _rows"))
         items = [*rows.keys.names, *(f"{sql} AS {c.name}" for c, sql in rows.own)]
         best = rows.ranked(self.ranking, keyed, new=True)
-        weighted = Select(f"SELECT {', '.join(items)}, 1 AS {WEIGHT} FROM ({best})")
+        weighted = Select(f"SELECT {', '.join(items)}, CAST(1 AS {WEIGHT_COLUMN.type}) AS {WEIGHT} FROM ({best})")
         # Rows that differ in their places are no copies of each other.
         net_rows = weighted if self.ranking.is_total else summed(stored, subquery(weighted))
         return {ROWS: encoded(self.deltas[ROWS], subquery(net_rows))}

@@ -25,7 +25,7 @@ class Ranking:
     """A ranking function per key and window: its output name, its ORDER BY items, the last rank to emit (None: all).
 
     With `is_total` no two rows that arrive are equal in `order`. Rows in state can be: those that a job has kept while columns
-    decided ties have one place in the order of arrival.
+    decided ties have one place in the order of arrival. With `has_key` DuckDB's create_sort_key orders values as ORDER BY does.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Ranking:
     order: tuple[str, ...]
     limit: int | None
     is_total: bool = False
+    has_key: bool = False
 
     def call(self, partition: str, columns: tuple[Column, ...]) -> str:
         """Return the SQL window function over `partition`. ROW_NUMBER breaks ties by all columns, in their order."""
@@ -45,9 +46,9 @@ class Ranking:
         if not self.is_total:
             return self.call(partition, columns)
         order = ", ".join(self.order)
-        if self.limit == 1 and (keys := list(map(_sort_key, self.order))):
-            # DuckDB finds the first row by a single value without sorting. By this value DuckDB sorts, too.
-            order = f"create_sort_key({', '.join(keys)})"
+        if self.limit == 1 and self.has_key:
+            # DuckDB finds the first row by a single value without sorting.
+            order = f"create_sort_key({', '.join(map(_sort_key, self.order))})"
         return f"{self.function}() OVER (PARTITION BY {partition} ORDER BY {order})"
 
     def candidates(self, rows: Relation, partition: Sequence[str]) -> Relation:
