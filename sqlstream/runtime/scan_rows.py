@@ -7,7 +7,7 @@ a row's place is that of its split plus its number in the split. The splits of o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 import duckdb
 import pyarrow as pa
@@ -18,11 +18,26 @@ from sqlstream.connectors.interface import ReadContext, TableSource
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import source_of
 from sqlstream.duck.internal_columns import ARRIVED, PATH, ROW
-from sqlstream.duck.sql import Relation, Select, subquery, union_all
+from sqlstream.duck.sql import Relation, Select, quote_text, subquery, union_all
 from sqlstream.runtime.batch_descriptors import Work
 
 # The places of splits, and the rows of one split.
 _PLACES, _OF_SPLIT = "_arrival_places", "_arrival_rows_"
+# So many runs of rows are told apart by conditions, more by a join.
+_FEW = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Rows of one path, numbered from `first` to before `following`, whose places exceed their numbers by `shift`.
+
+    Splits that follow each other in a file are one run.
+    """
+
+    path: str
+    first: int
+    following: int
+    shift: int
 
 
 def source_without_places(table: Table) -> TableSource:
@@ -43,10 +58,12 @@ class ScanRows:
         # The source that reads, which adds the columns `_added`.
         self._reader = self.source
         self._added: tuple[Column, ...] = ()
+        self._runs: list[_Run] = []
         if self._has_places and self.source.numbering:
             own = self.source.table
-            # Of a single split, numbers tell the rows apart: to read paths of files costs as much as to read a few columns.
-            needed = self.source.numbering if len(self.splits) > 1 else (ROW,)
+            self._runs = _runs(self.source, self.splits, self._places)
+            # In one file, numbers tell the rows apart: to read paths of files costs as much as to read a few columns.
+            needed = self.source.numbering if len(self._paths) > 1 else (ROW,)
             self._added = tuple(c for c in needed if c not in own.columns)
             self._reader = source_of(replace(own, columns=(*own.columns, *self._added)))
 
@@ -75,23 +92,28 @@ class ScanRows:
             return rows
         if not self.source.numbering:
             return subquery(_in_turn(rows, self._places[0])) if len(self.splits) == 1 else rows
-        first = [self.source.first_row(split) for split in self.splits]
         hidden = f" EXCLUDE ({', '.join(c.name for c in self._added)})" if self._added else ""
-        if len(first) == 1:
-            place = f"{self._places[0] - first[0][1]} + {ROW.name} AS {ARRIVED.name}"
-            return subquery(Select(f"SELECT *{hidden}, {place} FROM {rows}"))
-        most = [number + self.source.most_rows(split) for split, (_, number) in zip(self.splits, first, strict=True)]
-        columns = {
-            "path": [path for path, _ in first],
-            "first": [number for _, number in first],
-            "following": most,
-            "shift": [place - number for place, (_, number) in zip(self._places, first, strict=True)],
-        }
-        con.register(_PLACES, pa.table(columns))
-        path = f"r.{PATH.name}" if PATH in self.source.numbering else "''"
+        if len(self._runs) <= _FEW:
+            return subquery(Select(f"SELECT *{hidden}, {self._shift} + {ROW.name} AS {ARRIVED.name} FROM {rows}"))
+        names = [field.name for field in fields(_Run)]
+        con.register(_PLACES, pa.table({name: [getattr(run, name) for run in self._runs] for name in names}))
+        path = f"r.{PATH.name}" if len(self._paths) > 1 else quote_text(self._paths[0])
         within = f"p.path = {path} AND r.{ROW.name} >= p.first AND r.{ROW.name} < p.following"
         items = f"r.*{hidden}, p.shift + r.{ROW.name} AS {ARRIVED.name}"
         return subquery(Select(f"SELECT {items} FROM {rows} r JOIN {_PLACES} p ON {within}"))
+
+    @property
+    def _paths(self) -> list[str]:
+        return list(dict.fromkeys(run.path for run in self._runs))
+
+    @property
+    def _shift(self) -> str:
+        """The SQL of what a row's place exceeds its number by."""
+        of_paths = {path: _shift_of([run for run in self._runs if run.path == path]) for path in self._paths}
+        if len(of_paths) == 1:
+            return of_paths[self._paths[0]]
+        cases = " ".join(f"WHEN {quote_text(path)} THEN {shift}" for path, shift in of_paths.items())
+        return f"CASE {PATH.name} {cases} END"
 
     def of_split(self, con: duckdb.DuckDBPyConnection, split: Split, error: duckdb.Error | None) -> Relation:
         """Return the rows of one split by the plan that did not fail, with NULL in place of their places.
@@ -103,6 +125,24 @@ class ScanRows:
         if not self._has_places:
             return rows
         return subquery(Select(f"SELECT *, CAST(NULL AS {ARRIVED.type}) AS {ARRIVED.name} FROM {rows}"))
+
+
+def _runs(source: TableSource, splits: Sequence[Split], places: Sequence[int]) -> list[_Run]:
+    """Return the runs of splits of a source that numbers its rows, in the order of their paths and numbers."""
+    runs: list[_Run] = []
+    firsts = (source.first_row(split) for split in splits)
+    for (path, first), place, split in sorted(zip(firsts, places, splits, strict=True), key=lambda one: one[:2]):
+        run = _Run(path, first, first + source.most_rows(split), place - first)
+        if runs and (runs[-1].path, runs[-1].shift) == (path, run.shift):
+            run = replace(run, first=runs.pop().first)
+        runs.append(run)
+    return runs
+
+
+def _shift_of(runs: Sequence[_Run]) -> str:
+    """Return the SQL of the shift of the rows of one path."""
+    cases = (f"WHEN {ROW.name} < {run.following} THEN {run.shift}" for run in runs[:-1])
+    return f"CASE {' '.join(cases)} ELSE {runs[-1].shift} END" if len(runs) > 1 else str(runs[-1].shift)
 
 
 def _in_turn(rows: Relation, place: int) -> Select:

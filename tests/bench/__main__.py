@@ -22,6 +22,8 @@ state has up to 1,000 buckets (see `buckets`).
 
 With `--only lookups`: lookups of single keys over HTTP, in a state of at most 5 million keys, while its job goes on.
 
+With `--only ties`: ranks and OVER where the order of arrival decides ties, beside the same by columns (see `ties`).
+
 With `--only databases`: what the sinks of PostgreSQL, MariaDB, SQLite and DuckDB write, in batches of the same size (see
 `databases`).
 
@@ -42,6 +44,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -95,7 +98,7 @@ LOOKUPS, LOOKUP_KEYS = "lookups", 5_000_000
 # As a job grows: the same work with more tasks, and many buckets.
 SCALING, SCALED_WORKS, SCALED_TASKS = "scaling", ("tumbling_few", "tumbling_many"), (1, 2, 4)
 BUCKETS = "buckets"
-DATABASES = "databases"
+DATABASES, TIES = "databases", "ties"
 KNOWN = [
     *dict.fromkeys(w.group for w in WORKS),
     *GROUPS,
@@ -106,6 +109,7 @@ KNOWN = [
     SAVEPOINTS,
     LOOKUPS,
     DATABASES,
+    TIES,
     SCALING,
     BUCKETS,
     LATENCIES,
@@ -194,6 +198,8 @@ def main(
             bench.lookups(min(results.rows, LOOKUP_KEYS))
         if DATABASES in only:
             bench.databases()
+        if TIES in only:
+            bench.ties()
         if SCALING in only:
             bench.scaling()
         if BUCKETS in only:
@@ -316,14 +322,21 @@ class _Bench:
 
     def kafka(self, work: KafkaWork, flink: Flink | None) -> None:
         """Run every system on one work from Kafka to Kafka."""
-        bench = KafkaBench(spark_jars(), flink, self.runs, self.log)
-        systems = tuple(self._wanted(SQLSTREAM, SPARK, *((HEAP,) if flink else ())))
+        systems = tuple(self._wanted(SQLSTREAM, *((SPARK,) if work.spark else ()), *((HEAP,) if flink else ())))
+        bench = KafkaBench(spark_jars() if SPARK in systems else [], flink, self.runs, self.log)
         results = self.results
         runs = bench.run(work, results.rows, self.cores, results.repeat, systems)
         for system, every in runs.items():
             median = sorted(every, key=lambda run: run.rows_per_second)[len(every) // 2]
             results.kafka.setdefault(work.name, {})[system] = median
             console.print(f"{work.title}, {system}: {median.rows_per_second:,.0f} rows/s from Kafka to Kafka")
+
+    def ties(self) -> None:
+        """Run ranks and OVER by both rules, in a process of their own, which prints its table."""
+        counts = {"--rows": self.results.rows, "--batches": self.results.batches, "--repeat": self.results.repeat}
+        options = [text for name, count in counts.items() for text in (name, str(count))]
+        command = [sys.executable, "-m", "tests.bench.ties", *options, "--data", str(self.data)]
+        subprocess.run(command, check=True)
 
     def _in_turns(
         self,

@@ -9,11 +9,12 @@ import pytest
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.jobs.identity import planned_identity
-from sqlstream.logical.plan.arrival import decided, has_arrival, with_arrival
+from sqlstream.logical.plan.arrival import decided, has_arrival, has_total_order, with_arrival
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.ranks import Rank
+from sqlstream.logical.plan.over import Over
+from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Scan
 from tests.kinds import last_job, of_type
@@ -83,6 +84,41 @@ def first(order: str, rows: str = "t", by: str = "k") -> str:
 )
 def test_rows_keep_their_order_through_what_passes_them_on(rows: str, expected: str) -> None:
     assert ties(f"INSERT INTO a {numbered('x', rows).replace('*, ROW', 'k, ROW')}") == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "is_total"),
+    [
+        (first("ts DESC"), True),
+        (numbered("p"), True),
+        (numbered("x", "t", "k") + " QUALIFY r <= 3", True),
+        (first("ts", "(SELECT k, x + 1 AS x, ts FROM t UNION ALL SELECT k, x, ts FROM u)"), True),
+        # A row is in both inputs, or in both windows, with one place.
+        (first("ts", "(SELECT k, x + 1 AS x, ts FROM t UNION ALL SELECT k, x, ts FROM t)"), False),
+        (first("x", "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '2' MINUTE)"), False),
+        (
+            first(
+                "x",
+                "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '2' MINUTE)",
+                "k, window_start, window_end",
+            ),
+            True,
+        ),
+        (first("x", WINDOWS, "k, window_start, window_end"), True),
+        # Places tell the elements of one list apart, and not those of two.
+        (first("ts", "(SELECT k, ts, y FROM t CROSS JOIN UNNEST(xs) AS e (y))"), True),
+        (
+            first("ts", "(SELECT k, ts, y, z FROM t CROSS JOIN UNNEST(xs) AS e (y) CROSS JOIN UNNEST(xs) AS f (z))"),
+            False,
+        ),
+        # Columns decide ties, or nothing does.
+        (first("ts", "(SELECT k, ts FROM changes)"), False),
+        (numbered("ts").replace("ROW_NUMBER", "RANK"), False),
+    ],
+)
+def test_places_tell_rows_apart_unless_several_are_made_of_one(query: str, is_total: bool) -> None:
+    [node] = [n for n in walk(planned(query).optimized[0]) if isinstance(n, Rank | WindowRank | Over)]
+    assert has_total_order(node) == is_total
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from typing import Any
 import duckdb
 import pytest
 
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.interface import ReadContext
 from sqlstream.duck.internal_columns import ARRIVED
-from sqlstream.duck.sql import Select, quote_name
+from sqlstream.duck.sql import Select, quote_name, quote_text
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.batch_descriptors import from_lines
+from sqlstream.runtime.batch_descriptors import Work, from_lines
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.scan_rows import ScanRows
 from sqlstream.units import EPOCH
@@ -79,7 +80,7 @@ def put(folder: Path, name: str, rows: Sequence[int], form: str, time: int) -> N
     path = folder / name
     if form == "parquet":
         values = Select(f"SELECT unnest({list(rows)})::INT AS n")
-        duckdb.sql(f"COPY ({values}) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 2048)")
+        duckdb.sql(f"COPY ({values}) TO {quote_text(str(path))} (FORMAT parquet, ROW_GROUP_SIZE 2048)")
     else:
         path.write_text("".join(f"{json.dumps({'n': n}) if form == 'json' else n}\n" for n in rows))
     os.utime(path, (time, time))
@@ -102,6 +103,36 @@ def test_the_order_of_files_does_not_depend_on_batches(tmp_path: Path, form: str
         put(tmp_path / "in", f"{9 - number}", rows[number * 10 : number * 10 + 10], form, 1_700_000_000 + number)
     stage = files(tmp_path, form, ", 'source.max-files-per-batch' = '2'")
     assert in_order(read(stage, tmp_path)) == rows
+
+
+# More files of a batch than conditions tell apart, and few.
+@pytest.mark.parametrize("most", [40, 4])
+@pytest.mark.parametrize("form", ["parquet", "json"])
+def test_rows_of_many_files_come_in_their_order(tmp_path: Path, form: str, most: int) -> None:
+    rows = list(range(400, 0, -1))
+    for number in range(40):
+        put(tmp_path / "in", f"it's {number:02}", rows[number * 10 : number * 10 + 10], form, 1_700_000_000)
+    stage = files(tmp_path, form, f", 'source.max-files-per-batch' = '{most}'")
+    assert in_order(read(stage, tmp_path, slots=1)) == rows
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_a_task_takes_parts_of_a_file_that_do_not_follow_each_other(tmp_path: Path, another: bool) -> None:
+    rows = [(n * 7919) % 10_007 for n in range(9_000)]
+    others = list(range(-1, -5000, -1))
+    put(tmp_path / "in", "a", rows, "parquet", 1_700_000_000)
+    put(tmp_path / "in", "b", others, "parquet", 1_700_000_000)
+    # In the order of their places.
+    parts = [("a", 0), ("a", 4096), ("a", 6144), *([("b", 2048)] if another else []), ("a", 2048)]
+    work = []
+    for number, (name, at) in enumerate(parts):
+        path = tmp_path / "in" / name
+        size, time = path.stat().st_size, path.stat().st_mtime_ns
+        split = FileSplit(str(path), size, time, 1, rows=(at, at + 2048))
+        # Of two parts that follow each other the second one has the places behind those of the first one.
+        work.append(Work(0, 0, 0, EPOCH, last=True, split=split.to_list(), arrived=7 + 2048 * number))
+    expected = [n for name, at in parts for n in (rows if name == "a" else others)[at : at + 2048]]
+    assert in_order(iter([_of_task(files(tmp_path, "parquet"), tmp_path, work)])) == expected
 
 
 def test_places_go_on_after_a_restart_and_after_descriptors_are_folded(

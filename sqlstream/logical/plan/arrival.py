@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import assert_never, cast
 
 from sqlstream.duck.internal_columns import ARRIVED
@@ -154,7 +155,7 @@ def _decided(node: Node) -> Node:
         case CountWindows() if node.has_ties and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
         case Aggregate() | WindowAggregate() if node.has_ties and (below := with_arrival(node.input)):
-            times, repeats = _times(node.input), _repeats_places(node, windowed=isinstance(node, WindowAggregate))
+            times, repeats = _times(node.input), _repeats_places(node.input, windowed=isinstance(node, WindowAggregate))
             place = arrival_of(below)
             calls = tuple(in_order_of_arrival(call, place, times, repeats=repeats) for call in node.aggregates)
             return replace(node, input=below, aggregates=calls)
@@ -193,16 +194,28 @@ def without_arrival(node: Node) -> Node:
 # -- where there are ties
 
 
-def _repeats_places(node: Aggregate | WindowAggregate, *, windowed: bool) -> bool:
-    """Return whether rows of one group, and window if it is `windowed`, can have the same place: they are made of one row."""
-    below = list(walk(node.input))
+def has_total_order(node: Rank | WindowRank | Over | Sort) -> bool:
+    """Return whether no two rows of a key are equal in the order of a node, as the order of arrival is its last item."""
+    return node.is_by_arrival and not _repeats_places(node.input, windowed=isinstance(node, WindowRank))
+
+
+def _repeats_places(node: Node, *, windowed: bool) -> bool:
+    """Return whether rows of one key, and window if it is `windowed`, can have the same place: they are made of one row."""
+    below = list(walk(node))
     copied = sum(n.overlap is not None and n.overlap.windows > 1 for n in below)
     # A row is once in the windows by which an aggregate groups, and ARRIVED tells the elements of one list apart.
     return (
         copied > windowed
         or (sum(map(_has_elements, below)) > 1 and any(isinstance(n, StatefulNode) for n in below))
         or any(isinstance(n, LookupJoin | Lateral) and not _has_elements(n) for n in below)
+        or any(isinstance(n, Union) and _reads_twice(n) for n in below)
     )
+
+
+def _reads_twice(union: Union) -> bool:
+    """Return whether two inputs of a union read the same table: a row of it is then in both of them, with one place."""
+    scans = [n.declared for child in union.inputs for n in walk(child) if isinstance(n, Scan)]
+    return any(one.is_same(other) for one, other in combinations(scans, 2))
 
 
 def _has_elements(node: Node) -> bool:

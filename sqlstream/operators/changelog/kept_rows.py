@@ -69,11 +69,12 @@ class KeptRows(KeptState):
         items = [*self.keys.names, *(f"{c.name} AS {sql}" for c, sql in self.own)]
         return Select(f"SELECT {', '.join(items)} FROM ({rows})")
 
-    def ranked(self, ranking: Ranking, rows: Relation) -> Select:
-        """Return `named` rows with their rank, up to the ranking's limit."""
+    def ranked(self, ranking: Ranking, rows: Relation, *, new: bool = False) -> Select:
+        """Return `named` rows with their rank, up to the ranking's limit; `new` ones arrive, and are not in state."""
         rank = quote_name(ranking.name)
         partition = ", ".join(self.keys.names) or "true"
-        ranked = Select(f"SELECT *, {ranking.call(partition, self.columns)} AS {rank} FROM {rows}")
+        call = ranking.call_of_new if new else ranking.call
+        ranked = Select(f"SELECT *, {call(partition, self.columns)} AS {rank} FROM {rows}")
         return ranked if ranking.limit is None else Select(f"SELECT * FROM ({ranked}) WHERE {rank} <= {ranking.limit}")
 
 
@@ -102,9 +103,10 @@ class BestRows(KeptState):
         rows, stored = self.rows, self.stored[ROWS]
         keyed = subquery(Select(f"SELECT {', '.join([*rows.keys.items, '*'])} FROM _rows"))
         items = [*rows.keys.names, *(f"{sql} AS {c.name}" for c, sql in rows.own)]
-        net_rows = summed(
-            stored, Relation(f"(SELECT {', '.join(items)}, 1 AS {WEIGHT} FROM ({rows.ranked(self.ranking, keyed)}))")
-        )
+        best = rows.ranked(self.ranking, keyed, new=True)
+        weighted = Select(f"SELECT {', '.join(items)}, CAST(1 AS {WEIGHT_COLUMN.type}) AS {WEIGHT} FROM ({best})")
+        # Rows that differ in their places are no copies of each other.
+        net_rows = weighted if self.ranking.is_total else summed(stored, subquery(weighted))
         return {ROWS: encoded(self.deltas[ROWS], subquery(net_rows))}
 
     def advance(self, part: str, old: Relation, delta: Relation) -> Select:

@@ -76,8 +76,8 @@ class OverContext:
         """The SQL behind PARTITION BY over the context, `true` without keys."""
         return ", ".join(self.partition_columns) or "true"
 
-    def of(self, rows: Select) -> Select:
-        """Return the context of `rows`, which have the columns of `stored` and NEW.
+    def of(self, rows: Select, *, is_total: bool = False) -> Select:
+        """Return the context of `rows`, which have the columns of `stored` and NEW; if `is_total`, `ties` leave none equal.
 
         Its columns are the keys, the rows' columns, the times, NEW, ID, PLACE, BEFORE, AFTER and, if a call needs them, COUNT,
         OLD and the columns of `reach` and `later`.
@@ -86,12 +86,13 @@ class OverContext:
         times = [internal("at"), *([internal("turn")] if self.by_clock else [])]
         turn = [f"{TURN} AS {INTERNAL}turn"] if self.by_clock else []
         named = f"SELECT {', '.join([*keys, *self.named, f'{AT} AS {INTERNAL}at', *turn, NEW])} FROM ({rows})"
-        items = self._places(", ".join([*times, *self.order]))
+        items = self._places(", ".join([*times, *self.order]), is_total=is_total)
         return Select(f"SELECT *, {', '.join(self._bounds)} FROM (SELECT *, {', '.join(items)} FROM ({named}))")
 
-    def _places(self, order: str) -> list[str]:
+    def _places(self, order: str, *, is_total: bool) -> list[str]:
         """Return the select items of rows' places; `order` is the SQL of an order in which rows can be peers."""
-        ties = "".join(f", {item}" for item in (*self.ties, *(quote_name(c.name) for c in self.columns)))
+        columns = () if is_total else (quote_name(c.name) for c in self.columns)
+        ties = "".join(f", {item}" for item in (*self.ties, *columns))
         among = f"PARTITION BY {self.partition}"
         items = [f"row_number() OVER ({among} ORDER BY {order}{ties}) AS {PLACE}"]
         if self._has_equals:

@@ -63,7 +63,8 @@ class OverOperator(Operator):
     in ORDER BY. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With `sorts` the rows
     of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has become final
     for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output. `ties` are items of an order of rows
-    that are equal in time and `order`, before the order by all columns.
+    that are equal in time and `order`, before the order by all columns. With `is_total` no two rows that arrive are equal in
+    `ties`, the order of arrival.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -76,6 +77,7 @@ class OverOperator(Operator):
     ttl: Duration = NO_TIME
     emits_late: bool = False
     ties: tuple[str, ...] = ()
+    is_total: bool = False
 
     @property
     def kind(self) -> str:
@@ -283,7 +285,7 @@ class OverOperator(Operator):
             older = f" WHERE NOT ({held})" if self._span else ""
             last_rows = repeated(context.stored, Relation(f"_old_{LAST}"))
             rows.append(Select(f"SELECT {stored}, false FROM ({last_rows}){older}"))
-        keep(con, "_context", context.of(union_all(rows)))
+        keep(con, "_context", context.of(union_all(rows), is_total=self.is_total and not self._keeps_equals(con, rows)))
         if self._running.calls:
             by = ", ".join([ID, PLACE, BEFORE, AFTER, *context.partition_columns])
             partials = f"SELECT {by}, {self._running.row_items} FROM _context WHERE {NEW} GROUP BY {by}"
@@ -294,6 +296,12 @@ class OverOperator(Operator):
             if self._running.scans:
                 # In a table of its own, so that users' functions run once, although it is read twice.
                 keep(con, _TOTALS, self._running.totals(context.partition_columns, _RUNNING))
+
+    def _keeps_equals(self, con: duckdb.DuckDBPyConnection, rows: Sequence[Select]) -> bool:
+        """Whether rows may have the same place: those that the job has kept while columns decided ties, before all others."""
+        place = next(f"c{i}" for i, c in enumerate(self.columns) if c.name == ARRIVED.name)
+        [(count,)] = con.execute(f"SELECT count(*) FROM ({union_all(rows)}) WHERE {place} < 0").fetchall()
+        return bool(count)
 
     def _emitted(self, *, ends: bool) -> Select:
         """Return the emitted rows, with the results of the calls."""

@@ -22,17 +22,33 @@ _FEW = 1000
 
 @dataclass(frozen=True)
 class Ranking:
-    """A ranking function per key and window: its output name, its ORDER BY items, the last rank to emit (None: all)."""
+    """A ranking function per key and window: its output name, its ORDER BY items, the last rank to emit (None: all).
+
+    With `is_total` no two rows that arrive are equal in `order`. Rows in state can be: those that a job has kept while columns
+    decided ties have one place in the order of arrival. With `has_key` DuckDB's create_sort_key orders values as ORDER BY does.
+    """
 
     name: str
     function: str
     order: tuple[str, ...]
     limit: int | None
+    is_total: bool = False
+    has_key: bool = False
 
     def call(self, partition: str, columns: tuple[Column, ...]) -> str:
         """Return the SQL window function over `partition`. ROW_NUMBER breaks ties by all columns, in their order."""
         ties = [quote_name(c.name) for c in columns] if self.function == "row_number" else []
         order = ", ".join([*self.order, *ties])
+        return f"{self.function}() OVER (PARTITION BY {partition} ORDER BY {order})"
+
+    def call_of_new(self, partition: str, columns: tuple[Column, ...]) -> str:
+        """Return the SQL window function over rows that arrive, none of which are in state."""
+        if not self.is_total:
+            return self.call(partition, columns)
+        order = ", ".join(self.order)
+        if self.limit == 1 and self.has_key:
+            # DuckDB finds the first row by a single value without sorting.
+            order = f"create_sort_key({', '.join(map(_sort_key, self.order))})"
         return f"{self.function}() OVER (PARTITION BY {partition} ORDER BY {order})"
 
     def candidates(self, rows: Relation, partition: Sequence[str]) -> Relation:
@@ -55,6 +71,17 @@ class Ranking:
         held = f"_bound IS NULL OR _value {reaches} _bound" + (" OR _value IS NULL" if item["nulls"] == "FIRST" else "")
         columns = f"_row_.* EXCLUDE ({by}, _value)"
         return Relation(f"(SELECT {columns} FROM {valued} _row_ LEFT JOIN {bounds} _bound_ ON {same} WHERE {held})")
+
+
+def _sort_key(item: str) -> str:
+    """Return an item of ORDER BY as two arguments of DuckDB's create_sort_key.
+
+    >>> _sort_key('"ts" DESC NULLS LAST'), _sort_key('"n"')
+    ('"ts", \'DESC NULLS LAST\'', '"n", \'ASC NULLS LAST\'')
+    """
+    parts = _ITEM.fullmatch(item)
+    assert parts is not None
+    return f"{parts['value']}, '{'DESC' if parts['down'] else 'ASC'} NULLS {parts['nulls'] or 'LAST'}'"
 
 
 @dataclass(frozen=True)
@@ -108,7 +135,7 @@ class WindowRows:
         if ranking is None or ranking.limit is None:
             return {PARTIALS: Select(f"SELECT {items} FROM {groups.source}")}
         partition = [*(sql for _, sql in groups.keys), *(sql for _, sql in groups.windows.value_columns)]
-        rank = ranking.call(", ".join(partition), self.columns)
+        rank = ranking.call_of_new(", ".join(partition), self.columns)
         candidates = ranking.candidates(groups.source, partition)
         return {PARTIALS: Select(f"SELECT {items} FROM {candidates} QUALIFY {rank} <= {ranking.limit}")}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from sqlstream.logical.plan.arrival import has_total_order
 from sqlstream.logical.plan.expressions import Expression, arrived, declared
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.state_settings import OverState, SortState
@@ -38,6 +39,7 @@ class OverPlan(OperatorPlan[Over]):
             ttl=node.ttl or NO_TIME,
             emits_late=node.late_reads is not None,
             ties=_sqls(arrived(node.order)),
+            is_total=has_total_order(node),
         )
 
     def items(self) -> Iterator[Item]:
@@ -66,7 +68,8 @@ class SortPlan(OperatorPlan[Sort]):
         node = self.node
         time, order = time_sql(node.input, node.time), _sqls(declared(node.order)[1:])
         ties = _sqls(arrived(node.order))
-        return OverOperator((), columns_of(node.input), time, order, by_clock=node.by_clock, sorts=True, ties=ties)
+        columns, is_total = columns_of(node.input), has_total_order(node)
+        return OverOperator((), columns, time, order, by_clock=node.by_clock, sorts=True, ties=ties, is_total=is_total)
 
     def items(self) -> Iterator[Item]:
         return kept_rows(self.node.input)

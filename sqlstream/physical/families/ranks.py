@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlstream.duck.sql import TRUE
+from sqlstream.duck.types import kind_of
+from sqlstream.logical.plan.arrival import has_total_order
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.state_settings import RankState, WindowRankState
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
@@ -27,6 +29,13 @@ from sqlstream.units import NO_TIME
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
     from sqlstream.physical.batch.rows import BatchRows
+
+
+# The types whose values create_sort_key orders as ORDER BY does; of intervals it tells apart what ORDER BY takes to be equal.
+_WITH_KEY = frozenset(
+    {"tinyint", "smallint", "integer", "bigint", "hugeint", "decimal", "float", "double", "boolean", "varchar", "uuid"}
+    | {"date", "time", "timestamp", "timestamp with time zone"}
+)
 
 
 class WindowRankPlan(OverWindowsPlan[WindowRank]):
@@ -85,7 +94,9 @@ class RankPlan(OperatorPlan[Rank]):
 
 
 def _ranking(node: Rank | WindowRank) -> Ranking:
-    return Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
+    order = tuple(o.sql for o in node.order)
+    has_key = all(kind_of(o.type) in _WITH_KEY and " COLLATE " not in o.sql for o in node.order)
+    return Ranking(node.column, node.function, order, node.limit, is_total=has_total_order(node), has_key=has_key)
 
 
 def _keys(node: Rank | WindowRank) -> ComputedColumns:

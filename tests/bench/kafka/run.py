@@ -95,6 +95,8 @@ def _spark(task: Task, work: KafkaWork, begun: float) -> list[Point]:
         read = read.option("maxOffsetsPerTrigger", MAX_ROWS.default)
         rows = read.load().selectExpr(f"from_json(CAST(value AS STRING), '{schema}') AS row").select("row.*")
         rows.withWatermark("ts", f"{DELAY_SECONDS} seconds").createOrReplaceTempView(name)
+    if work.spark is None:
+        raise ValueError(f"Spark has no {work.name}")
     found = spark.sql(work.spark).selectExpr("to_json(struct(*)) AS value")
     writer = (
         found.writeStream.format("kafka").option("kafka.bootstrap.servers", task.server).option("topic", task.output)

@@ -33,7 +33,7 @@ def fill(server: str, topic: str, kind: str, rows: int, partitions: int) -> None
             made = f"SELECT {TOPICS[kind].row} FROM range({first}, {min(rows, first + _CHUNK)}) r(i)"
             time = "strftime(ts, '%Y-%m-%d %H:%M:%S.%g') AS ts"
             texts = con.sql(f"SELECT CAST(to_json(m) AS VARCHAR) FROM (SELECT * REPLACE ({time}) FROM ({made})) AS m")
-            for number, text in enumerate(texts.to_arrow_table().column(0).to_pylist()):
+            for number, text in enumerate(texts.to_arrow_table().column(0).to_pylist(), first):
                 while True:
                     try:
                         producer.produce(topic, text.encode(), partition=number % partitions)

@@ -1,4 +1,4 @@
-"""What is measured from Kafka to Kafka: a filter, sums in windows, and an interval join of two topics."""
+"""What is measured from Kafka to Kafka: a filter, sums in windows, an interval join, and windows over deduplicated rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from tests.bench.data import DELAY_SECONDS, DISORDER_SECONDS, MANY_KEYS, ROWS_PER_SECOND, START_MICROS
 
 REACH_SECONDS = 10
+# A topic has so many partitions, or a divisor of it: a click that is sent again is then in the partition of the first one.
+_PARTITIONS = 120
+# Of so many runs of _PARTITIONS messages the last one has clicks that are sent again; the first ones are within so many of
+# these groups of runs.
+_RUNS, _GROUPS = 4, 25
+CAMPAIGNS = 1_000
 # Padding, so that a message has some 160 bytes, as one of Nexmark has.
 _URL = "'https://www.example.com/item/' || (hash(i, 'url') % 100000000)"
 
@@ -22,7 +28,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class KafkaWork:
-    """A query over topics, for sqlstream and Flink, and the same in Spark's SQL.
+    """A query over topics, for sqlstream and Flink, and the same in Spark's SQL, if Spark has it.
 
     `ends` is the column that says when a row of the result is final, where Spark does not emit the last ones.
     """
@@ -32,7 +38,7 @@ class KafkaWork:
     topics: tuple[str, ...]
     columns: Mapping[str, str]
     query: str
-    spark: str
+    spark: str | None
     ends: str = ""
 
     def summary(self, rows: str, until: int) -> str:
@@ -40,6 +46,14 @@ class KafkaWork:
         values = ", ".join(f"CAST({name} AS {type})" for name, type in self.columns.items())
         where = f" WHERE {self.ends} <= make_timestamp({until})" if self.ends else ""
         return f"SELECT count(*), CAST(coalesce(sum(hash({values})), 0) % 1000000007 AS BIGINT) FROM {rows}{where}"
+
+
+def _first_sent() -> str:
+    """Return the SQL of the number of the message that a click was first sent with: its own number, unless it is sent again."""
+    back = f"{_PARTITIONS} * (1 + {_RUNS} * (hash(i, 'again') % {_GROUPS}))"
+    again = f"(i // {_PARTITIONS}) % {_RUNS} = {_RUNS - 1}"
+    first = f"CASE WHEN i >= {back} THEN i - {back} ELSE i - {_PARTITIONS} END"
+    return f"CAST(CASE WHEN {again} THEN {first} ELSE i END AS BIGINT)"
 
 
 def _time(behind: str = "0") -> str:
@@ -72,6 +86,12 @@ TOPICS = {
         f"""CAST(i AS BIGINT) AS order_id, ['sea', 'road', 'air'][1 + CAST(hash(i, 'carrier') % 3 AS INTEGER)] AS carrier,
             {_URL} AS url, {_time(f"CAST(hash(i, 'behind') % {2 * REACH_SECONDS * 1_000_000} AS BIGINT)")}""",
     ),
+    # A click that is sent again has the id of the first one, and a cost and a time of its own.
+    "clicks": Topic(
+        {"id": "BIGINT", "campaign": "BIGINT", "cost": "BIGINT", "url": "STRING", "ts": "TIMESTAMP"},
+        f"""{_first_sent()} AS id, CAST(hash({_first_sent()}, 'campaign') % {CAMPAIGNS} AS BIGINT) AS campaign,
+            CAST(hash(i, 'cost') % 10000 AS BIGINT) AS cost, {_URL} AS url, {_time()}""",
+    ),
 }
 KAFKA_WORKS = (
     KafkaWork(
@@ -102,6 +122,19 @@ KAFKA_WORKS = (
         f"AND s.ts BETWEEN o.ts AND o.ts + INTERVAL '{REACH_SECONDS}' SECOND",
         "SELECT o.id, o.amount, s.carrier, s.ts FROM orders AS o JOIN shipments AS s ON o.id = s.order_id "
         f"AND s.ts BETWEEN o.ts AND o.ts + INTERVAL {REACH_SECONDS} SECONDS",
+    ),
+    KafkaWork(
+        "kafka_dedup",
+        "the first row of each id by PROCTIME(), then sums in windows of 10 s",
+        ("clicks",),
+        {"window_end": "TIMESTAMP", "campaign": "BIGINT", "clicks": "BIGINT", "total": "BIGINT"},
+        "WITH firsts AS (SELECT campaign, cost, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY p) AS n "
+        "FROM (SELECT *, PROCTIME() AS p FROM clicks)) WHERE n = 1) "
+        "SELECT window_end, campaign, COUNT(*), SUM(cost) "
+        "FROM TABLE(TUMBLE(TABLE firsts, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, campaign",
+        # Spark's dropDuplicates keeps any of the rows of a batch.
+        None,
+        ends="window_end",
     ),
 )
 

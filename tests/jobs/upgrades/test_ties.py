@@ -57,6 +57,18 @@ FIRST: Rows = [(3, 7), (1, 5), (4, 8), (2, 9)]
 SECOND: Rows = [(1, 12), (5, 11), (2, 12), (2, 12)]
 
 
+# Rows of a minute in their order; they wait until a later one comes.
+NUMBERS = """
+CREATE TABLE t (k BIGINT, ts TIMESTAMP(3), minute AS date_trunc('minute', ts), WATERMARK FOR minute AS minute)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'parquet', 'source.monitor-interval' = '10 ms');
+CREATE TABLE numbers (k BIGINT, second BIGINT, n BIGINT);
+SET 'sqlstream.unbounded-state' = 'allow';
+INSERT INTO numbers WITH numbered AS (
+    SELECT k, ts, COUNT(*) OVER (PARTITION BY k % 2 ORDER BY minute ROWS BETWEEN 1000 PRECEDING AND CURRENT ROW) AS n FROM t
+) SELECT k, second(ts), n FROM numbered;
+"""
+
+
 def latest(where: str = "") -> str:
     return SCRIPT.format(where=where)
 
@@ -65,11 +77,11 @@ def firsts(more: str = "MAX(second(ts))") -> str:
     return FIRST_VALUE.format(more=more)
 
 
-def start_by_columns(folder: Path, script: str, rows: Rows) -> None:
+def start_by_columns(folder: Path, script: str, rows: Rows, *, mark: int | None = None) -> None:
     """Run the job of a script as an earlier version did, until it has read some rows."""
     with open_session(folder) as session:
         job = session._jobs.start(planned(session, script).decided_by("columns"), {}, engine=LocalEngine())
-        wait_until_done(session, job, rows)
+        wait_until_done(session, job, rows, mark=mark)
         job.stop()
         assert job.wait(SECONDS)
 
@@ -83,11 +95,12 @@ def go_on(
     upgrade: bool = False,
     fresh: bool = False,
     notices: list[str] | None = None,
+    mark: int | None = None,
 ) -> JobRecord:
     with open_session(folder, notices) as session:
         plan, request = planned(session, script), Upgrade() if upgrade else None
         job = session._jobs.start(plan, {}, engine=LocalEngine(), restore=restore, upgrade=request, fresh=fresh)
-        wait_until_done(session, job, rows)
+        wait_until_done(session, job, rows, mark=mark)
         job.stop()
         assert job.wait(SECONDS)
         return existing_record(session.warehouse, plan.name)
@@ -139,6 +152,19 @@ def test_an_unchanged_query_takes_the_order_of_arrival_with_an_upgrade(tmp_path:
     # There is nothing more to upgrade.
     again = go_on(tmp_path, latest(), [*FIRST, *SECOND], upgrade=True)
     assert (again.ties, again.upgraded_from) == ("arrival", record.upgraded_from)
+
+
+def test_rows_that_wait_stay_in_the_order_of_their_columns(tmp_path: Path) -> None:
+    put(tmp_path, "a", FIRST)
+    start_by_columns(tmp_path, NUMBERS, FIRST, mark=0)
+    put(tmp_path, "b", SECOND)
+    late: Rows = [(1, 71), (2, 71)]
+    put(tmp_path, "c", late)
+    assert go_on(tmp_path, NUMBERS, [*FIRST, *SECOND, *late], upgrade=True, mark=60).ties == "arrival"
+    with open_session(tmp_path) as session:
+        found = session.query("SELECT k, second, n FROM numbers ORDER BY k % 2, n").fetchall()
+    # The first four came while columns decided ties.
+    assert found == [(2, 9, 1), (4, 8, 2), (2, 12, 3), (2, 12, 4), (1, 5, 1), (3, 7, 2), (1, 12, 3), (5, 11, 4)]
 
 
 def test_a_changed_query_takes_the_order_of_arrival_with_an_upgrade_only(tmp_path: Path) -> None:
