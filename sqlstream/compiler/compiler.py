@@ -49,8 +49,10 @@ from sqlstream.logical.bind.definitions import (
     declared_view,
     in_one_job,
 )
+from sqlstream.logical.bind.expressions.meaning import Meaning
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.queries import Binder
+from sqlstream.logical.plan.identity import plan_digest
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
 from sqlstream.secrets import remember, shown
@@ -197,9 +199,22 @@ class Compiler:
     @property
     def binder(self) -> Binder:
         if self._binder is None:
-            names = [function.name.lower() for function in self.catalog.duck_functions]
-            self._binder = Binder(self.catalog, TypeChecker(self._con, names, self.catalog.broken))
+            self._binder = self._new_binder(self.catalog, Meaning())
         return self._binder
+
+    def _new_binder(self, catalog: Catalog, meaning: Meaning) -> Binder:
+        names = [function.name.lower() for function in catalog.duck_functions]
+        return Binder(catalog, TypeChecker(self._con, names, catalog.broken, meaning))
+
+    def _in_duckdbs(self) -> Binder | None:
+        """Return what binds the last statement with DuckDB's values, None if no value can be another one."""
+        if not self._meaning.differs and all(table.in_duckdbs is None for table in self.catalog.tables.values()):
+            return None
+        return self._new_binder(self.catalog.in_duckdbs(), Meaning("duckdb"))
+
+    @property
+    def _meaning(self) -> Meaning:
+        return self.binder.checker.meaning
 
     def scripts(self, sources: Iterable[SourceText]) -> list[Compiled]:
         """Compile scripts in order; return their jobs and requests. Definitions and SET take effect on the session.
@@ -268,6 +283,7 @@ class Compiler:
             raise ParseError("the statement is nested too deeply", statement.span) from None
 
     def _compiled(self, statement: Statement) -> Compiled | None:
+        self._meaning.begin(self.options.text("sqlstream.sql.division").lower())
         match statement:
             case CreateTable():
                 self._define(self._table(statement), statement)
@@ -290,14 +306,14 @@ class Compiler:
                 self.options.reset(statement.key.text if statement.key else None, statement.span)
                 self._use_zone()
             case Insert() | StatementSet() | Select():
-                logical = self._bound(statement)
+                logical = self._bound(statement, self.binder)
                 job = self._job(statement, logical, self._name(statement, logical))
                 if not (job.is_query or job.appends):
                     # 'pipeline.name' names one job, and this is it.
                     self.options.take_job_name()
                 return job
             case Explain(statement=explained):
-                logical = self._bound(explained)
+                logical = self._bound(explained, self.binder)
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
             case CreateSavepoint() | DropSavepoint():
                 return SavepointRequest(statement)
@@ -337,6 +353,12 @@ class Compiler:
                 validate(placeholder)
                 return placeholder
             table = replace(bind_table(declared, self.catalog, self.binder.checker), within=self.table_options.within)
+            if (other := self._in_duckdbs()) is not None:
+                before = bind_table(declared, other.catalog, other.checker)
+                pair = before.columns, before.watermark
+                table = replace(table, in_duckdbs=pair if pair != (table.columns, table.watermark) else None)
+            for notice in self._meaning.notices.values():
+                self.warn(notice)
             if statement.like is not None:
                 table = replace(table, options=changed(name, table.options, overrides, table.span))
                 self.check_table(name, table.options, statement.name.span)
@@ -460,21 +482,46 @@ class Compiler:
             self._database.remove(function)
         self._binder = None
 
-    def _bound(self, statement: Insert | StatementSet | Select) -> tuple[ResultSink, ...]:
+    def _bound(self, statement: Insert | StatementSet | Select, binder: Binder) -> tuple[ResultSink, ...]:
         match statement:
             case Insert():
-                return in_one_job([bind_insert(statement, self.binder)])
+                return in_one_job([bind_insert(statement, binder)])
             case StatementSet():
-                return in_one_job([bind_insert(insert, self.binder) for insert in statement.inserts])
+                return in_one_job([bind_insert(insert, binder) for insert in statement.inserts])
             case Select():
-                return in_one_job([bind_select(statement, self.binder, "result", PRINT)])
+                return in_one_job([bind_select(statement, binder, "result", PRINT)])
+
+    def _job_in_duckdbs(
+        self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str
+    ) -> PlannedJob | None:
+        """Return the job whose expressions have DuckDB's values; None if these are the same as in the bound plans."""
+        if isinstance(statement, Select) or (binder := self._in_duckdbs()) is None:
+            return None
+        before = self._bound(statement, binder)
+        if plan_digest(before) == plan_digest(logical):
+            return None
+        return replace(self._planned(statement, before, name), semantics="duckdb")
 
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
         check_tables(statement, logical, self.catalog)
+        planned = replace(
+            self._planned(statement, logical, name),
+            notices=tuple(self._meaning.notices.values()),
+            in_duckdbs=self._job_in_duckdbs(statement, logical, name),
+        )
+        if self.options.text("sqlstream.unbounded-state").lower() == "error":
+            for warning in planned.warnings:
+                if isinstance(warning, UnboundedState):
+                    raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
+        return planned
+
+    def _planned(
+        self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str
+    ) -> PlannedJob:
         ttl = self.options.duration("table.exec.state.ttl")
         # A bare SELECT leaves nothing behind.
         steps = planning(logical, ttl, keeps_malformed=not isinstance(statement, Select))
-        planned = PlannedJob(
+        return PlannedJob(
             name=name,
             statement=statement,
             logical=logical,
@@ -487,11 +534,6 @@ class Compiler:
             ties=steps.plans.ties,
             other_plans=steps.other_plans,
         )
-        if self.options.text("sqlstream.unbounded-state").lower() == "error":
-            for warning in planned.warnings:
-                if isinstance(warning, UnboundedState):
-                    raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
-        return planned
 
     def _name(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...]) -> str:
         return self._names.name(statement, logical[0].table.name, self.options.text("pipeline.name"))
