@@ -396,7 +396,9 @@ class Catalog:
         """Return a copy of the catalog in which the expressions of tables have DuckDB's values."""
         other = copy(self)
         other.tables = {
-            name: table if table.in_duckdbs is None else replace(table, columns=table.in_duckdbs[0], watermark=table.in_duckdbs[1])
+            name: table
+            if table.in_duckdbs is None
+            else replace(table, columns=table.in_duckdbs[0], watermark=table.in_duckdbs[1])
             for name, table in self.tables.items()
         }
         return other

@@ -77,7 +77,9 @@ def test_the_jobs_go_on_with_duckdbs_values(project: Path) -> None:
     before = records(project)
     put(project, "c")
     assert run(project, [*FILES]) == expected(project, "abc")
-    assert {job: record.digests for job, record in records(project).items()} == {j: r.digests for j, r in before.items()}
+    assert {job: record.digests for job, record in records(project).items()} == {
+        j: r.digests for j, r in before.items()
+    }
     assert semantics(project) == dict.fromkeys(JOBS, "duckdb")
     with open_session(project) as session:
         for name, job in planned(session).items():

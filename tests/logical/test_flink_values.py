@@ -56,9 +56,21 @@ VALUES = [
     ("EXTRACT(MICROSECOND FROM TIMESTAMP '2020-01-01 00:00:07.123')", "123000", "7123000"),
     ("CEIL(DATE '2020-01-05' TO WEEK)", "DATE '2020-01-05'", "DATE '2020-01-06'"),
     ("FLOOR(CAST(NULL AS TIMESTAMP) TO WEEK)", "NULL", "NULL"),
-    ("CAST(CAST('2020-01-01 00:00:00' AS TIMESTAMP(3)) AS STRING)", "'2020-01-01 00:00:00.000'", "'2020-01-01 00:00:00'"),
-    ("CAST(CAST('2020-01-01 00:00:00.5' AS TIMESTAMP(0)) AS STRING)", "'2020-01-01 00:00:00'", "'2020-01-01 00:00:00.5'"),
-    ("CAST(CAST('2020-01-01 00:00:00.123456' AS TIMESTAMP) AS STRING)", "'2020-01-01 00:00:00.123456'", "'2020-01-01 00:00:00.123456'"),
+    (
+        "CAST(CAST('2020-01-01 00:00:00' AS TIMESTAMP(3)) AS STRING)",
+        "'2020-01-01 00:00:00.000'",
+        "'2020-01-01 00:00:00'",
+    ),
+    (
+        "CAST(CAST('2020-01-01 00:00:00.5' AS TIMESTAMP(0)) AS STRING)",
+        "'2020-01-01 00:00:00'",
+        "'2020-01-01 00:00:00.5'",
+    ),
+    (
+        "CAST(CAST('2020-01-01 00:00:00.123456' AS TIMESTAMP) AS STRING)",
+        "'2020-01-01 00:00:00.123456'",
+        "'2020-01-01 00:00:00.123456'",
+    ),
     ("CAST(TIMESTAMP '2020-01-01 00:00:00' AS STRING)", "'2020-01-01 00:00:00'", "'2020-01-01 00:00:00'"),
     ("CAST(TO_TIMESTAMP_LTZ(0, 3) AS STRING)", "'1970-01-01 00:00:00.000'", "'1970-01-01 00:00:00+00'"),
     ("CAST(1 > 2 AS VARCHAR(3))", "'FAL'", "'false'"),
@@ -207,9 +219,12 @@ def test_the_average_of_decimals_is_a_decimal() -> None:
     target = "CREATE TABLE m (i INT, m DECIMAL(38,6), PRIMARY KEY (i) NOT ENFORCED);"
     job = planned("INSERT INTO m SELECT i, AVG(d) AS m FROM t GROUP BY i", target)
     assert "m DECIMAL(38,6)" in job.plan_text
-    assert "count(\"d\") AS count_d, sum(\"d\") AS sum_d" in job.plan_text
+    assert 'count("d") AS count_d, sum("d") AS sum_d' in job.plan_text
     assert 'avg("d") AS m' in job.under("arrival", "duckdb").plan_text
-    over = planned("INSERT INTO m SELECT i, AVG(d) OVER (PARTITION BY i ORDER BY ts) AS m FROM t", target.replace(", PRIMARY KEY (i) NOT ENFORCED", ""))
+    over = planned(
+        "INSERT INTO m SELECT i, AVG(d) OVER (PARTITION BY i ORDER BY ts) AS m FROM t",
+        target.replace(", PRIMARY KEY (i) NOT ENFORCED", ""),
+    )
     assert "m DECIMAL(38,6)" in over.plan_text
     # AVG of other numbers stays DuckDB's.
     assert 'avg("v")' in planned("INSERT INTO m SELECT i, AVG(v) AS m FROM t GROUP BY i", target).plan_text

@@ -134,9 +134,7 @@ class Upgrader:
         reasons = _reasons_against(in_flinks, before)
         return with_field(before, keeps_semantics=reasons) if reasons else in_flinks
 
-    def _by_ties(
-        self, saved: JobRecord, planned: PlannedJob, *, is_fork: bool, state: Warehouse | None
-    ) -> Comparison:
+    def _by_ties(self, saved: JobRecord, planned: PlannedJob, *, is_fork: bool, state: Warehouse | None) -> Comparison:
         """Return the changes of a recorded job by the order of arrival, or by columns if its state does not allow the other."""
         by_arrival = self._compared(saved, planned, is_fork=is_fork, state=state)
         if not keeps_columns(saved, planned):
@@ -215,7 +213,7 @@ class Upgrader:
         for reason in comparison.keeps_ties:
             self._notice(f'job "{saved.job}": columns go on to decide ties, not the order of arrival: {reason}')
         for reason in comparison.keeps_semantics:
-            self._notice(f'job "{saved.job}": expressions go on to have DuckDB\'s values, not Flink\'s: {reason}')
+            self._notice(f"job \"{saved.job}\": expressions go on to have DuckDB's values, not Flink's: {reason}")
         if not self.changes(saved, comparison):
             return
         check_only_writer(self._warehouse, self._planned, saved.job)

@@ -289,7 +289,11 @@ class ExpressionBinder:
         except WrongArgument as error:
             raise self.error(error.message, arguments[error.number], error.hint) from error
         if form != before:
-            twice = [n for n in range(len(arguments)) if flink_functions.repeated(form or "", n) and self.is_volatile(argument(n))]
+            twice = [
+                n
+                for n in range(len(arguments))
+                if flink_functions.repeated(form or "", n) and self.is_volatile(argument(n))
+            ]
             form = before if twice else form
             meaning.differs = True
         if form is not None:

@@ -170,7 +170,9 @@ def _interval_text() -> str:
         f"abs({millis}) // {unit}{f' % {within}' if within else ''}"
         for unit, within in ((86_400_000, 0), (3_600_000, 24), (60_000, 60), (1000, 60), (1, 1000))
     )
-    of_days = f"CASE WHEN {millis} < 0 THEN '-' ELSE '+' END || format('{{}} {{:02d}}:{{:02d}}:{{:02d}}.{{:03d}}', {parts})"
+    of_days = (
+        f"CASE WHEN {millis} < 0 THEN '-' ELSE '+' END || format('{{}} {{:02d}}:{{:02d}}:{{:02d}}.{{:03d}}', {parts})"
+    )
     return f"CASE WHEN {months} <> 0 THEN {of_months} ELSE {of_days} END"
 
 

@@ -48,4 +48,6 @@ class Meaning:
     def notice_cut(self, column: str, source: str, target: str, span: Span) -> None:
         """Notice an INSERT of fractions into a column of integers."""
         message = f'column "{column}" is {source}, and is written into {target}: its fraction is cut off'
-        self.notices[span] = StatementWarning(message, span, hint=f"Write CAST(.. AS {target}) to say so, or ROUND(..).")
+        self.notices[span] = StatementWarning(
+            message, span, hint=f"Write CAST(.. AS {target}) to say so, or ROUND(..)."
+        )
