@@ -1,7 +1,7 @@
 """The examples of Flink's published list of functions: what is called, what Flink returns, and what is returned here.
 
-`sqlstream docs sql/values` has a table of those that differ, made from this list; `tests/logical/test_flink_examples.py` evaluates
-all of them, with the session's time zone UTC.
+`sqlstream docs sql/values` has a table of those that differ, made from this list; `tests/logical/test_flink_examples.py`
+evaluates all of them, with the session's time zone UTC.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _checker(semantics: Semantics) -> TypeChecker:
 
 
 def evaluated(sql: str, semantics: Semantics = "flink") -> Any:
-    """Return the value of a constant expression, with the values that expressions have in jobs. Raises as binding and DuckDB do."""
+    """Return the value of a constant expression, with the values that expressions have in jobs."""
     bound_sql, con = bound(sql, semantics), _checker(semantics).con
     return con.execute(f"SELECT {bound_sql}").fetchall()[0][0]
 

@@ -13,6 +13,7 @@ from typing import TypeAlias, assert_never
 import duckdb
 
 from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, Function, Table, View
+from sqlstream.compiler.binding import bound, bound_in_duckdbs, bound_table, new_binder
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.declarations import Declarations, checked_definition, script_of
 from sqlstream.compiler.job_checks import check_limits, check_tables
@@ -21,7 +22,6 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.planning import planning
 from sqlstream.compiler.table_options import TableOptions, changed
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
-from sqlstream.connectors.registry import PRINT
 from sqlstream.connectors.tables import (
     check_usable,
     usable,
@@ -41,18 +41,9 @@ from sqlstream.errors import (
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
-from sqlstream.logical.bind.definitions import (
-    bind_insert,
-    bind_select,
-    bind_table,
-    bind_view,
-    declared_view,
-    in_one_job,
-)
+from sqlstream.logical.bind.definitions import bind_view, declared_view
 from sqlstream.logical.bind.expressions.meaning import Meaning
-from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.queries import Binder
-from sqlstream.logical.plan.identity import plan_digest
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
 from sqlstream.secrets import remember, shown
@@ -199,18 +190,8 @@ class Compiler:
     @property
     def binder(self) -> Binder:
         if self._binder is None:
-            self._binder = self._new_binder(self.catalog, Meaning())
+            self._binder = new_binder(self.catalog, self._con, Meaning())
         return self._binder
-
-    def _new_binder(self, catalog: Catalog, meaning: Meaning) -> Binder:
-        names = [function.name.lower() for function in catalog.duck_functions]
-        return Binder(catalog, TypeChecker(self._con, names, catalog.broken, meaning))
-
-    def _in_duckdbs(self) -> Binder | None:
-        """Return what binds the last statement with DuckDB's values, None if no value can be another one."""
-        if not self._meaning.differs and all(table.in_duckdbs is None for table in self.catalog.tables.values()):
-            return None
-        return self._new_binder(self.catalog.in_duckdbs(), Meaning("duckdb"))
 
     @property
     def _meaning(self) -> Meaning:
@@ -306,14 +287,14 @@ class Compiler:
                 self.options.reset(statement.key.text if statement.key else None, statement.span)
                 self._use_zone()
             case Insert() | StatementSet() | Select():
-                logical = self._bound(statement, self.binder)
+                logical = bound(statement, self.binder)
                 job = self._job(statement, logical, self._name(statement, logical))
                 if not (job.is_query or job.appends):
                     # 'pipeline.name' names one job, and this is it.
                     self.options.take_job_name()
                 return job
             case Explain(statement=explained):
-                logical = self._bound(explained, self.binder)
+                logical = bound(explained, self.binder)
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
             case CreateSavepoint() | DropSavepoint():
                 return SavepointRequest(statement)
@@ -352,11 +333,7 @@ class Compiler:
                     raise
                 validate(placeholder)
                 return placeholder
-            table = replace(bind_table(declared, self.catalog, self.binder.checker), within=self.table_options.within)
-            if (other := self._in_duckdbs()) is not None:
-                before = bind_table(declared, other.catalog, other.checker)
-                pair = before.columns, before.watermark
-                table = replace(table, in_duckdbs=pair if pair != (table.columns, table.watermark) else None)
+            table = replace(bound_table(declared, self.binder), within=self.table_options.within)
             for notice in self._meaning.notices.values():
                 self.warn(notice)
             if statement.like is not None:
@@ -482,32 +459,13 @@ class Compiler:
             self._database.remove(function)
         self._binder = None
 
-    def _bound(self, statement: Insert | StatementSet | Select, binder: Binder) -> tuple[ResultSink, ...]:
-        match statement:
-            case Insert():
-                return in_one_job([bind_insert(statement, binder)])
-            case StatementSet():
-                return in_one_job([bind_insert(insert, binder) for insert in statement.inserts])
-            case Select():
-                return in_one_job([bind_select(statement, binder, "result", PRINT)])
-
-    def _job_in_duckdbs(
-        self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str
-    ) -> PlannedJob | None:
-        """Return the job whose expressions have DuckDB's values; None if these are the same as in the bound plans."""
-        if isinstance(statement, Select) or (binder := self._in_duckdbs()) is None:
-            return None
-        before = self._bound(statement, binder)
-        if plan_digest(before) == plan_digest(logical):
-            return None
-        return replace(self._planned(statement, before, name), semantics="duckdb")
-
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
         check_tables(statement, logical, self.catalog)
+        before = bound_in_duckdbs(statement, self.binder, logical)
         planned = replace(
             self._planned(statement, logical, name),
             notices=tuple(self._meaning.notices.values()),
-            in_duckdbs=self._job_in_duckdbs(statement, logical, name),
+            in_duckdbs=replace(self._planned(statement, before, name), semantics="duckdb") if before else None,
         )
         if self.options.text("sqlstream.unbounded-state").lower() == "error":
             for warning in planned.warnings:

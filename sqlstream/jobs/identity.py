@@ -88,7 +88,7 @@ def _planned_keys(planned: PlannedJob) -> Keys:
 
 
 def is_planned(record: JobRecord, planned: PlannedJob) -> bool:
-    """Return whether a job in the warehouse and a planned job have the same identity, whatever decides ties or values in either."""
+    """Return whether a job in the warehouse and a planned job have the same identity, whatever their rules of ties and values."""
     return recorded_identity(record).is_same(planned_identity(as_recorded(planned, record)))
 
 

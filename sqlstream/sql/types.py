@@ -55,7 +55,7 @@ class TypeParser(Reader):
         self.declared: dict[str, object] = {}
         kind = self._type_text()
         data_type = exp.DataType(this=exp.DType.USERDEFINED, kind=kind)
-        if kind == "VARCHAR" or kind.startswith("TIMESTAMP") and "[" not in kind:
+        if kind == "VARCHAR" or (kind.startswith("TIMESTAMP") and "[" not in kind):
             data_type.meta.update(self.declared)
         mark(data_type, start.start, self._prev.end)
         return data_type

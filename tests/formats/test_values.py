@@ -1,7 +1,7 @@
 """Jobs whose expressions have had DuckDB's values go on with them, and an upgrade gives them Flink's where their state allows it.
 
-Each archive in `values` has the project of `values.sql` as a version before Flink's values left it (see `make_values.py`), and what
-that version made of the rows.
+Each archive in `values` has the project of `values.sql` as a version before Flink's values left it (see `make_values.py`), and
+what that version made of the rows.
 """
 
 from __future__ import annotations

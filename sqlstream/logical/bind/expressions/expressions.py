@@ -185,7 +185,7 @@ class ExpressionBinder:
             return None
         argument = call.expressions[0]
         argument = argument.expressions[0] if isinstance(argument, exp.Distinct) else argument
-        if isinstance(argument, exp.Star) or self.is_aggregate(argument) and below is not self:
+        if isinstance(argument, exp.Star) or (self.is_aggregate(argument) and below is not self):
             return None
         kind = below.type_of(below.rewrite(argument)) or ""
         decimal = decimal_of(kind) if kind.startswith("DECIMAL") else None

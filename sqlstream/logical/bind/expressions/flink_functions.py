@@ -299,8 +299,14 @@ _STR_TO_MAP = (
 # Flink's names of DuckDB's types.
 _FLINKS_TYPES = {
     **{name: name for name in ("BOOLEAN", "TINYINT", "SMALLINT", "BIGINT", "FLOAT", "DOUBLE", "DATE")},
-    **{"INTEGER": "INT", "HUGEINT": "BIGINT", "VARCHAR": "STRING", "BLOB": "BYTES", "TIME": "TIME(0)"},
-    **{"TIMESTAMP": "TIMESTAMP(6)", _INSTANT: "TIMESTAMP_LTZ(6)", '"NULL"': "NULL"},
+    "INTEGER": "INT",
+    "HUGEINT": "BIGINT",
+    "VARCHAR": "STRING",
+    "BLOB": "BYTES",
+    "TIME": "TIME(0)",
+    "TIMESTAMP": "TIMESTAMP(6)",
+    _INSTANT: "TIMESTAMP_LTZ(6)",
+    '"NULL"': "NULL",
 }
 
 # Forms by the number of arguments; _ANY for any number. DuckDB runs a call with a number that is not listed.
@@ -402,7 +408,7 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
 
 # What these are in jobs whose expressions have DuckDB's values; DuckDB runs a call without a form.
 IN_DUCKDBS_VALUES: Mapping[str, Mapping[int, Form]] = {
-    **dict.fromkeys(("chr", "substr", "substring", "typeof", "url_decode", "url_encode"), {}),
+    **{name: {} for name in ("chr", "substr", "substring", "typeof", "url_decode", "url_encode")},
     "ceil": {2: _ceil},
     "ceiling": {2: _ceil},
     "floor": {2: _floor},

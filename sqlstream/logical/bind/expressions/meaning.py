@@ -1,4 +1,4 @@
-"""What expressions mean in the statements that are bound: Flink's values, or DuckDB's, which jobs go on with that began with them."""
+"""What expressions mean while statements are bound: they have Flink's values, or DuckDB's in jobs that began with them."""
 
 from __future__ import annotations
 
