@@ -14,7 +14,7 @@ from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.tables import guarantee
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import unquoted
-from sqlstream.errors import BindError, missing
+from sqlstream.errors import BindError, StatementWarning, missing
 from sqlstream.jobs.identity import as_recorded, is_planned
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
@@ -46,7 +46,7 @@ def explained(job: PlannedJob, stage: str) -> str:
     """
     match stage:
         case "plan":
-            body = plan_text(job)
+            body = "\n".join([plan_text(job), *map(_notice, job.notices)])
         case "ast":
             parts = job.statement.inserts if isinstance(job.statement, StatementSet) else (job.statement,)
             body = "\n".join(repr(part.query) for part in parts)
@@ -67,9 +67,15 @@ def explained(job: PlannedJob, stage: str) -> str:
     return f"-- job {job.name} ({'bounded' if job.bounded else 'unbounded'})\n{body}"
 
 
+def _notice(notice: StatementWarning) -> str:
+    """Return a notice about an expression as a line, with the expression."""
+    return f"-- {notice.span.text}: {notice.message}" if notice.span is not None else f"-- {notice.message}"
+
+
 def as_it_goes_on(job: PlannedJob, warehouse: Warehouse) -> PlannedJob:
-    """Return a job with ties decided as in the job of its name in the warehouse, if that has the same query."""
-    record = readable_record(warehouse.fs, warehouse.job(job.name)) if job.has_ties and not job.is_query else None
+    """Return a job with ties and values as in the job of its name in the warehouse, if that has the same query."""
+    differs = (job.has_ties or job.has_semantics) and not job.is_query
+    record = readable_record(warehouse.fs, warehouse.job(job.name)) if differs else None
     return as_recorded(job, record) if record is not None and is_planned(record, job) else job
 
 
