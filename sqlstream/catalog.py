@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from sqlstream.errors import Span, SqlStreamError, missing, nearest
+from sqlstream.errors import Span, SqlStreamError, StatementWarning, missing, nearest
 from sqlstream.units import Duration
 
 # The connector of a table whose rows stand in the query; its option `rows` is DuckDB SQL: `(1, 'a'), (2, 'b')`.
@@ -89,6 +89,8 @@ class Table:
     within: tuple[str, ...] = field(default=(), compare=False, repr=False)
     # The places of the key and of the value of each option, by its name.
     places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
+    # Warnings about its expressions, for the jobs that read it.
+    notices: tuple[StatementWarning, ...] = field(default=(), compare=False, repr=False)
     # Its columns and its watermark in DuckDB's values, where these are others: jobs go on with them that began so.
     in_duckdbs: tuple[tuple[Column, ...], Watermark | None] | None = field(default=None, compare=False, repr=False)
 

@@ -15,7 +15,6 @@ import duckdb
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
-from sqlstream.logical.bind.expressions.meaning import Meaning
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.plan.state_settings import Semantics
@@ -37,7 +36,7 @@ class Example:
 def _checker(semantics: Semantics) -> TypeChecker:
     con = duckdb.connect()
     con.execute("SET TimeZone = 'UTC'")
-    return TypeChecker(con, meaning=Meaning(semantics))
+    return TypeChecker(con, semantics=semantics)
 
 
 def evaluated(sql: str, semantics: Semantics = "flink") -> Any:

@@ -13,7 +13,7 @@ from typing import TypeAlias, assert_never
 import duckdb
 
 from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, Function, Table, View
-from sqlstream.compiler.binding import bound, bound_in_duckdbs, bound_table, new_binder
+from sqlstream.compiler.binding import bound, bound_in_duckdbs, bound_table, new_binder, noticed
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.declarations import Declarations, checked_definition, script_of
 from sqlstream.compiler.job_checks import check_limits, check_tables
@@ -42,7 +42,6 @@ from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
 from sqlstream.logical.bind.definitions import bind_view, declared_view
-from sqlstream.logical.bind.expressions.meaning import Meaning
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
@@ -190,12 +189,13 @@ class Compiler:
     @property
     def binder(self) -> Binder:
         if self._binder is None:
-            self._binder = new_binder(self.catalog, self._con, Meaning())
+            self._binder = new_binder(self.catalog, self._con)
         return self._binder
 
-    @property
-    def _meaning(self) -> Meaning:
-        return self.binder.checker.meaning
+    def _next_binder(self) -> Binder:
+        """Return what binds the next statement, by the options that are set now."""
+        self.binder.checker.meaning.begin(self.options.text("sqlstream.sql.division").lower())
+        return self.binder
 
     def scripts(self, sources: Iterable[SourceText]) -> list[Compiled]:
         """Compile scripts in order; return their jobs and requests. Definitions and SET take effect on the session.
@@ -264,7 +264,6 @@ class Compiler:
             raise ParseError("the statement is nested too deeply", statement.span) from None
 
     def _compiled(self, statement: Statement) -> Compiled | None:
-        self._meaning.begin(self.options.text("sqlstream.sql.division").lower())
         match statement:
             case CreateTable():
                 self._define(self._table(statement), statement)
@@ -287,14 +286,14 @@ class Compiler:
                 self.options.reset(statement.key.text if statement.key else None, statement.span)
                 self._use_zone()
             case Insert() | StatementSet() | Select():
-                logical = bound(statement, self.binder)
+                logical = bound(statement, self._next_binder())
                 job = self._job(statement, logical, self._name(statement, logical))
                 if not (job.is_query or job.appends):
                     # 'pipeline.name' names one job, and this is it.
                     self.options.take_job_name()
                 return job
             case Explain(statement=explained):
-                logical = bound(explained, self.binder)
+                logical = bound(explained, self._next_binder())
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
             case CreateSavepoint() | DropSavepoint():
                 return SavepointRequest(statement)
@@ -333,9 +332,7 @@ class Compiler:
                     raise
                 validate(placeholder)
                 return placeholder
-            table = replace(bound_table(declared, self.binder), within=self.table_options.within)
-            for notice in self._meaning.notices.values():
-                self.warn(notice)
+            table = replace(bound_table(declared, self._next_binder()), within=self.table_options.within)
             if statement.like is not None:
                 table = replace(table, options=changed(name, table.options, overrides, table.span))
                 self.check_table(name, table.options, statement.name.span)
@@ -464,7 +461,7 @@ class Compiler:
         before = bound_in_duckdbs(statement, self.binder, logical)
         planned = replace(
             self._planned(statement, logical, name),
-            notices=tuple(self._meaning.notices.values()),
+            notices=noticed(self.binder, logical),
             in_duckdbs=replace(self._planned(statement, before, name), semantics="duckdb") if before else None,
         )
         if self.options.text("sqlstream.unbounded-state").lower() == "error":

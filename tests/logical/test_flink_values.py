@@ -211,6 +211,7 @@ def test_computed_columns_and_views_have_both_values() -> None:
     )
     job = planned("INSERT INTO o SELECT half FROM w WHERE part = 'x'", more)
     old = job.under("arrival", "duckdb")
+    assert [notice.span and notice.span.text for notice in job.notices] == ["i / 2"]
     assert ('"i" // 2' in job.plan_text, "CASE WHEN" in job.plan_text) == (True, True)
     assert ('"i" / 2' in old.plan_text, "CASE WHEN" in old.plan_text) == (True, False)
 
