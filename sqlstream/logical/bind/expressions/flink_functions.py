@@ -470,8 +470,8 @@ def form(call: FlinkCall, semantics: Semantics = "flink") -> str | None:
     forms = REWRITTEN.get(name, {})
     if semantics == "duckdb":
         forms = IN_DUCKDBS_VALUES.get(name, forms)
-    made = forms.get(len(call.arguments), forms.get(_ANY))
-    return made(call) if callable(made) else made
+    rule = forms.get(len(call.arguments), forms.get(_ANY))
+    return rule(call) if callable(rule) else rule
 
 
 def repeated(form: str, number: int) -> bool:
