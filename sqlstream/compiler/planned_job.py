@@ -77,8 +77,10 @@ class PlannedJob:
 
     def under(self, ties: Ties, semantics: Semantics) -> PlannedJob:
         """Return the job as it is by these rules, from the job by the newest rules."""
-        planned = self.in_duckdbs if semantics == "duckdb" and self.in_duckdbs is not None else self
-        return planned.decided_by(ties)
+        if semantics == "flink" or self.in_duckdbs is None:
+            return self.decided_by(ties)
+        # A fork has another name.
+        return replace(self.in_duckdbs, name=self.name).decided_by(ties)
 
     @property
     def warnings(self) -> tuple[UnboundedState | StatementWarning, ...]:

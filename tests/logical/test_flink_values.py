@@ -31,6 +31,9 @@ VALUES = [
     ("CAST('12.7' AS INT)", "12", "13"),
     ("CAST(' -0.9 ' AS INT)", "0", "-1"),
     ("TRY_CAST('1.x' AS INT)", "NULL", "NULL"),
+    ("CAST(lower(' -12.7 ') AS INT)", "-12", "-13"),
+    ("CAST(lower('-9223372036854775808.9') AS BIGINT)", "-9223372036854775808", "-9223372036854775809"),
+    ("TRY_CAST(lower('1.x') AS INT)", "NULL", "NULL"),
     ("TRY_CAST(1e300 AS INT)", "NULL", "NULL"),
     ("CAST(CAST(NULL AS DOUBLE) AS INT)", "NULL", "NULL"),
     ("CAST(17 / 10 AS INT)", "1", "2"),
@@ -93,7 +96,7 @@ VALUES = [
 @pytest.mark.parametrize(("sql", "flinks", "duckdbs"), VALUES, ids=[sql for sql, _, _ in VALUES])
 def test_it_has_flinks_value_or_duckdbs(sql: str, flinks: str, duckdbs: str) -> None:
     assert evaluated(sql) == literal(flinks)
-    if not sql.startswith("CHR"):
+    if not sql.startswith("CHR") and "9223372036854775808" not in sql:
         assert evaluated(sql, "duckdb") == literal(duckdbs)
 
 

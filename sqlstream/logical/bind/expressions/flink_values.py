@@ -96,6 +96,9 @@ def _to_integer(value: exp.Expr, target: str, cast: str, type_of: TypeOf) -> str
     elif isinstance(inner, exp.Anonymous) and inner.name.lower() in _WHOLE and len(inner.expressions) == 1:
         return None
     type = type_of(value) or ""
+    if type == "VARCHAR" and not isinstance(inner, exp.Column | exp.Literal):
+        # What costs time, such as a value of JSON, is computed once.
+        return f"{cast}(trunc({cast}(_0 AS DECIMAL(38, 19))) AS {target})"
     if type == "VARCHAR":
         whole = r"regexp_replace(_0, '^(\s*[+-]?)([0-9]*)[.][0-9]*\s*$', '\10\2')"
         return f"CASE WHEN contains(_0, '.') THEN {cast}({whole} AS {target}) ELSE {cast}(_0 AS {target}) END"
