@@ -14,7 +14,7 @@ from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.tables import guarantee
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import unquoted
-from sqlstream.errors import BindError, StatementWarning, missing
+from sqlstream.errors import BindError, missing
 from sqlstream.jobs.identity import as_recorded, is_planned
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
@@ -46,7 +46,7 @@ def explained(job: PlannedJob, stage: str) -> str:
     """
     match stage:
         case "plan":
-            body = "\n".join([plan_text(job), *map(_notice, job.notices)])
+            body = "\n".join([plan_text(job), *_notices(job)])
         case "ast":
             parts = job.statement.inserts if isinstance(job.statement, StatementSet) else (job.statement,)
             body = "\n".join(repr(part.query) for part in parts)
@@ -67,9 +67,12 @@ def explained(job: PlannedJob, stage: str) -> str:
     return f"-- job {job.name} ({'bounded' if job.bounded else 'unbounded'})\n{body}"
 
 
-def _notice(notice: StatementWarning) -> str:
-    """Return a notice about an expression as a line, with the expression."""
-    return f"-- {notice.span.text}: {notice.message}" if notice.span is not None else f"-- {notice.message}"
+def _notices(job: PlannedJob) -> Iterator[str]:
+    """Yield a line for each expression whose value may surprise, and for a job whose expressions have DuckDB's values."""
+    if job.semantics == "duckdb":
+        yield "-- expressions have DuckDB's values, as they had when the job began"
+    for notice in job.notices:
+        yield f"-- {notice.span.text}: {notice.message}" if notice.span is not None else f"-- {notice.message}"
 
 
 def as_it_goes_on(job: PlannedJob, warehouse: Warehouse) -> PlannedJob:

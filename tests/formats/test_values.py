@@ -19,6 +19,7 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.identity import is_planned, planned_digests
 from sqlstream.jobs.upgrades.upgrading import Upgrade
+from sqlstream.session.explaining import as_it_goes_on, explained
 from sqlstream.session.upgrades import compared_with
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from tests.formats.make_values import EXPECTED, FILES, JOBS, SCRIPT, Results, put, results, run
@@ -71,6 +72,9 @@ def test_the_jobs_are_known_and_planned_with_duckdbs_values(project: Path) -> No
             assert (job.semantics, job.has_semantics) == ("flink", True)
             assert planned_digests(job.under(record.ties, record.semantics)) == record.digests
             assert planned_digests(job) != record.digests
+            line = "expressions have DuckDB's values"
+            assert line in explained(as_it_goes_on(job, session.warehouse), "plan")
+            assert line not in explained(job, "plan")
 
 
 def test_the_jobs_go_on_with_duckdbs_values(project: Path) -> None:
