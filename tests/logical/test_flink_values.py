@@ -15,6 +15,7 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, StatementWarning
 from sqlstream.jobs.identity import planned_digests
 from sqlstream.logical.bind.expressions.decimals import quotient, quotient_type
+from sqlstream.session.explaining import explained
 from tests.flink_examples import bound, evaluated, literal
 from tests.kinds import of_type
 from tests.properties.examples import examples
@@ -178,6 +179,7 @@ def test_a_division_of_integers_is_noticed_once_where_it_stands() -> None:
     notices = [one for one in job.warnings if isinstance(one, StatementWarning)]
     assert sorted(str(one.span and one.span.text) for one in notices) == ["i / 2", "i / j"]
     assert all("sqlstream.sql.division" in str(one.hint) for one in notices)
+    assert "-- i / j: / of integers is a whole number, as in Flink: 7 / 2 is 3" in explained(job, "plan").splitlines()
     assert not planned("INSERT INTO o SELECT CAST(v / i AS INT) FROM t", OUT).notices
 
 
