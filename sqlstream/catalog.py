@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from sqlstream.errors import Span, SqlStreamError, missing, nearest
+from sqlstream.errors import Span, SqlStreamError, StatementWarning, missing, nearest
 from sqlstream.units import Duration
 
 # The connector of a table whose rows stand in the query; its option `rows` is DuckDB SQL: `(1, 'a'), (2, 'b')`.
@@ -88,6 +89,10 @@ class Table:
     within: tuple[str, ...] = field(default=(), compare=False, repr=False)
     # The places of the key and of the value of each option, by its name.
     places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
+    # Warnings about its expressions, for the jobs that read it.
+    notices: tuple[StatementWarning, ...] = field(default=(), compare=False, repr=False)
+    # Its columns and its watermark in DuckDB's values, where these are others: jobs go on with them that began so.
+    in_duckdbs: tuple[tuple[Column, ...], Watermark | None] | None = field(default=None, compare=False, repr=False)
 
     def option_span(self, name: str, *, value: bool = False) -> Span | None:
         """Return the place of an option's key, or of its value, in WITH; the table's place if the option is not there."""
@@ -388,6 +393,17 @@ class Catalog:
         self.written: Callable[[], Iterable[str]] = tuple
         # Applies the hint OPTIONS, which is at a place in the text, to a table.
         self.with_options: Callable[[Table, Mapping[str, str], Span], Table] = _merged
+
+    def in_duckdbs(self) -> Catalog:
+        """Return a copy of the catalog in which the expressions of tables have DuckDB's values."""
+        other = copy(self)
+        other.tables = {
+            name: table
+            if table.in_duckdbs is None
+            else replace(table, columns=table.in_duckdbs[0], watermark=table.in_duckdbs[1])
+            for name, table in self.tables.items()
+        }
+        return other
 
     def declared(self, name: str) -> Table | View | None:
         """Return the table or view that is declared under a name; None if there is none."""

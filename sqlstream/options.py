@@ -118,6 +118,13 @@ _ALL = (
         "operators drop the state of a key that had no row for this long (the watermark bounds time windows); 0: never",
         parse_duration,
     ),
+    Option(
+        "sqlstream.sql.division",
+        "",
+        "what / of two integers is: whole, a whole number as in Flink; double, a fraction as in DuckDB "
+        "(default: whole, with a warning at each)",
+        _choice("whole", "double"),
+    ),
     Option("table.local-time-zone", "UTC", "time zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),
     Option(
         "restart-strategy.type",

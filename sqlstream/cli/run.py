@@ -23,6 +23,7 @@ from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.options import JOB_NAME, Options
 from sqlstream.secrets import masked
 from sqlstream.session.answers import write_answer
+from sqlstream.session.explaining import as_it_goes_on
 from sqlstream.session.session import Session
 from sqlstream.session.stopping import stop_on_signals
 
@@ -55,7 +56,10 @@ def run_jobs(
             if not isinstance(job, PlannedJob):
                 write_answer(session, job, session.output)
                 continue
-            for warning in () if warned else job.warnings:
+            # Of a job that goes on with DuckDB's values no expression has Flink's.
+            goes_on = upgrade is None and job.name not in fresh and job.has_semantics
+            shown = as_it_goes_on(job, session.warehouse) if goes_on else job
+            for warning in () if warned else shown.warnings:
                 show.warn(job.name, warning)
             restore = restored.get(job.name)
             unbounded.append(session.start(job, fresh=job.name in fresh, restore=restore, upgrade=upgrade))

@@ -13,6 +13,7 @@ from typing import TypeAlias, assert_never
 import duckdb
 
 from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, Function, Table, View
+from sqlstream.compiler.binding import bound, bound_in_duckdbs, bound_table, new_binder, noticed
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.declarations import Declarations, checked_definition, script_of
 from sqlstream.compiler.job_checks import check_limits, check_tables
@@ -21,7 +22,6 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.planning import planning
 from sqlstream.compiler.table_options import TableOptions, changed
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
-from sqlstream.connectors.registry import PRINT
 from sqlstream.connectors.tables import (
     check_usable,
     usable,
@@ -41,15 +41,7 @@ from sqlstream.errors import (
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
-from sqlstream.logical.bind.definitions import (
-    bind_insert,
-    bind_select,
-    bind_table,
-    bind_view,
-    declared_view,
-    in_one_job,
-)
-from sqlstream.logical.bind.expressions.type_checker import TypeChecker
+from sqlstream.logical.bind.definitions import bind_view, declared_view
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
@@ -197,9 +189,13 @@ class Compiler:
     @property
     def binder(self) -> Binder:
         if self._binder is None:
-            names = [function.name.lower() for function in self.catalog.duck_functions]
-            self._binder = Binder(self.catalog, TypeChecker(self._con, names, self.catalog.broken))
+            self._binder = new_binder(self.catalog, self._con)
         return self._binder
+
+    def _next_binder(self) -> Binder:
+        """Return what binds the next statement, by the options that are set now."""
+        self.binder.checker.meaning.begin(self.options.text("sqlstream.sql.division").lower())
+        return self.binder
 
     def scripts(self, sources: Iterable[SourceText]) -> list[Compiled]:
         """Compile scripts in order; return their jobs and requests. Definitions and SET take effect on the session.
@@ -290,14 +286,14 @@ class Compiler:
                 self.options.reset(statement.key.text if statement.key else None, statement.span)
                 self._use_zone()
             case Insert() | StatementSet() | Select():
-                logical = self._bound(statement)
+                logical = bound(statement, self._next_binder())
                 job = self._job(statement, logical, self._name(statement, logical))
                 if not (job.is_query or job.appends):
                     # 'pipeline.name' names one job, and this is it.
                     self.options.take_job_name()
                 return job
             case Explain(statement=explained):
-                logical = self._bound(explained)
+                logical = bound(explained, self._next_binder())
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
             case CreateSavepoint() | DropSavepoint():
                 return SavepointRequest(statement)
@@ -336,7 +332,7 @@ class Compiler:
                     raise
                 validate(placeholder)
                 return placeholder
-            table = replace(bind_table(declared, self.catalog, self.binder.checker), within=self.table_options.within)
+            table = replace(bound_table(declared, self._next_binder()), within=self.table_options.within)
             if statement.like is not None:
                 table = replace(table, options=changed(name, table.options, overrides, table.span))
                 self.check_table(name, table.options, statement.name.span)
@@ -460,21 +456,27 @@ class Compiler:
             self._database.remove(function)
         self._binder = None
 
-    def _bound(self, statement: Insert | StatementSet | Select) -> tuple[ResultSink, ...]:
-        match statement:
-            case Insert():
-                return in_one_job([bind_insert(statement, self.binder)])
-            case StatementSet():
-                return in_one_job([bind_insert(insert, self.binder) for insert in statement.inserts])
-            case Select():
-                return in_one_job([bind_select(statement, self.binder, "result", PRINT)])
-
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
         check_tables(statement, logical, self.catalog)
+        before = bound_in_duckdbs(statement, self.binder, logical)
+        planned = replace(
+            self._planned(statement, logical, name),
+            notices=noticed(self.binder, logical),
+            in_duckdbs=replace(self._planned(statement, before, name), semantics="duckdb") if before else None,
+        )
+        if self.options.text("sqlstream.unbounded-state").lower() == "error":
+            for warning in planned.warnings:
+                if isinstance(warning, UnboundedState):
+                    raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
+        return planned
+
+    def _planned(
+        self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str
+    ) -> PlannedJob:
         ttl = self.options.duration("table.exec.state.ttl")
         # A bare SELECT leaves nothing behind.
         steps = planning(logical, ttl, keeps_malformed=not isinstance(statement, Select))
-        planned = PlannedJob(
+        return PlannedJob(
             name=name,
             statement=statement,
             logical=logical,
@@ -487,11 +489,6 @@ class Compiler:
             ties=steps.plans.ties,
             other_plans=steps.other_plans,
         )
-        if self.options.text("sqlstream.unbounded-state").lower() == "error":
-            for warning in planned.warnings:
-                if isinstance(warning, UnboundedState):
-                    raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
-        return planned
 
     def _name(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...]) -> str:
         return self._names.name(statement, logical[0].table.name, self.options.text("pipeline.name"))

@@ -13,7 +13,7 @@ from sqlstream.connectors.tables import is_bounded
 from sqlstream.errors import StatementWarning, UnboundedState
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.plan_warnings import divided, unaligned, unbounded
-from sqlstream.logical.plan.state_settings import Ties
+from sqlstream.logical.plan.state_settings import Semantics, Ties
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
@@ -36,7 +36,9 @@ class PlannedJob:
     `logical` and `optimized` have a plan per INSERT; `rules` are the names of the rules that changed a plan. `script` holds the
     declarations and options of its script that the job needs, or is None if these contain secrets. `ties` says what decides which
     of several rows is the first if they are equal in an order; the logical plans do not have that yet. `other_plans` makes the
-    plans by the other rule; it is None if the job has no ties to decide, or their rows have no order of arrival.
+    plans by the other rule; it is None if the job has no ties to decide, or their rows have no order of arrival. `semantics` says
+    whose values expressions have, `in_duckdbs` is the job with DuckDB's, None if these are the same; `notices` are warnings about
+    expressions.
     """
 
     name: str
@@ -50,6 +52,9 @@ class PlannedJob:
     script: Script | None = None
     ties: Ties = "arrival"
     other_plans: Callable[[], JobPlans] | None = field(default=None, compare=False, repr=False)
+    semantics: Semantics = "flink"
+    in_duckdbs: PlannedJob | None = field(default=None, compare=False, repr=False)
+    notices: tuple[StatementWarning, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def has_ties(self) -> bool:
@@ -66,6 +71,18 @@ class PlannedJob:
         )
 
     @property
+    def has_semantics(self) -> bool:
+        """Whether its plans depend on whose values expressions have."""
+        return self.in_duckdbs is not None
+
+    def under(self, ties: Ties, semantics: Semantics) -> PlannedJob:
+        """Return the job as it is by these rules, from the job by the newest rules."""
+        if semantics == "flink" or self.in_duckdbs is None:
+            return self.decided_by(ties)
+        # A fork has another name.
+        return replace(self.in_duckdbs, name=self.name).decided_by(ties)
+
+    @property
     def warnings(self) -> tuple[UnboundedState | StatementWarning, ...]:
         """Warnings for the job's owner: unbounded state, results that depend on the division into batches, joins without matches.
 
@@ -73,7 +90,7 @@ class PlannedJob:
         """
         allows = self.options.text("sqlstream.unbounded-state").lower() == "allow"
         growing = () if allows else unbounded(self.optimized, is_bounded)
-        return (*growing, *divided(self.optimized), *unaligned(self.optimized))
+        return (*self.notices, *growing, *divided(self.optimized), *unaligned(self.optimized))
 
     @property
     def sql(self) -> str:

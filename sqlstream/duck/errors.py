@@ -16,6 +16,8 @@ from sqlstream.errors import QueryError, SourceText, Span, missing, nearest, sql
 # The last lines of a message with a place in the text: `LINE 2: ...text of the line...`, and carets below.
 _PLACE = re.compile(r"\n+(?P<label>LINE (?P<line>\d+): )(?P<text>.*)\n(?P<carets> *\^+)\s*$")
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (Error|Exception): ")
+# What DuckDB says to do about a division by zero, among it options that nobody can set.
+_ADVICE = re.compile(r"\. Use TRY\(\.\.\.\) to return NULL.*")
 # The names of catalogs of older versions, which a message leaves out.
 _INTERNAL = re.compile(r'"@\d+"\.|@\d+\.')
 
@@ -112,7 +114,7 @@ def translate(
         return QueryError(f'"{match[1]}" is outside of what a query may read', span, hint=hint)
     if (of_file := _of_file(text, span)) is not None:
         return of_file
-    first, _, rest = sql_types(text).partition("\n")
+    first, _, rest = sql_types(_ADVICE.sub("", text)).partition("\n")
     message = first[:1].lower() + first[1:] if not first[:2].isupper() else first
     return QueryError(message.rstrip(" .!"), span, detail=rest.strip() or None)
 

@@ -88,13 +88,13 @@ def _planned_keys(planned: PlannedJob) -> Keys:
 
 
 def is_planned(record: JobRecord, planned: PlannedJob) -> bool:
-    """Return whether a job in the warehouse and a planned job have the same identity, whatever decides ties in either."""
+    """Return whether a job in the warehouse and a planned job have the same identity, whatever their rules of ties and values."""
     return recorded_identity(record).is_same(planned_identity(as_recorded(planned, record)))
 
 
 def as_recorded(planned: PlannedJob, record: JobRecord | None) -> PlannedJob:
-    """Return a planned job in which ties are decided as in the job in the warehouse; as it is planned if there is none."""
-    return planned if record is None else planned.decided_by(record.ties)
+    """Return a planned job with ties and values as in the job in the warehouse; as it is planned if there is none."""
+    return planned if record is None else planned.under(record.ties, record.semantics)
 
 
 def written_key(sink: SinkPlan) -> tuple[str, ...]:

@@ -218,6 +218,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         key_hash=job.key_hash,
         digests=planned_digests(planned),
         ties=planned.ties,
+        semantics=planned.semantics,
     )
 
 

@@ -56,6 +56,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "sql": "VARCHAR",
         "restarts": "BIGINT",
         "ties": "VARCHAR",
+        "semantics": "VARCHAR",
     },
     "operators": {
         "job": "VARCHAR",
@@ -181,6 +182,7 @@ def _jobs(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRec
         "sql": record.sql,
         "restarts": read_restarts(warehouse.fs, warehouse.job(job.name)).count,
         "ties": record.ties,
+        "semantics": record.semantics,
     }
 
 

@@ -280,6 +280,10 @@ def explain_row(
 def _hint(fault: str, table: Table) -> str | None:
     if fault == NO_ROW_BEFORE:
         return DECLARE_KEY
+    if "overflow in " in fault:
+        return "Compute with a wider type, as in CAST(a AS BIGINT) + b, or have NULL: TRY(a + b)."
+    if fault.startswith("division by zero"):
+        return "Write a / NULLIF(b, 0) to have NULL."
     return skip_hint(table) if fault.endswith(NO_VALUE) and format_of(table) else None
 
 

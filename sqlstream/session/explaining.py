@@ -46,7 +46,7 @@ def explained(job: PlannedJob, stage: str) -> str:
     """
     match stage:
         case "plan":
-            body = plan_text(job)
+            body = "\n".join([plan_text(job), *_notices(job)])
         case "ast":
             parts = job.statement.inserts if isinstance(job.statement, StatementSet) else (job.statement,)
             body = "\n".join(repr(part.query) for part in parts)
@@ -67,9 +67,18 @@ def explained(job: PlannedJob, stage: str) -> str:
     return f"-- job {job.name} ({'bounded' if job.bounded else 'unbounded'})\n{body}"
 
 
+def _notices(job: PlannedJob) -> Iterator[str]:
+    """Yield a line for each expression whose value may surprise, and for a job whose expressions have DuckDB's values."""
+    if job.semantics == "duckdb":
+        yield "-- expressions have DuckDB's values, as they had when the job began"
+    for notice in job.notices:
+        yield f"-- {notice.span.text}: {notice.message}" if notice.span is not None else f"-- {notice.message}"
+
+
 def as_it_goes_on(job: PlannedJob, warehouse: Warehouse) -> PlannedJob:
-    """Return a job with ties decided as in the job of its name in the warehouse, if that has the same query."""
-    record = readable_record(warehouse.fs, warehouse.job(job.name)) if job.has_ties and not job.is_query else None
+    """Return a job with ties and values as in the job of its name in the warehouse, if that has the same query."""
+    differs = (job.has_ties or job.has_semantics) and not job.is_query
+    record = readable_record(warehouse.fs, warehouse.job(job.name)) if differs else None
     return as_recorded(job, record) if record is not None and is_planned(record, job) else job
 
 

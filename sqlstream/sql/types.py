@@ -24,6 +24,8 @@ _PLAIN = {
     "BOOL": "BOOLEAN",
     "DOUBLE PRECISION": "DOUBLE",
 }
+# Texts of a fixed length.
+_PADDED = {"CHAR", "CHARACTER"}
 _DECIMAL = {"DECIMAL", "NUMERIC", "DEC"}
 _TIMES = {"TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMPTZ", "TIMETZ", "DATETIME"}
 _ZONED = {"TIMESTAMP_LTZ", "TIMESTAMPTZ", "TIMETZ"}
@@ -50,7 +52,11 @@ class TypeParser(Reader):
         if check_func or self._curr.token_type not in {*self.TYPE_TOKENS, TokenType.VAR, TokenType.IDENTIFIER}:
             return None
         start = self._curr
-        data_type = exp.DataType(this=exp.DType.USERDEFINED, kind=self._type_text())
+        self.declared: dict[str, object] = {}
+        kind = self._type_text()
+        data_type = exp.DataType(this=exp.DType.USERDEFINED, kind=kind)
+        if kind == "VARCHAR" or (kind.startswith("TIMESTAMP") and "[" not in kind):
+            data_type.meta.update(self.declared)
         mark(data_type, start.start, self._prev.end)
         return data_type
 
@@ -67,7 +73,11 @@ class TypeParser(Reader):
         if not data_type or not self._match(TokenType.STRING, advance=False):
             self._retreat(index)
             return None
-        cast = exp.Cast(this=self._parse_string(), to=data_type)
+        text = self._parse_string()
+        if text is not None:
+            # The digits of a literal are those of its type.
+            data_type.meta["precision"] = len(text.name.partition(".")[2]) if text.name[:1].isdigit() else None
+        cast = exp.Cast(this=text, to=data_type)
         mark(cast, start.start, self._prev.end)
         return cast
 
@@ -116,15 +126,19 @@ class TypeParser(Reader):
         if upper in _DECIMAL:
             return f"DECIMAL{self._type_parameters()}"
         if upper in _PLAIN:
-            self._match_text_seq("VARYING")
-            self._type_parameters()
+            varying = self._match_text_seq("VARYING")
+            parameters = self._type_parameters()
+            if parameters and _PLAIN[upper] == "VARCHAR":
+                self.declared = {"length": int(parameters[1:-1]), "padded": upper in _PADDED and not varying}
             return _PLAIN[upper]
         return name.text + self._type_parameters()
 
     def _time_type(self, name: Token) -> str:
         if self._match(TokenType.L_PAREN):
             digits = self._curr
-            if int(self._type_number()) > 6:
+            number = int(self._type_number())
+            self.declared = {"precision": number}
+            if number > 6:
                 hint = "Times are kept in microseconds: write a precision of 6 or less."
                 raise self._refused(f"{name.text.upper()} with more than 6 digits", self._span_from(digits), hint)
             self._match_r_paren()

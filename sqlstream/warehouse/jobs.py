@@ -11,7 +11,7 @@ import msgspec
 from sqlstream.catalog import VALUES, Column
 from sqlstream.duck.sql import Select
 from sqlstream.errors import DamageError, OtherVersionError
-from sqlstream.logical.plan.state_settings import AnyState, Ties
+from sqlstream.logical.plan.state_settings import AnyState, Semantics, Ties
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
@@ -239,7 +239,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     in records of earlier versions, and if the script has secrets. `key_hash` is the version of the hash of keys (see
     `duck/key_hash.py`), 1 for jobs of earlier versions. `digests` identify the job; in records of earlier versions, which have
     none, `plan_text` does. `ties` says what decides which of several equal rows is the first one; in jobs of earlier versions
-    it was the values of their columns.
+    it was the values of their columns. `semantics` says whose values expressions have.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -262,6 +262,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     key_hash: int = 1
     digests: PlanDigests | None = None
     ties: Ties = "columns"
+    semantics: Semantics = "duckdb"
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse, by the table's name without regard to case; None if there is none."""

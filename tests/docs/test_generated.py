@@ -17,6 +17,7 @@ from sqlstream.monitoring.families import FAMILIES
 from sqlstream.options import OPTIONS
 from sqlstream.storage.facts import FACTS, Fact
 from tests.docs.pages import ROOT, pages
+from tests.flink_examples import differences
 
 
 def aggregates() -> str:
@@ -136,6 +137,7 @@ def layers() -> str:
 
 LISTS: dict[str, Callable[[], str]] = {
     "aggregates": aggregates,
+    "flink examples": differences,
     "flink functions": flink_functions,
     "options": options,
     "layers": layers,

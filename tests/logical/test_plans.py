@@ -116,7 +116,7 @@ def test_the_order_of_merged_conditions_is_kept() -> None:
     # The outer condition may fail where the inner one does not hold.
     job = planned("SELECT * FROM (SELECT * FROM (SELECT * FROM a WHERE k <> 0) AS x WHERE 10 / k > 1) AS y WHERE k < 5")
     [text] = [line.strip() for line in logical_text(job.optimized[0], schemas=False).splitlines() if "Filter" in line]
-    assert text == 'Filter (("k" <> 0) AND (10 / "k" > 1)) AND ("k" < 5)'
+    assert text == 'Filter (("k" <> 0) AND (10 // "k" > 1)) AND ("k" < 5)'
 
 
 def test_an_identity_projection_goes_a_renaming_one_stays() -> None:

@@ -116,8 +116,8 @@ class Restorer:
         scans = [scan.table for scan in self._planned.physical.scans]
         overruled = [i for i, table in enumerate(scans) if restore.overrules(table)]
         comparison = self._check_plan(savepoint, saved, is_fork=restore.is_fork, overruled=bool(overruled))
-        ties = saved.ties if comparison is None else comparison.ties
-        record = self._make_record(self._planned.decided_by(ties), saved)
+        rules = saved if comparison is None else comparison
+        record = self._make_record(self._planned.under(rules.ties, rules.semantics), saved)
         if restore.is_fork:
             self._check_fork(saved, record, is_changed=comparison is not None)
         elif comparison is None and self._is_there(savepoint, saved) and not overruled:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sqlstream.duck.sql import Select
-from sqlstream.logical.plan.state_settings import Ties
+from sqlstream.logical.plan.state_settings import Semantics, Ties
 
 # A placeholder in notes for the batch from which on something counts; the code that shows the notes replaces it.
 SINCE = "{since}"
@@ -97,7 +97,8 @@ class Comparison:
 
     `dropped_sources` and `dropped_sinks` are the names of tables, or of scans, that the new query has no more.
     `refusals` are reasons against the upgrade, besides the reasons in `operators`. `ties` says what decides ties from now on, and
-    `ties_before` what did; if the order of arrival cannot, `keeps_ties` are the reasons.
+    `ties_before` what did; if the order of arrival cannot, `keeps_ties` are the reasons. `semantics`, `semantics_before` and
+    `keeps_semantics` are the same of values of expressions.
     """
 
     operators: tuple[Change, ...]
@@ -109,6 +110,9 @@ class Comparison:
     ties: Ties = "arrival"
     ties_before: Ties = "arrival"
     keeps_ties: tuple[str, ...] = ()
+    semantics: Semantics = "flink"
+    semantics_before: Semantics = "flink"
+    keeps_semantics: tuple[str, ...] = ()
 
     @property
     def begins_anew(self) -> frozenset[str]:

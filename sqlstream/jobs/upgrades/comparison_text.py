@@ -16,6 +16,7 @@ def explanation(comparison: Comparison, job: str, version: int) -> str:
     lines += [line for parts in _operators(comparison) for line in _lines(*parts)]
     lines += [line for parts in _tables(comparison) for line in _lines(*parts)]
     lines += [line for parts in _ties(comparison) for line in _lines(*parts)]
+    lines += [line for parts in _values(comparison) for line in _lines(*parts)]
     for reason in comparison.refused:
         lines += _lines("refused", reason, ())
     return "\n".join(lines).replace(SINCE, f"from batch {version + 1} on")
@@ -49,6 +50,16 @@ def _ties(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         yield "ties", f"by arrival {SINCE}, and were by columns", (f"{_BEFORE_ALL}",)
     else:
         yield "ties", "by columns, as before", comparison.keeps_ties
+
+
+def _values(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield whose values expressions have, of a job in which they have had DuckDB's so far."""
+    if comparison.semantics_before == "flink":
+        return
+    if comparison.semantics == "flink":
+        yield "values", f"Flink's {SINCE}, and were DuckDB's", ("what is kept stays as it is",)
+    else:
+        yield "values", "DuckDB's, as before", comparison.keeps_semantics
 
 
 def _tables(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -20,7 +20,7 @@ from sqlstream.connectors.warehouse.publishing import PUBLISH, discard_published
 from sqlstream.duck.errors import of_duckdb
 from sqlstream.duck.key_hash import in_version
 from sqlstream.errors import JobError, SqlStreamError, UsageError
-from sqlstream.jobs.identity import as_recorded, is_planned
+from sqlstream.jobs.identity import is_planned
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of
 from sqlstream.jobs.read_positions import carry_over, carry_over_begun, received
 from sqlstream.jobs.savepoints import restored_files, savepoint_folders
@@ -33,7 +33,7 @@ from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
 from sqlstream.jobs.upgrades.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
 from sqlstream.jobs.upgrades.widening import unfit
-from sqlstream.logical.plan.state_settings import Ties
+from sqlstream.logical.plan.state_settings import Semantics, Ties
 from sqlstream.operators.operator import Operator
 from sqlstream.operators.process.tables import DUE, PROCESSING_TIMERS
 from sqlstream.physical.plan import CLOCK, SinkPlan
@@ -66,16 +66,26 @@ class Upgrade:
         """Tell whether the planned job may be an upgrade of the recorded one.
 
         It is one if its query differs, or migrations compute its state. If the columns decide ties in the job, the order of
-        arrival will, where its state allows that: see `Upgrader.changes`.
+        arrival will, where its state allows that: see `Upgrader.changes`. So will Flink's values of expressions.
         """
         if planned.is_query or planned.appends:
             return False
-        return not is_planned(record, planned) or self.migrates(record.job) or keeps_columns(record, planned)
+        return not is_planned(record, planned) or self.migrates(record.job) or keeps_rules(record, planned)
 
 
 def keeps_columns(record: JobRecord, planned: PlannedJob) -> bool:
     """Tell whether the planned job has ties which the order of arrival decides, and the recorded job decides them by columns."""
     return record.ties != planned.ties and planned.has_ties
+
+
+def keeps_values(record: JobRecord, planned: PlannedJob) -> bool:
+    """Tell whether expressions of the planned job have values of Flink's that they do not have in the recorded job."""
+    return record.semantics != planned.semantics and planned.has_semantics
+
+
+def keeps_rules(record: JobRecord, planned: PlannedJob) -> bool:
+    """Tell whether the recorded job has an older rule than the planned job, of ties or of values, which makes a difference."""
+    return keeps_columns(record, planned) or keeps_values(record, planned)
 
 
 class Upgrader:
@@ -100,33 +110,42 @@ class Upgrader:
 
     def may_change(self, saved: JobRecord) -> bool:
         """Tell whether a recorded job with the same query may change all the same: see `changes`."""
-        return self.migrates(saved) or keeps_columns(saved, self._planned)
+        return self.migrates(saved) or keeps_rules(saved, self._planned)
 
     def changes(self, saved: JobRecord, comparison: Comparison) -> bool:
-        """Tell whether an upgrade of a recorded job changes anything: its query, its state, or what decides ties."""
+        """Tell whether an upgrade of a recorded job changes anything: its query, its state, or what decides ties or values."""
         is_same = is_planned(saved, self._planned) and comparison.ties == comparison.ties_before
+        is_same = is_same and comparison.semantics == comparison.semantics_before
         return not is_same or self.migrates(saved)
 
     def compared(self, saved: JobRecord, *, is_fork: bool = False, state: Warehouse | None = None) -> Comparison:
         """Return the changes of a recorded job under the planned query. Raises the errors of migrations.
 
         `state` is the savepoint that the state comes from; without it, the job's newest version. The order of arrival decides
-        ties from now on, unless columns did before and the state does not allow the other: then they go on to.
+        ties from now on, unless columns did before and the state does not allow the other: then they go on to. It is the same
+        with Flink's values of expressions.
         """
-        by_arrival = self._compared(saved, self._planned, is_fork=is_fork, state=state)
-        if not keeps_columns(saved, self._planned):
+        in_flinks = self._by_ties(saved, self._planned, is_fork=is_fork, state=state)
+        if not keeps_values(saved, self._planned):
+            return in_flinks
+        planned = self._planned.under(self._planned.ties, saved.semantics)
+        before = self._by_ties(saved, planned, is_fork=is_fork, state=state)
+        in_flinks, before = (with_field(one, semantics_before=saved.semantics) for one in (in_flinks, before))
+        reasons = _reasons_against(in_flinks, before)
+        return with_field(before, keeps_semantics=reasons) if reasons else in_flinks
+
+    def _by_ties(self, saved: JobRecord, planned: PlannedJob, *, is_fork: bool, state: Warehouse | None) -> Comparison:
+        """Return the changes of a recorded job by the order of arrival, or by columns if its state does not allow the other."""
+        by_arrival = self._compared(saved, planned, is_fork=is_fork, state=state)
+        if not keeps_columns(saved, planned):
             return by_arrival
-        before = self._compared(saved, as_recorded(self._planned, saved), is_fork=is_fork, state=state)
+        before = self._compared(saved, planned.decided_by(saved.ties), is_fork=is_fork, state=state)
         by_arrival, before = (with_field(one, ties_before=saved.ties) for one in (by_arrival, before))
-        if not by_arrival.refused and by_arrival.begins_anew == before.begins_anew:
-            return by_arrival
-        reasons = [reason for reason in by_arrival.refused if reason not in before.refused]
-        return with_field(
-            before, keeps_ties=tuple(reasons or ["operators would not go on with the state that they have"])
-        )
+        reasons = _reasons_against(by_arrival, before)
+        return with_field(before, keeps_ties=reasons) if reasons else by_arrival
 
     def _compared(self, saved: JobRecord, planned: PlannedJob, *, is_fork: bool, state: Warehouse | None) -> Comparison:
-        record = self._new_record(saved, planned.ties)
+        record = self._new_record(saved, planned.ties, planned.semantics)
         migrations: Mapping[str, Adapter] = {}
         if self._upgrade.migrations is not None:
             migrations = self._upgrade.migrations.adaptations(state or self._warehouse, saved, record)
@@ -134,7 +153,7 @@ class Upgrader:
         refusals = [*comparison.refusals, *self._published(comparison)]
         if state is None and not is_fork:
             refusals += self._half_written(saved, comparison)
-        return with_field(comparison, refusals=tuple(refusals), ties=planned.ties)
+        return with_field(comparison, refusals=tuple(refusals), ties=planned.ties, semantics=planned.semantics)
 
     def _half_written(self, saved: JobRecord, comparison: Comparison) -> Iterator[str]:
         """Yield a refusal for each table that may have rows of a batch that has begun: the new query could not retract them."""
@@ -160,9 +179,9 @@ class Upgrader:
                 ways = f"write another table, or leave out '{PUBLISH.name}'"
                 yield f'table "{change.table}": it is published with other columns; {ways}'
 
-    def _new_record(self, saved: JobRecord, ties: Ties) -> JobRecord:
-        """Return the record of the job with the new query, in which `ties` decides ties."""
-        planned = self._planned.decided_by(ties)
+    def _new_record(self, saved: JobRecord, ties: Ties, semantics: Semantics) -> JobRecord:
+        """Return the record of the job with the new query, in which `ties` decides ties, and expressions have such values."""
+        planned = self._planned.under(ties, semantics)
         spec = job_spec(
             planned,
             self._warehouse.root,
@@ -193,13 +212,15 @@ class Upgrader:
         self.check(comparison)
         for reason in comparison.keeps_ties:
             self._notice(f'job "{saved.job}": columns go on to decide ties, not the order of arrival: {reason}')
+        for reason in comparison.keeps_semantics:
+            self._notice(f"job \"{saved.job}\": expressions go on to have DuckDB's values, not Flink's: {reason}")
         if not self.changes(saved, comparison):
             return
         check_only_writer(self._warehouse, self._planned, saved.job)
         check_open(saved.job, newest(self._warehouse, saved.job))
         before = _earlier_savepoint(self._warehouse, saved)
         savepoint = before or take_savepoint(self._warehouse, saved.job)
-        record = self._new_record(saved, comparison.ties)
+        record = self._new_record(saved, comparison.ties, comparison.semantics)
         if not self.migrates(saved):
             record = replace(record, upgraded_from=savepoint.record.name)
         try:
@@ -219,7 +240,8 @@ class Upgrader:
         restored_files.restore(self._warehouse, draft, plan, lambda which: None)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         assert paths.name == self._planned.name.lower()
-        what = "migrated state" if self.migrates(saved) else "ties by arrival"
+        values = "Flink's values of expressions" if comparison.semantics != comparison.semantics_before else ""
+        what = "migrated state" if self.migrates(saved) else values or "ties by arrival"
         what = what if is_planned(saved, self._planned) else "the changed query"
         self._notice(f'job "{record.job}" goes on with {what} from version {savepoint.record.version}')
 
@@ -240,7 +262,7 @@ class Upgrader:
         """
         restored_files.check(savepoint)
         folder = restored_files.draft_folder(self._warehouse, record.job)
-        planned = self._planned.decided_by(record.ties)
+        planned = self._planned.under(record.ties, record.semantics)
         spec = job_spec(planned, self._warehouse.root, saved.bucket_labels, name=record.job, project=self._project)
         target = self._target(savepoint, saved, record, comparison)
         if goes_on:
@@ -271,7 +293,7 @@ class Upgrader:
         )
 
     def _target(self, savepoint: Savepoint, saved: JobRecord, record: JobRecord, comparison: Comparison) -> Rewritten:
-        plan = self._planned.decided_by(record.ties).physical
+        plan = self._planned.under(record.ties, record.semantics).physical
         stages = {stage.name: stage for stage in plan.stages}
         operators = []
         for one in comparison.operators:
@@ -335,6 +357,14 @@ def _clock_timers(operator: Operator) -> tuple[str, str] | None:
 
 def _sink_source(sink: SinkPlan, was: str, columns: Mapping[str, str] | None) -> SinkSource:
     return SinkSource(sink.table.name, was, with_field(sink.declaration, name=ROWS), columns)
+
+
+def _reasons_against(new: Comparison, before: Comparison) -> tuple[str, ...]:
+    """Return why a job cannot go on by a new rule; nothing if operators go on by it as they do by the rule before."""
+    if not new.refused and new.begins_anew == before.begins_anew:
+        return ()
+    reasons = [reason for reason in new.refused if reason not in before.refused]
+    return tuple(reasons or ["operators would not go on with the state that they have"])
 
 
 def _earlier_savepoint(warehouse: Warehouse, saved: JobRecord) -> Savepoint | None:

@@ -53,7 +53,9 @@ class Earlier:
         assert history.newest is not None
         spec = job_spec(planned, warehouse.root, record.bucket_labels, name=record.job)
         comparison = compare(history.record, job_record(planned, spec, 1), planned.physical.stages)
-        comparison = replace(comparison, ties=planned.ties, ties_before=history.record.ties)
+        before = history.record
+        comparison = replace(comparison, ties=planned.ties, ties_before=before.ties)
+        comparison = replace(comparison, semantics=planned.semantics, semantics_before=before.semantics)
         sequence = history.newest.newest.sequence
         earlier = cls(savepoint, history.record, history.newest, sequence, comparison)
         if reasons := list(earlier._reasons(planned)):
@@ -70,6 +72,8 @@ class Earlier:
             yield "Its query had changed before: what three queries made of the rows has no batch answer"
         if self.comparison.ties != self.comparison.ties_before and self.goes_on:
             yield "Columns decided ties before, and the order of arrival does now"
+        if planned.has_semantics and self.comparison.semantics != self.comparison.semantics_before and self.goes_on:
+            yield "Expressions had DuckDB's values before, and have Flink's now"
         for one in self.comparison.operators:
             notes = "; ".join(one.notes) if isinstance(one, Kept | Adapted | New) else ""
             if isinstance(one, Adapted) or (isinstance(one, Kept) and notes):

@@ -11,6 +11,7 @@ from sqlstream.catalog import OP_COLUMN, Catalog, Column, Table, View, Watermark
 from sqlstream.errors import BindError, Span, UnsupportedError, missing
 from sqlstream.logical.bind.assignment import assignable
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.expressions.flink_values import cut
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker, no_type, plain
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.bind.scope import Scope
@@ -185,7 +186,25 @@ def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
                 span or statement.target.span,
                 hint=f"Convert it in the query: CAST({written} AS {target.type}).",
             )
+    node = _without_fractions(node, targets, statement, binder.checker)
     return ResultSink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
+
+
+def _without_fractions(node: Node, targets: Sequence[Column], statement: Insert, checker: TypeChecker) -> Node:
+    """Return the query with fractions cut off that go into columns of integers, as CAST cuts them; each is noticed."""
+    meaning, items = checker.meaning, []
+    for place, (own, target) in enumerate(zip(node.schema, targets, strict=True)):
+        value = Expression.of_column(own.name, own.type)
+        sql = cut(value.sql, own.type, target.type) if meaning.is_flinks else None
+        if sql is not None:
+            span = span_of_column(node, place) or statement.target.span
+            meaning.notice_cut(own.name, own.type, target.type, span)
+            value = Expression.over((value,), sql, target.type)
+        items.append(Item(own.name, value))
+    if all(item.expression.column is not None for item in items):
+        return node
+    meaning.differs = True
+    return Projection(node, tuple(items))
 
 
 def _span_of_columns(statement: Insert) -> Span:

@@ -17,6 +17,8 @@ from sqlstream.units import MICROSECOND, MILLISECOND, NO_TIME, Duration
 # What decides which of several rows is the first one if they are equal in an order: which one came first, or the values of all
 # their columns.
 Ties: TypeAlias = Literal["arrival", "columns"]
+# Whose values expressions have: Flink's, or DuckDB's in jobs that began before there was the choice.
+Semantics: TypeAlias = Literal["flink", "duckdb"]
 # Names and types.
 Columns = tuple[tuple[str, str], ...]
 

@@ -250,7 +250,9 @@ class Aggregation:
         for other in self.aggregates.values():
             if replace(other, name="") == item:
                 return other.name
-        name = self._free(self.output or readable(to_duckdb(node)))
+        # A part of a select item does not have its name.
+        output = None if node.meta.get("part") else self.output
+        name = self._free(output or readable(to_duckdb(node)))
         self.output = None
         self.aggregates[name] = replace(item, name=name)
         return name

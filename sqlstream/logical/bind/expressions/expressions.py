@@ -13,9 +13,10 @@ from sqlstream.duck.clock import CLOCKS
 from sqlstream.duck.clock_calls import CLOCK_NODES
 from sqlstream.duck.types import has_elements, kind_of
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, UnsupportedError
-from sqlstream.logical.bind.expressions import flink_functions
+from sqlstream.logical.bind.expressions import flink_functions, flink_values
 from sqlstream.logical.bind.expressions.aggregate_names import OTHER_AGGREGATES
 from sqlstream.logical.bind.expressions.arguments import place_arguments
+from sqlstream.logical.bind.expressions.decimals import average_type, decimal_of, quotient
 from sqlstream.logical.bind.expressions.flink_functions import INSTEAD, REWRITTEN, WrongArgument
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.over.ranking import Ranks
@@ -127,6 +128,8 @@ class ExpressionBinder:
                 hint = "It can be a condition of WHERE, joined to others by AND."
                 raise self.unsupported("IN (SELECT ..) here", node, hint)
             case exp.Window() if self.ranks is not None:
+                if (average := self._decimal_average(node, self)) is not None:
+                    return average
                 return _like(node, column_reference(self.ranks.column(node, self)))
             case exp.Window():
                 raise self.unsupported("OVER here", node, "Write it in a select list or in QUALIFY.")
@@ -147,7 +150,52 @@ class ExpressionBinder:
             bound = self._rewrite(child)
             if bound is not child:
                 child.replace(bound)
-        return node
+        return self._with_values(node)
+
+    def _with_values(self, node: exp.Expr) -> exp.Expr:
+        """Return a node, whose parts are bound, with Flink's value where DuckDB has another one; see `Meaning`."""
+        meaning = self.checker.meaning
+        if not meaning.is_flinks:
+            return node
+        if isinstance(node, exp.Div) and flink_values.divides_integers(node, self.type_of):
+            meaning.differs = True
+            if not meaning.divides_whole:
+                return node
+            meaning.notice_division(self.span(node))
+            return _like(node, exp.IntDiv(this=node.this, expression=node.expression))
+        written = flink_values.rewritten(node, self.type_of)
+        if written is None:
+            return node
+        form, operands = written
+        if any(flink_functions.repeated(form, n) and self.is_volatile(one) for n, one in enumerate(operands)):
+            return node
+        meaning.differs = True
+        return _filled(form, node, lambda number: operands[number])
+
+    def _decimal_average(self, node: exp.Expr, below: ExpressionBinder) -> exp.Expr | None:
+        """Return AVG of a DECIMAL as the quotient of SUM and COUNT, which is a DECIMAL; None for any other call.
+
+        `below` binds the argument. DuckDB's AVG is a DOUBLE.
+        """
+        call = node
+        while isinstance(call, exp.Window | exp.Filter):
+            call = call.this
+        is_average = isinstance(call, exp.Anonymous) and call.name.lower() == "avg" and len(call.expressions) == 1
+        if not is_average or not self.checker.meaning.is_flinks:
+            return None
+        argument = call.expressions[0]
+        argument = argument.expressions[0] if isinstance(argument, exp.Distinct) else argument
+        if isinstance(argument, exp.Star) or (self.is_aggregate(argument) and below is not self):
+            return None
+        kind = below.type_of(below.rewrite(argument)) or ""
+        decimal = decimal_of(kind) if kind.startswith("DECIMAL") else None
+        if decimal is None:
+            return None
+        form = quotient("_0", (38, decimal[1]), "_1", (19, 0), average_type(decimal[1]))
+        if form is None:
+            return None
+        self.checker.meaning.differs = True
+        return _filled(form, node, lambda number: self._rewrite(_renamed(node, ("sum", "count")[number])))
 
     def replacement(self, node: exp.Expr) -> exp.Expr | None:
         """Return the bound form of a node as a whole, None to bind its parts; a subclass overrides it for aggregates.
@@ -234,10 +282,20 @@ class ExpressionBinder:
             return bound[number]
 
         call = flink_functions.FlinkCall(name.upper(), tuple(arguments), lambda number: self.type_of(argument(number)))
+        meaning = self.checker.meaning
         try:
-            form = flink_functions.form(call)
+            form = flink_functions.form(call, meaning.semantics)
+            before = flink_functions.form(call, "duckdb") if name in flink_functions.IN_DUCKDBS_VALUES else form
         except WrongArgument as error:
             raise self.error(error.message, arguments[error.number], error.hint) from error
+        if form != before:
+            twice = [
+                n
+                for n in range(len(arguments))
+                if flink_functions.repeated(form or "", n) and self.is_volatile(argument(n))
+            ]
+            form = before if twice else form
+            meaning.differs = True
         if form is not None:
             for number, operand in enumerate(arguments):
                 if flink_functions.repeated(form, number) and self.is_volatile(argument(number)):
@@ -305,7 +363,8 @@ class GroupedBinder(ExpressionBinder):
         Raises BindError for a column that is not a key, outside of aggregates.
         """
         if self.is_aggregate(node):
-            return _like(node, column_reference(self.aggregate(node)))
+            average = self._decimal_average(node, self.below)
+            return average if average is not None else _like(node, column_reference(self.aggregate(node)))
         if isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id"):
             return _like(node, self.grouping(node))
         self.below.unnests = self.unnests
@@ -362,6 +421,17 @@ def name_of(node: exp.Expr) -> str:
             return node.name or to_duckdb(node)
         case _:
             return to_duckdb(node).lower()
+
+
+def _renamed(node: exp.Expr, name: str) -> exp.Expr:
+    """Return a copy of an aggregate call, with what is around it, that calls another function; its result has no output name."""
+    copy = node.copy()
+    inner = copy
+    while isinstance(inner, exp.Window | exp.Filter):
+        inner = inner.this
+    inner.set("this", name)
+    copy.meta["part"] = True
+    return copy
 
 
 def _like(old: exp.Expr, new: exp.Expr) -> exp.Expr:

@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlstream.duck.clock import NOW, WATERMARK
 from sqlstream.duck.sql import quote_text
 from sqlstream.logical.bind.expressions.java_patterns import UntranslatablePattern, strftime_pattern
+from sqlstream.logical.plan.state_settings import Semantics
 from sqlstream.sql.dialect import to_duckdb
 
 
@@ -59,7 +60,7 @@ class FlinkCall:
         return type.startswith("DECIMAL") or type in _NUMBERS
 
 
-Form: TypeAlias = str | Callable[[FlinkCall], str]
+Form: TypeAlias = str | Callable[[FlinkCall], str | None]
 
 _NUMBERS = {
     *(
@@ -135,6 +136,59 @@ def _ceil(call: FlinkCall) -> str:
     # Of a time on the border of two units the border itself.
     unit = _rounded_unit(call)
     return _dated(call, f"date_trunc('{unit}', _0 - INTERVAL 1 MICROSECOND) + INTERVAL 1 {unit}")
+
+
+def _flinks_floor(call: FlinkCall) -> str:
+    # Weeks begin on Sunday in Flink, and on Monday in date_trunc.
+    if _rounded_unit(call) != "WEEK":
+        return _floor(call)
+    return _dated(call, "date_trunc('WEEK', _0 + INTERVAL 1 DAY) - INTERVAL 1 DAY")
+
+
+def _flinks_ceil(call: FlinkCall) -> str:
+    if _rounded_unit(call) != "WEEK":
+        return _ceil(call)
+    return _dated(call, "date_trunc('WEEK', _0 + INTERVAL 1 DAY - INTERVAL 1 MICROSECOND) + INTERVAL 6 DAY")
+
+
+def _integer(node: exp.Expr) -> int | None:
+    """Return the value of a literal integer, None for any other expression."""
+    inner, sign = (node.this, -1) if isinstance(node, exp.Neg) else (node, 1)
+    is_number = isinstance(inner, exp.Literal) and not inner.is_string and inner.name.isdigit()
+    return sign * int(inner.name) if is_number else None
+
+
+def _substring(call: FlinkCall) -> str | None:
+    """Return SUBSTRING in which the place 0 is 1, one in front of the text gives '', and a negative length NULL."""
+    start, has_length = _integer(call.arguments[1]), len(call.arguments) == 3
+    length = _integer(call.arguments[2]) if has_length else 0
+    is_usual = length is not None and length >= 0
+    if is_usual and start is not None and start > 0:
+        return None
+    place = "1" if start == 0 else "_1" if start is not None else "CASE WHEN _1 = 0 THEN 1 ELSE _1 END"
+    part = f"substring(_0, {place}, _2)" if has_length else f"substring(_0, {place})"
+    cases = "" if is_usual else "WHEN _2 < 0 THEN NULL "
+    if start is None or start < 0:
+        cases += "WHEN _1 < 0 AND length(_0) + _1 < 0 THEN '' "
+    return f"CASE {cases}ELSE {part} END" if cases else part
+
+
+def _chr(call: FlinkCall) -> str | None:
+    code = _integer(call.arguments[0])
+    if code is not None and 0 <= code < 256:
+        return None
+    return "CASE WHEN _0 < 0 THEN '' ELSE chr(CAST(CAST(_0 AS BIGINT) % 256 AS INTEGER)) END"
+
+
+def _typeof(call: FlinkCall) -> str | None:
+    kind = call.type_of(0)
+    name = _FLINKS_TYPES.get(kind or "", kind if (kind or "").startswith("DECIMAL") else None)
+    if name is None:
+        return None
+    [value] = call.arguments
+    if isinstance(value, exp.Literal) and value.is_string:
+        name = f"CHAR({len(value.name)})"
+    return quote_text(f"{name.replace(',', ', ')}{' NOT NULL' if isinstance(value, exp.Literal | exp.Boolean) else ''}")
 
 
 def _rounded_unit(call: FlinkCall) -> str:
@@ -242,16 +296,29 @@ _STR_TO_MAP = (
     + "), lambda __sqlstream_a, __sqlstream_b: map_concat(__sqlstream_a, __sqlstream_b))"
 )
 
+# Flink's names of DuckDB's types.
+_FLINKS_TYPES = {
+    **{name: name for name in ("BOOLEAN", "TINYINT", "SMALLINT", "BIGINT", "FLOAT", "DOUBLE", "DATE")},
+    "INTEGER": "INT",
+    "HUGEINT": "BIGINT",
+    "VARCHAR": "STRING",
+    "BLOB": "BYTES",
+    "TIME": "TIME(0)",
+    "TIMESTAMP": "TIMESTAMP(6)",
+    _INSTANT: "TIMESTAMP_LTZ(6)",
+    '"NULL"': "NULL",
+}
+
 # Forms by the number of arguments; _ANY for any number. DuckDB runs a call with a number that is not listed.
 REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     # Times
     "current_watermark": {1: _current_watermark},
-    "ceil": {2: _ceil},
-    "ceiling": {2: _ceil},
+    "ceil": {2: _flinks_ceil},
+    "ceiling": {2: _flinks_ceil},
     "convert_tz": {3: f"strftime(timezone(_2, timezone(_1, TRY_CAST(_0 AS TIMESTAMP))), {_TEXT})"},
     "date_format": {2: lambda call: f"strftime({_LOCAL.format('_0')}, {call.pattern(1)})"},
     "dayofweek": {1: "dayofweek(_0) + 1"},
-    "floor": {2: _floor},
+    "floor": {2: _flinks_floor},
     "from_unixtime": {
         1: f"strftime({_LOCAL.format('to_timestamp(_0)')}, {_TEXT})",
         2: lambda call: f"strftime({_LOCAL.format('to_timestamp(_0)')}, {call.pattern(1)})",
@@ -270,6 +337,7 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
         2: lambda call: _SECONDS.format(f"CAST(try_strptime(_0, {call.pattern(1)}) AS {_INSTANT})"),
     },
     # Texts
+    "chr": {1: _chr},
     "btrim": {1: "trim(_0)", 2: "trim(_0, _1)"},
     "decode": {2: _charset("decode(_0)")},
     "elt": {_ANY: _variadic("[{1}][greatest(_0, 0)]")},
@@ -295,6 +363,11 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     "regexp_substr": {2: _regexp_extract},
     "sha2": {2: _sha2},
     "split_index": {3: "string_split(_0, _1)[greatest(_2, -1) + 1]"},
+    "substr": {2: _substring, 3: _substring},
+    "substring": {2: _substring, 3: _substring},
+    "typeof": {1: _typeof},
+    "url_decode": {1: "url_decode(replace(_0, '+', ' '))"},
+    "url_encode": {1: "replace(replace(replace(url_encode(_0), '%20', '+'), '%2A', '*'), '~', '%7E')"},
     "startswith": {2: "starts_with(_0, _1)"},
     "str_to_map": {1: _STR_TO_MAP.format("','", "'='"), 3: _STR_TO_MAP.format("_1", "_2")},
     # Numbers
@@ -333,15 +406,23 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     "try_parse_json": {1: "TRY_CAST(_0 AS JSON)"},
 }
 
+# What these are in jobs whose expressions have DuckDB's values; DuckDB runs a call without a form.
+IN_DUCKDBS_VALUES: Mapping[str, Mapping[int, Form]] = {
+    **{name: {} for name in ("chr", "substr", "substring", "typeof", "url_decode", "url_encode")},
+    "ceil": {2: _ceil},
+    "ceiling": {2: _ceil},
+    "floor": {2: _floor},
+}
+
 # Functions that DuckDB has under the same name with the same meaning.
 SAME = (
     *("abs", "acos", "asin", "atan", "atan2", "bin", "cos", "cosh", "cot", "degrees", "exp", "ln", "log10", "log2"),
     *("mod", "pi", "power", "radians", "round", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "uuid", "ascii"),
-    *("char_length", "character_length", "chr", "concat_ws", "instr", "lower", "lpad", "ltrim", "md5"),
+    *("char_length", "character_length", "concat_ws", "instr", "lower", "lpad", "ltrim", "md5"),
     *("overlay", "position", "repeat", "replace", "reverse", "rpad", "rtrim", "sha1"),
-    *("sha256", "split", "substr", "substring", "translate", "trim", "upper", "url_decode", "url_encode"),
+    *("sha256", "split", "translate", "trim", "upper"),
     *("dayofmonth", "dayofyear", "hour", "minute", "month", "quarter", "second", "week", "year"),
-    *("coalesce", "if", "ifnull", "nullif", "try_cast", "typeof", "array_contains"),
+    *("coalesce", "if", "ifnull", "nullif", "try_cast", "array_contains"),
     *("array_reverse", "array_slice", "cardinality", "map_entries", "map_keys", "map_values"),
     "json_quote",
 )
@@ -383,11 +464,14 @@ INSTEAD: Mapping[str, str | None] = {
 _IS_JSON = {"OBJECT": "= 'OBJECT'", "ARRAY": "= 'ARRAY'", "SCALAR": "NOT IN ('OBJECT', 'ARRAY')"}
 
 
-def form(call: FlinkCall) -> str | None:
+def form(call: FlinkCall, semantics: Semantics = "flink") -> str | None:
     """Return the form of a call, None if DuckDB runs it as it is. Raises WrongArgument."""
-    forms = REWRITTEN.get(call.name.lower(), {})
-    made = forms.get(len(call.arguments), forms.get(_ANY))
-    return made(call) if callable(made) else made
+    name = call.name.lower()
+    forms = REWRITTEN.get(name, {})
+    if semantics == "duckdb":
+        forms = IN_DUCKDBS_VALUES.get(name, forms)
+    rule = forms.get(len(call.arguments), forms.get(_ANY))
+    return rule(call) if callable(rule) else rule
 
 
 def repeated(form: str, number: int) -> bool:

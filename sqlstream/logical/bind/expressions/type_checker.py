@@ -16,7 +16,9 @@ from sqlstream.duck.types import kind_of
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing, nearest, sql_types
 from sqlstream.logical.bind.expressions.aggregate_names import OTHER_AGGREGATES
 from sqlstream.logical.bind.expressions.flink_functions import REWRITTEN
+from sqlstream.logical.bind.expressions.meaning import Meaning
 from sqlstream.logical.plan.expressions import Field, Schema
+from sqlstream.logical.plan.state_settings import Semantics
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.required_tokens import in_lower_case
 from sqlstream.sql.spans import span_of
@@ -44,7 +46,7 @@ class TypeChecker:
     """Returns the types of expressions over a schema, by preparing them in DuckDB against an empty table.
 
     `functions` are the names of the user's functions, which are registered in `con`. `broken` are the errors of files of
-    functions that could not be loaded.
+    functions that could not be loaded. `semantics` says whose values expressions have.
     """
 
     def __init__(
@@ -52,8 +54,9 @@ class TypeChecker:
         con: duckdb.DuckDBPyConnection,
         functions: Iterable[str] = (),
         broken: Sequence[SqlStreamError] = (),
+        semantics: Semantics = "flink",
     ):
-        self.con, self.broken = con, broken
+        self.con, self.broken, self.meaning = con, broken, Meaning(semantics)
         for name, value in variables(EPOCH, None).items():
             con.execute(f"SET VARIABLE {name} = {value}")
         self.aggregates, built_in = _built_in()

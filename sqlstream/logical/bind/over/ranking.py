@@ -90,6 +90,9 @@ class Ranks:
         return column
 
     def _over(self, call: exp.Window, block: OverBlock) -> str:
+        if call.meta.get("part"):
+            # A part of a select item does not have its name.
+            self.output = None
         item = bind_call(call, block)
         keys = tuple(block.rewrite(p) for p in call.args.get("partition_by") or ())
         partition = Partition(keys, tuple(block.rewrite(o) for o in call.args["order"].expressions))

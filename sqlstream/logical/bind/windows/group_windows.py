@@ -95,7 +95,11 @@ class GroupWindows:
             if suffix not in _BOUNDS or [to_duckdb(e) for e in node.expressions] != arguments:
                 message = f"{node.name.upper()} does not match the window in GROUP BY"
                 raise BindError(message, span_of(node, self.scope.source), hint=f"GROUP BY has {to_duckdb(window)}.")
-            column = column_reference(_BOUNDS[suffix])
+            column: exp.Expr = column_reference(_BOUNDS[suffix])
+            if suffix == "_proctime" and self.checker.meaning.is_flinks:
+                # The time at which the window's rows leave.
+                self.checker.meaning.differs = True
+                column = exp.Anonymous(this="proctime")
             column.meta.update(node.meta)
             return column
 
