@@ -194,9 +194,9 @@ def without_arrival(node: Node) -> Node:
 # -- where there are ties
 
 
-def has_total_order(node: Rank | WindowRank | Over | Sort) -> bool:
-    """Return whether no two rows of a key are equal in the order of a node, as the order of arrival is its last item."""
-    return node.is_by_arrival and not _repeats_places(node.input, windowed=isinstance(node, WindowRank))
+def has_total_order(node: Rank | WindowRank | Over | Sort, *, windowed: bool = False) -> bool:
+    """Return whether no two rows of a key, and window if it is `windowed`, are equal in an order that ends with their places."""
+    return node.is_by_arrival and not _repeats_places(node.input, windowed=windowed)
 
 
 def _repeats_places(node: Node, *, windowed: bool) -> bool:

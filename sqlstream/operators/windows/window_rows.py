@@ -76,8 +76,8 @@ class Ranking:
 def _sort_key(item: str) -> str:
     """Return an item of ORDER BY as two arguments of DuckDB's create_sort_key.
 
-    >>> _sort_key('"ts" DESC NULLS LAST'), _sort_key('"n"')
-    ('"ts", \'DESC NULLS LAST\'', '"n", \'ASC NULLS LAST\'')
+    >>> print(_sort_key('"ts" DESC NULLS LAST'), _sort_key('"n"'))
+    "ts", 'DESC NULLS LAST' "n", 'ASC NULLS LAST'
     """
     parts = _ITEM.fullmatch(item)
     assert parts is not None

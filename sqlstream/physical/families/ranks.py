@@ -43,7 +43,9 @@ class WindowRankPlan(OverWindowsPlan[WindowRank]):
 
     def _operator(self) -> WindowOperator:
         groups = Groups(_keys(self.node), self._assigner())
-        return self._rows("window_rank", WindowRows(groups, columns_of(self.node.input), ranking=_ranking(self.node)))
+        return self._rows(
+            "window_rank", WindowRows(groups, columns_of(self.node.input), ranking=_ranking(self.node, windowed=True))
+        )
 
     @property
     def result_windows(self) -> ResultWindows | None:
@@ -75,7 +77,7 @@ class RankPlan(OperatorPlan[Rank]):
         node = self.node
         keys = Keys(_keys(node), node.ttl or NO_TIME)
         rows = KeptRows(keys, columns_of(node.input), node.input.is_changelog)
-        return ChangelogOperator("rank", keys, RankedRows(rows, _ranking(node), node.passes_arrival))
+        return ChangelogOperator("rank", keys, RankedRows(rows, _ranking(node, windowed=False), node.passes_arrival))
 
     def items(self) -> Iterator[Item]:
         return kept_rows(self.node.input)
@@ -93,10 +95,11 @@ class RankPlan(OperatorPlan[Rank]):
         return keyed.ranked(query, node, query.settled(node.input), (), TRUE)
 
 
-def _ranking(node: Rank | WindowRank) -> Ranking:
+def _ranking(node: Rank | WindowRank, *, windowed: bool) -> Ranking:
     order = tuple(o.sql for o in node.order)
     has_key = all(kind_of(o.type) in _WITH_KEY and " COLLATE " not in o.sql for o in node.order)
-    return Ranking(node.column, node.function, order, node.limit, is_total=has_total_order(node), has_key=has_key)
+    is_total = has_total_order(node, windowed=windowed)
+    return Ranking(node.column, node.function, order, node.limit, is_total=is_total, has_key=has_key)
 
 
 def _keys(node: Rank | WindowRank) -> ComputedColumns:
