@@ -28,5 +28,5 @@ SELECT
     origin, window_start, departed, cancelled,
     ROUND(mean_delay, 2) AS mean_delay,
     max_delay,
-    ROUND(late / NULLIF(departed, 0), 3) AS late_share
+    ROUND(CAST(late AS DOUBLE) / NULLIF(departed, 0), 3) AS late_share
 FROM by_hour;

@@ -307,6 +307,7 @@ def test_system_tables(job: SmallJob) -> None:
             job.record.sql,
             0,
             "columns",
+            "duckdb",
         )
     ]
     assert ask(job, "FROM sqlstream.operators") == [
