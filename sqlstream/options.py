@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sqlstream.errors import BindError, Span, missing
+from sqlstream.errors import BindError, Span
+from sqlstream.flink_settings import OTHER_NAMES, hint_for, why_without_effect
 from sqlstream.names import problem
 from sqlstream.units import Duration, VersionRetention, parse_duration, parse_version_retention
 
@@ -233,75 +233,15 @@ _ALL = (
     ),
 )
 OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}
-# Options that Flink calls by another name.
-_FLINKS = {
-    "execution.checkpointing.externalized-checkpoint-retention": "execution.checkpointing.externalized-retention"
-}
-# The beginning of `TABLE.OPTION`, which sets an option of a table.
-_OF_TABLE = re.compile(r"(?!spark\.)[^.]+\.(scan|source|sink|properties|lookup)\.")
-# Flink's options for checkpoints and state that do not exist here, and what to do instead; the first match counts.
-_FLINKS_STATE = re.compile(r"(execution\.(checkpointing|savepoint|state-recovery)|state)[.-]")
-_INSTEAD = (
-    (re.compile(r"num-retained$"), "'sqlstream.state.retention' says how long versions stay"),
-    (re.compile(r"execution\.savepoint|state-recovery"), "`sqlstream run --from` lets a job go on from a savepoint"),
-    (re.compile(r"dir$|directory|storage"), "state and savepoints are in the warehouse: --warehouse"),
-    (re.compile(r""), "what it sets does not exist here"),
-)
-# Other options of Flink that people look for; the first match counts.
-_FLINKS_OTHERS = (
-    (
-        r"execution\.buffer-timeout",
-        "rows leave with their batch: 'execution.checkpointing.interval' is the least time between the starts of two; "
-        "see sqlstream docs concepts/checkpoints",
-    ),
-    (
-        r"execution\.runtime-mode",
-        "a job ends by itself when all its tables are bounded; a table with 'source.monitor-interval' is not",
-    ),
-    (
-        r"table\.exec\.mini-batch\.size",
-        "a batch is a mini-batch; 'source.max-bytes-per-batch' of a table or 'scan.max-rows-per-batch' of a topic bounds it",
-    ),
-    (
-        r"table\.exec\.mini-batch",
-        "every batch is a mini-batch: 'execution.checkpointing.interval' is the least time between the starts of two",
-    ),
-    (
-        r"pipeline\.max-parallelism",
-        "there is no maximum: 'parallelism.default' may change at each start; see sqlstream docs operations/jobs",
-    ),
-    (
-        r"pipeline\.operator-chaining",
-        "there is nothing to set: what is between two operators with state is one statement; see sqlstream docs architecture",
-    ),
-    (
-        r"high-availability",
-        "a second `sqlstream serve` on the warehouse is a standby, which takes over; see sqlstream docs operations/server",
-    ),
-    (
-        r"queryable-state",
-        "all state can be queried, as state.<job>.<operator>; see sqlstream docs state-queries",
-    ),
-    (
-        r"taskmanager\.memory|jobmanager\.memory",
-        "'sqlstream.memory' is DuckDB's, 'spark.driver.memory' and 'spark.executor.memory' are the JVMs'; "
-        "see sqlstream docs operations/clusters",
-    ),
-    (
-        r"taskmanager|jobmanager",
-        "tasks are Spark's: 'parallelism.default', 'spark.executor.cores', 'spark.cores.max'; "
-        "see sqlstream docs operations/clusters",
-    ),
-)
 # The option that holds for the next job only.
 JOB_NAME = "pipeline.name"
 # The limit of all operators; the name of an operator behind it makes it the limit of that operator.
 MAX_ROWS = "sqlstream.state.max-rows"
 
 
-def _name(key: str) -> str:
-    """Return the name of an option as it is stored."""
-    return key if key.startswith("spark.") else _FLINKS.get(key.lower(), key.lower())
+def stored_name(key: str) -> str:
+    """Return the name of an option as it is stored: in lower case, and ours for one that Flink calls otherwise."""
+    return key if key.startswith("spark.") else OTHER_NAMES.get(key.lower(), key.lower())
 
 
 def _option(name: str) -> Option | None:
@@ -309,29 +249,11 @@ def _option(name: str) -> Option | None:
     return OPTIONS.get(MAX_ROWS if name.removeprefix(f"{MAX_ROWS}.") not in ("", name) else name)
 
 
-def _no_option(key: str, span: Span | None) -> BindError:
-    """Return the error for an option that does not exist.
-
-    >>> _no_option("execution.checkpointing.mode", None).hint
-    'what it sets does not exist here; see sqlstream docs concepts/checkpoints'
-    >>> _no_option("execution.checkpointing.intervall", None).hint
-    'did you mean "execution.checkpointing.interval"?'
-    >>> _no_option("orders.scan.startup.mode", None).hint
-    'an option of a table stands in its WITH; --set-table orders.scan.startup.mode=VALUE goes over it'
-    """
-    name, hint = key.lower(), missing("option", key, OPTIONS)
-    others = (text for pattern, text in _FLINKS_OTHERS if re.match(rf"({pattern})(?![a-z])", name))
-    # Names of Flink's options resemble each other.
-    if difflib.get_close_matches(name, OPTIONS, cutoff=0.93):
-        pass
-    elif other := next(others, None):
-        hint = other
-    elif _FLINKS_STATE.match(name):
-        instead = next(text for pattern, text in _INSTEAD if pattern.search(name))
-        hint = f"{instead}; see sqlstream docs concepts/checkpoints"
-    elif _OF_TABLE.match(name):
-        hint = f"an option of a table stands in its WITH; --set-table {key}=VALUE goes over it"
-    return BindError(f'option "{key}" does not exist', span, hint=hint)
+def _no_option(key: str, span: Span | None, value: str = "", value_span: Span | None = None) -> BindError:
+    if why_without_effect(stored_name(key), None) is not None:
+        message = f'option "{key}" cannot be "{value}": results would be others'
+        return BindError(message, value_span, hint=hint_for(key, OPTIONS))
+    return BindError(f'option "{key}" does not exist', span, hint=hint_for(key, OPTIONS))
 
 
 class Options:
@@ -345,6 +267,8 @@ class Options:
         self._files = files or {}
         # Names of the options that a statement has set.
         self._stated: set[str] = set()
+        # Options of Flink that were set and have no effect, with the reason.
+        self.ignored: dict[str, str] = {}
         for key, value in (values or {}).items():
             self.set(key, value)
         # The values that RESET restores.
@@ -352,17 +276,23 @@ class Options:
 
     def fix(self, keys: Iterable[str]) -> None:
         """Fix the present values of some options: later SET statements do not change them."""
-        self._fixed |= set(map(_name, keys))
+        self._fixed |= set(map(stored_name, keys))
 
     def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> bool:
         """Set an option. Return whether it has this value now: a fixed option keeps its own.
 
-        Raises BindError if the option does not exist or the value is invalid.
+        An option of Flink that needs nothing is only added to `ignored`. Raises BindError if the option does not exist or the
+        value is invalid.
         """
-        name = _name(key)
+        name = stored_name(key)
         if not name.startswith("spark."):
+            if _option(name) is None and (why := why_without_effect(name, value)) is not None:
+                self.ignored[name] = why
+                if span is not None:
+                    self._stated.add(name)
+                return True
             if (option := _option(name)) is None:
-                raise _no_option(key, span)
+                raise _no_option(key, span, value, value_span)
             try:
                 option.check(value)
             except ValueError as e:
@@ -386,8 +316,10 @@ class Options:
             self.values = dict(self._initial)
             self._stated.clear()
             return
-        name = _name(key)
-        if not name.startswith("spark.") and _option(name) is None:
+        name = stored_name(key)
+        if self.ignored.pop(name, None) is not None:
+            return
+        if not name.startswith("spark.") and _option(name) is None and why_without_effect(name, None) is None:
             raise _no_option(key, span)
         self.values.pop(name, None)
         self._stated.discard(name)
@@ -435,6 +367,11 @@ class Options:
     def limited(self) -> list[str]:
         """Return the names, in lower case, of the operators with a limit of their own."""
         return [key.removeprefix(f"{MAX_ROWS}.") for key in self.values if key.startswith(f"{MAX_ROWS}.")]
+
+    @property
+    def without_effect(self) -> Mapping[str, str]:
+        """The options of Flink that were set outside of statements and have no effect, as they were set, with the reasons."""
+        return {self.as_set(name): why for name, why in self.ignored.items() if name not in self._stated}
 
     @property
     def fixed(self) -> Mapping[str, str]:

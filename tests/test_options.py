@@ -7,6 +7,7 @@ import os
 import pytest
 
 from sqlstream.errors import BindError
+from sqlstream.flink_settings import SETTINGS, why_without_effect
 from sqlstream.options import OPTIONS, Options
 from sqlstream.units import MILLISECOND, SECOND, parse_duration
 
@@ -48,42 +49,80 @@ def test_what_an_option_cannot_be(key: str, value: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
-        ("execution.checkpointing.unaligned.enabled", "what it sets does not exist here"),
-        ("state.backend.type", "what it sets does not exist here"),
-        ("state.checkpoints.num-retained", "sqlstream.state.retention"),
-        ("execution.checkpointing.num-retained", "sqlstream.state.retention"),
-        ("execution.checkpointing.dir", "--warehouse"),
-        ("state.savepoints.dir", "--warehouse"),
-        ("execution.checkpointing.savepoint-dir", "--warehouse"),
         ("execution.savepoint.path", "sqlstream run --from"),
         ("execution.state-recovery.claim-mode", "sqlstream run --from"),
         ("execution.checkpointing.intervall", 'did you mean "execution.checkpointing.interval"?'),
-        ("statement.nam", "existing options: "),
-        ("execution.buffer-timeout", "execution.checkpointing.interval"),
-        ("execution.buffer-timeout.interval", "execution.checkpointing.interval"),
-        ("execution.runtime-mode", "ends by itself when all its tables are bounded"),
-        ("table.exec.mini-batch.enabled", "every batch is a mini-batch"),
-        ("table.exec.mini-batch.allow-latency", "execution.checkpointing.interval"),
-        ("table.exec.mini-batch.size", "source.max-"),
-        ("pipeline.max-parallelism", "parallelism.default"),
-        ("pipeline.operator-chaining.enabled", "nothing to set"),
-        ("pipeline.operator-chaining", "nothing to set"),
-        ("high-availability.type", "sqlstream serve"),
-        ("high-availability", "sqlstream serve"),
-        ("high-availability.storageDir", "sqlstream serve"),
-        ("queryable-state.enable", "state.<job>.<operator>"),
-        ("taskmanager.numberOfTaskSlots", "spark.executor.cores"),
-        ("taskmanager.memory.process.size", "sqlstream.memory"),
-        ("jobmanager.memory.process.size", "spark.driver.memory"),
+        ("execution.checkpointing.write-buffer", "what it sets does not exist here"),
+        ("state.ttl", 'did you mean "table.exec.state.ttl"?'),
+        ("table.exec.state.tll", 'did you mean "table.exec.state.ttl"?'),
+        ("statement.nam", "SET without a name lists the options that there are"),
+        ("table.exec.emit.early-fire.enabled", "EARLY_FIRE"),
+        ("table.exec.emit.allow-lateness", "ALLOWED_LATENESS"),
+        ("table.exec.legacy-cast-behaviour", "TRY_CAST"),
+        ("table.exec.sink.not-null-enforcer", "IS NOT NULL"),
+        ("table.sql-dialect", "dialect of Flink"),
+        ("python.files", "udfs/"),
         ("parallelism.defualt", 'did you mean "parallelism.default"?'),
         ("execution.end-of-imput", 'did you mean "execution.end-of-input"?'),
     ],
 )
-def test_who_knows_flinks_options_of_state_is_told_what_there_is(key: str, hint: str) -> None:
+def test_who_sets_an_option_that_does_not_exist_is_told_what_there_is(key: str, hint: str) -> None:
     with pytest.raises(BindError) as error:
         Options({key: "x"})
     assert error.value.hint is not None
     assert hint in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("execution.checkpointing.unaligned.enabled", "true", "every batch is a checkpoint"),
+        ("execution.checkpointing.mode", "EXACTLY_ONCE", "every batch is a checkpoint"),
+        ("state.backend.type", "rocksdb", "a table in the warehouse"),
+        ("state.backend", "hashmap", "a table in the warehouse"),
+        ("state.checkpoints.num-retained", "3", "sqlstream.state.retention"),
+        ("state.checkpoints.dir", "s3://b/c", "--warehouse"),
+        ("execution.buffer-timeout", "1 s", "execution.checkpointing.interval"),
+        ("execution.buffer-timeout.interval", "1 s", "execution.checkpointing.interval"),
+        ("execution.runtime-mode", "streaming", "ends by itself when all its tables are bounded"),
+        ("table.exec.mini-batch.enabled", "true", "every batch is a mini-batch"),
+        ("TABLE.EXEC.MINI-BATCH.ALLOW-LATENCY", "1 s", "execution.checkpointing.interval"),
+        ("table.exec.mini-batch.size", "5000", "source.max-"),
+        ("table.exec.sink.upsert-materialize", "NONE", "last row of each key"),
+        ("table.exec.sink.not-null-enforcer", "ERROR", "is an error"),
+        ("table.optimizer.agg-phase-strategy", "TWO_PHASE", "results are the same"),
+        ("pipeline.auto-watermark-interval", "200", "each batch"),
+        ("pipeline.max-parallelism", "128", "parallelism.default"),
+        ("pipeline.operator-chaining.enabled", "false", "nothing to set"),
+        ("high-availability.storageDir", "x", "sqlstream serve"),
+        ("high-availability", "zookeeper", "sqlstream serve"),
+        ("queryable-state.enable", "true", "state.<job>.<operator>"),
+        ("taskmanager.numberOfTaskSlots", "4", "spark.executor.cores"),
+        ("jobmanager.memory.process.size", "1 g", "spark.driver.memory"),
+    ],
+)
+def test_an_option_of_flink_without_an_effect_is_accepted(key: str, value: str, reason: str) -> None:
+    options = Options({key: value})
+    assert reason in options.ignored[key.lower()]
+    assert options.values == {}
+    assert [reason in why for why in options.without_effect.values()] == [True]
+    options.reset(key)
+    assert options.ignored == {}
+
+
+def test_every_option_without_an_effect_is_none_of_ours() -> None:
+    for name in OPTIONS:
+        assert why_without_effect(name, None) is None, name
+    for setting in SETTINGS:
+        example = setting.name.replace("*", "x")
+        values = setting.values or ("1",)
+        assert [why_without_effect(example, value) for value in values] == [setting.why] * len(values), setting.name
+
+
+def test_options_that_flink_calls_otherwise() -> None:
+    assert Options({"parallelism": "3"}).parallelism == 3
+    assert Options({"table.exec.resource.default-parallelism": "3"}).parallelism == 3
+    assert Options({"restart-strategy": "fixed-delay"}).text("restart-strategy.type") == "fixed-delay"
 
 
 @pytest.mark.parametrize(

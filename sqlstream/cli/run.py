@@ -88,6 +88,8 @@ def served(session: Session, planned: Sequence[Compiled], address: str | None) -
 
 def unused(options: Options) -> Iterator[str]:
     """Yield a warning for each option of the command line without an effect; call it after the SQL is compiled."""
+    for setting, why in options.without_effect.items():
+        yield f"{setting} has no effect: {why}"
     for name in options.fixed:
         if name == JOB_NAME:
             yield f"--set {name} does nothing: the SQL has no INSERT of a query"

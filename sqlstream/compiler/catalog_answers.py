@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar, assert_never
 
 from sqlstream.catalog import Catalog, Column, Table, View
+from sqlstream.compiler.databases import Databases
 from sqlstream.compiler.function_answers import described_function, function_rows
 from sqlstream.compiler.listings import JOBS, SAVEPOINTS
 from sqlstream.duck.sql import quote_name, quote_text
@@ -15,7 +16,7 @@ from sqlstream.errors import BindError
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.options import Options
 from sqlstream.secrets import shown
-from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
+from sqlstream.sql.nodes import CATALOG, Describe, Name, Show, ShowKind
 
 R = TypeVar("R", Table, View)
 
@@ -40,7 +41,9 @@ class WarehouseQuery:
     sql: str
 
 
-def answer(statement: Show | Describe, binder: Binder, options: Options) -> Answer | WarehouseQuery:
+def answer(
+    statement: Show | Describe, binder: Binder, options: Options, databases: Databases
+) -> Answer | WarehouseQuery:
     """Return the answer of SHOW or DESCRIBE from the catalog and the options; a state query if only the warehouse knows it.
 
     Raises BindError for a relation or a function that does not exist.
@@ -61,6 +64,16 @@ def answer(statement: Show | Describe, binder: Binder, options: Options) -> Answ
         case "OPTIONS":
             listed = ((name, shown(name, value), default) for name, value, default in options.listed())
             return Answer(("option", "value", "default"), tuple(listed))
+        case "CATALOGS":
+            return Answer(("catalog",), ((CATALOG,),))
+        case "CURRENT CATALOG":
+            return Answer(("current catalog",), ((CATALOG,),))
+        case "DATABASES":
+            return Answer(("database",), tuple((name,) for name in databases.names))
+        case "CURRENT DATABASE":
+            return Answer(("current database",), ((databases.current,),))
+        case "MODULES":
+            return Answer(("module",), (("core",),))
         case "TABLES":
             tables = [t for t in _in_order(catalog.tables.values()) if like(t.name)]
             return Answer(("table", "connector"), tuple((t.name, t.connector or "warehouse") for t in tables))

@@ -7,26 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TypeAlias, assert_never
+from dataclasses import replace
+from typing import assert_never
 
 import duckdb
 
-from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, Function, Table, View
+from sqlstream.catalog import AnyFunction, Catalog, Table, View
 from sqlstream.compiler.binding import bound, bound_in_duckdbs, bound_table, new_binder, noticed
-from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
+from sqlstream.compiler.catalog_answers import answer
+from sqlstream.compiler.databases import Databases
 from sqlstream.compiler.declarations import Declarations, checked_definition, script_of
-from sqlstream.compiler.job_checks import check_limits, check_tables
+from sqlstream.compiler.job_checks import check_limits, check_tables, tables_of
 from sqlstream.compiler.job_names import JobNames
+from sqlstream.compiler.notices import Notices
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.planning import planning
-from sqlstream.compiler.table_options import TableOptions, changed
+from sqlstream.compiler.requests import Compiled, Explanation, Question, SavepointRequest
+from sqlstream.compiler.session_functions import SessionFunctions
+from sqlstream.compiler.table_as import declaration_of, declared_as, insert_of
+from sqlstream.compiler.table_options import TableOptions, changed, of_database
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
-from sqlstream.connectors.tables import (
-    check_usable,
-    usable,
-    validate,
-)
+from sqlstream.connectors.tables import check_usable, usable, validate, without_flinks
 from sqlstream.errors import (
     BindError,
     ParseError,
@@ -36,25 +37,24 @@ from sqlstream.errors import (
     StatementWarning,
     UnboundedState,
     UnsupportedError,
-    missing,
 )
-from sqlstream.functions.databases import FunctionDatabase, open_database
-from sqlstream.functions.declaration import builtin_names
-from sqlstream.functions.load import find
 from sqlstream.logical.bind.definitions import bind_view, declared_view
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
 from sqlstream.secrets import remember, shown
 from sqlstream.sql.nodes import (
+    CreateDatabase,
     CreateFunction,
     CreateSavepoint,
     CreateStateCheck,
     CreateTable,
+    CreateTableAs,
     CreateView,
     Describe,
     DescribeState,
     Drop,
+    DropDatabase,
     DropFunction,
     DropSavepoint,
     DropStateCheck,
@@ -67,35 +67,12 @@ from sqlstream.sql.nodes import (
     Show,
     Statement,
     StatementSet,
+    Use,
     head,
 )
 from sqlstream.sql.statements import parse_script
 
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The request of EXPLAIN: to show a job, which does not run, at a stage such as LOGICAL."""
-
-    job: PlannedJob
-    stage: str
-
-
-@dataclass(frozen=True, slots=True)
-class SavepointRequest:
-    """The request of CREATE SAVEPOINT or DROP SAVEPOINT; it is executed when the statements before it have run."""
-
-    statement: CreateSavepoint | DropSavepoint
-
-
-# Requests of statements that are not jobs, and all that a statement can be compiled to.
-Question: TypeAlias = (
-    Answer | WarehouseQuery | Explanation | SavepointRequest | CreateStateCheck | DropStateCheck | DescribeState
-)
-Compiled: TypeAlias = PlannedJob | Question
-
-
-# Settings of the database that checks types.
-_SETTINGS = {"threads": 1}
+__all__ = ["Compiled", "Compiler", "Explanation", "Question", "SavepointRequest"]
 
 
 class Compiler:
@@ -119,63 +96,33 @@ class Compiler:
         self.catalog.with_options = self._with_options
         self.table_options = TableOptions(table_options or {})
         self.options = options or Options()
-        # The database that checks types, opened on first use.
-        self._database: FunctionDatabase | None = None
-        self._cursor: duckdb.DuckDBPyConnection | None = None
+        self._functions = SessionFunctions(self.catalog, project, lambda: self.options.text("table.local-time-zone"))
         self._binder: Binder | None = None
         self._names = JobNames()
         self._declarations = Declarations()
+        self._databases = Databases()
         self._defining = False
         # Called with the name, options and place of each table whose options a script sets, before anything is opened; may raise.
         self.check_table: Callable[[str, Mapping[str, str], Span | None], None] = lambda name, options, span: None
         # Called with warnings about statements.
         self.warn: Callable[[SqlStreamError], None] = lambda warning: None
+        self.notices = Notices(lambda notice: self.warn(notice))
         # Returns the names of the running jobs that read or write a table.
         self.jobs_of: Callable[[str], Iterable[str]] = lambda table: ()
-
-    @property
-    def _con(self) -> duckdb.DuckDBPyConnection:
-        if self._cursor is None:
-            self._cursor = self._open_database().cursor()
-            self._use_zone()
-        return self._cursor
-
-    def _open_database(self) -> FunctionDatabase:
-        if self._database is None:
-            self._database = open_database(self.catalog.duck_functions, _SETTINGS)
-        return self._database
-
-    def _use_zone(self) -> None:
-        if self._cursor is not None:
-            self._cursor.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
 
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Yield a connection in which the user's functions are registered; its temporary tables are dropped at the end."""
-        with self._open_database().cursor() as con:
+        with self._functions.connection() as con:
             yield con
 
     def close(self) -> None:
         """Close the database that checks types."""
-        if self._cursor is not None:
-            self._cursor.close()
-        database, self._database = self._database, None
-        if database is not None:
-            database.close()
+        self._functions.close()
 
     def add_functions(self, functions: Iterable[AnyFunction]) -> None:
         """Add functions for statements compiled from now on; each replaces a function of its name."""
-        added = tuple(functions)
-        callable_in_duckdb = [function for function in added if isinstance(function, Function | AggregateFunction)]
-        if self._database is None and callable_in_duckdb:
-            self._database = open_database((*self.catalog.duck_functions, *callable_in_duckdb), _SETTINGS)
-            callable_in_duckdb = []
-        for function in added:
-            if (other := self.catalog.any_function(function.name)) is not None and type(other) is not type(function):
-                self._remove(other)
-            if self._database is not None and function in callable_in_duckdb:
-                self._database.add(function)
-            self.catalog.add(function)
+        self._functions.add(functions)
         self._binder = None
 
     def take_over(self, other: Compiler, but: Iterable[str]) -> None:
@@ -189,7 +136,7 @@ class Compiler:
     @property
     def binder(self) -> Binder:
         if self._binder is None:
-            self._binder = new_binder(self.catalog, self._con)
+            self._binder = new_binder(self.catalog, self._functions.con)
         return self._binder
 
     def _next_binder(self) -> Binder:
@@ -203,7 +150,9 @@ class Compiler:
         All scripts are parsed before the first statement is bound. Raises UsageError for options of a table that does not exist.
         """
         self._names.clear()
-        statements = [statement for source in sources for statement in parse_script(source)]
+        notices: list[StatementWarning] = []
+        statements = [statement for source in sources for statement in parse_script(source, notices)]
+        self.notices.give(notices)
         results = [self.statement(statement) for statement in statements]
         if jobs := [one for one in results if isinstance(one, PlannedJob)]:
             operators = {stage.name: job.name for job in jobs for stage in job.physical.stages}
@@ -238,7 +187,7 @@ class Compiler:
 
     def _definition(self, statement: Statement) -> None:
         if isinstance(statement, CreateFunction):
-            self._create_function(statement)
+            self.add_functions(self._functions.created(statement))
             return
         statement = checked_definition(statement)
         existing = self.catalog.declared(statement.name.text)
@@ -267,25 +216,36 @@ class Compiler:
         match statement:
             case CreateTable():
                 self._define(self._table(statement), statement)
+            case CreateTableAs():
+                return self._table_as(statement)
             case CreateView():
+                self._databases.check_query(statement.query, statement.span.source)
                 self._define(self._view(statement), statement)
+            case CreateDatabase():
+                self._databases.create(statement)
+                self._declarations.add_database(statement.name.text)
+            case DropDatabase():
+                self._databases.drop(statement)
+            case Use():
+                self._databases.use(statement)
             case Drop():
+                self._databases.forget(statement)
                 self._drop(statement)
                 self._declarations.forget(statement.name.text)
             case CreateFunction():
-                self._create_function(statement)
+                self.add_functions(self._functions.created(statement))
                 self._declarations.add(statement.name.text, statement.span)
             case DropFunction():
-                self._drop_function(statement)
+                self._functions.drop(statement)
+                self._binder = None
                 self._declarations.forget(statement.name.text)
-            case SetOption(key=key, value=value):
-                if not self.options.set(key.text, value.value, key.span, value.span):
-                    self.warn(StatementWarning(f"--set {key.text} goes over this SET, which does nothing", key.span))
-                self._use_zone()
+            case SetOption():
+                self._set(statement)
             case Reset():
                 self.options.reset(statement.key.text if statement.key else None, statement.span)
-                self._use_zone()
+                self._functions.use_zone()
             case Insert() | StatementSet() | Select():
+                self._check_names(statement)
                 logical = bound(statement, self._next_binder())
                 job = self._job(statement, logical, self._name(statement, logical))
                 if not (job.is_query or job.appends):
@@ -293,6 +253,7 @@ class Compiler:
                     self.options.take_job_name()
                 return job
             case Explain(statement=explained):
+                self._check_names(explained)
                 logical = bound(explained, self._next_binder())
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
             case CreateSavepoint() | DropSavepoint():
@@ -307,10 +268,34 @@ class Compiler:
                 # They need the jobs before them to have started.
                 return statement
             case Show() | Describe():
-                return answer(statement, self.binder, self.options)
+                if statement.name is not None:
+                    self._databases.check(statement.name)
+                return answer(statement, self.binder, self.options, self._databases)
             case _:
                 assert_never(statement)
         return None
+
+    def _set(self, statement: SetOption) -> None:
+        key, value = statement.key, statement.value
+        if not self.options.set(key.text, value.value, key.span, value.span):
+            self.warn(StatementWarning(f"--set {key.text} goes over this SET, which does nothing", key.span))
+        elif (why := self.options.ignored.get(key.text.lower())) is not None:
+            self.notices.give([StatementWarning(f'option "{key.text}" has no effect: {why}', key.span)])
+        self._functions.use_zone()
+
+    def _table_as(self, statement: CreateTableAs) -> Compiled | None:
+        """Define the table of CREATE TABLE .. AS, and return the job that writes the rows of its query."""
+        if statement.table.if_not_exists and self.catalog.declared(statement.table.name.text) is not None:
+            return None
+        self._databases.check_query(statement.query, statement.span.source)
+        query, _ = self._next_binder().bind(statement.query, statement.span.source)
+        declared = declared_as(statement, query)
+        table = self._table(declared)
+        self._define(table, declared)
+        declaration = declaration_of(table)
+        text = None if declaration is None else f"{self._databases.use_current}{declaration}"
+        self._declarations.add_text(table.name, text)
+        return self._compiled(insert_of(statement))
 
     def _table(self, statement: CreateTable) -> Table:
         """Return the table of a CREATE TABLE statement, with its options from outside applied."""
@@ -319,7 +304,8 @@ class Compiler:
         for options in ({key: value.value for key, value in statement.options.items()}, overrides):
             remember(options)
         try:
-            declared = self.table_options.declared(statement)
+            declared = of_database(self.table_options.declared(statement))
+            remember({key: option.value for key, option in declared.options.items()})
             self.check_table(name, {k: option.value for k, option in declared.options.items()}, statement.name.span)
             if not self._plans_jobs and (placeholder := only_named(declared)) is not None:
                 return placeholder
@@ -330,12 +316,13 @@ class Compiler:
                 placeholder = without_columns(declared, error) if self._defining else None
                 if placeholder is None:
                     raise
-                validate(placeholder)
+                validate(self._without_flinks(placeholder))
                 return placeholder
             table = replace(bound_table(declared, self._next_binder()), within=self.table_options.within)
             if statement.like is not None:
                 table = replace(table, options=changed(name, table.options, overrides, table.span))
                 self.check_table(name, table.options, statement.name.span)
+            table = self._without_flinks(table)
             validate(table)
             table = self._usable(table)
         except SqlStreamError as error:
@@ -343,6 +330,15 @@ class Compiler:
                 settings = ", ".join(f"'{key}' = '{shown(key, value)}'" for key, value in overrides.items())
                 error.detail = error.detail or f'From outside, table "{name}" was given {settings}.'
             raise
+        return table
+
+    def _without_flinks(self, table: Table) -> Table:
+        """Return a table without the options of Flink that need nothing; a notice says so of each."""
+        table, notices = without_flinks(table)
+        if self._defining:
+            self.notices.keep(table.name, notices)
+        else:
+            self.notices.give(notices)
         return table
 
     def _usable(self, table: Table) -> Table:
@@ -369,17 +365,20 @@ class Compiler:
         # Options of the hint have their place there; the others keep their places.
         places = {name: place for name, place in table.places.items() if name not in overrides}
         variant = replace(table, options=options, span=span, places=places, within=self.table_options.within)
+        variant = self._without_flinks(variant)
         validate(variant)
-        if any(table.options.get(key) != options.get(key) for key in ("connector", "class", "function")):
+        if any(table.options.get(key) != variant.options.get(key) for key in ("connector", "class", "function")):
             variant = self._usable(replace(variant, problem=None))
         return replace(variant, span=table.span, places=table.places)
 
     def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
         existing = self.catalog.declared(entry.name)
+        if not self._defining:
+            self._databases.declare(statement, exists=existing is not None)
         if existing is None or (statement.or_replace and type(existing) is type(entry)):
             self.catalog.add(entry)
             if not self._defining:
-                self._declarations.add(entry.name, statement.span)
+                self._declarations.add(entry.name, statement.span, self._databases.use_current)
         elif statement.or_replace:
             kind = "TABLE" if isinstance(existing, Table) else "VIEW"
             hint = f"Give it another name, or write DROP {kind} first."
@@ -427,37 +426,16 @@ class Compiler:
             hint = self.catalog.relation_hint(name)
             raise BindError(f'{statement.kind.lower()} "{name}" does not exist', statement.name.span, hint=hint)
 
-    def _create_function(self, statement: CreateFunction) -> None:
-        existing = self.catalog.any_function(statement.name.text)
-        if existing is not None and statement.if_not_exists:
-            return
-        if (builtin := builtin_names().get(statement.name.text.lower())) is not None:
-            raise BindError(f'"{statement.name.text}" is the name of {builtin} of SQL', statement.name.span)
-        function = find(statement.reference, statement.reference_span, statement.name.text, self.project)
-        if existing is not None and existing.location != function.location:
-            raise BindError(
-                f'function "{existing.name}" exists already, from {existing.location}',
-                statement.name.span,
-                hint="Give it another name, or write DROP FUNCTION first.",
-            )
-        self.add_functions([function])
-
-    def _drop_function(self, statement: DropFunction) -> None:
-        name = statement.name.text
-        if (function := self.catalog.any_function(name)) is not None:
-            self._remove(function)
-        elif not statement.if_exists:
-            hint = missing("function", name, self.catalog.function_names)
-            raise BindError(f'function "{name}" does not exist', statement.name.span, hint=hint)
-
-    def _remove(self, function: AnyFunction) -> None:
-        self.catalog.drop_function(function.name)
-        if isinstance(function, Function | AggregateFunction) and self._database is not None:
-            self._database.remove(function)
-        self._binder = None
+    def _check_names(self, statement: Insert | StatementSet | Select) -> None:
+        """Raise BindError for the name of a table in a database that does not have it; databases are left out of the query."""
+        for one in statement.inserts if isinstance(statement, StatementSet) else (statement,):
+            if isinstance(one, Insert):
+                self._databases.check(one.target)
+            self._databases.check_query(one.query, one.span.source)
 
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
         check_tables(statement, logical, self.catalog)
+        self.notices.use(tables_of(logical))
         before = bound_in_duckdbs(statement, self.binder, logical)
         planned = replace(
             self._planned(statement, logical, name),

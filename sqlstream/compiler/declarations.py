@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqlstream.compiler.table_options import TableOptions
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span
 from sqlstream.secrets import places, shown
 from sqlstream.sql.nodes import CreateTable, CreateView, Statement, head
@@ -44,11 +45,22 @@ class Declarations:
 
     def __init__(self) -> None:
         self._texts: dict[str, str | None] = {}
+        # The CREATE DATABASE statements, by name in lower case: a table may have the same name.
+        self._databases: dict[str, str] = {}
 
-    def add(self, name: str, span: Span) -> None:
-        """Record the statement at `span` as the declaration of a name, in place of an earlier one."""
+    def add_text(self, name: str, text: str | None) -> None:
+        """Record a text as the declaration of a name, in place of an earlier one; None for a text with a secret."""
         self.forget(name)
-        self._texts[name.lower()] = text_without_secrets(span)
+        self._texts[name.lower()] = text
+
+    def add_database(self, name: str) -> None:
+        """Record that a database was created."""
+        self._databases[name.lower()] = f"CREATE DATABASE IF NOT EXISTS {quote_name(name)}"
+
+    def add(self, name: str, span: Span, before: str = "") -> None:
+        """Record the statement at `span`, with a text before it, as the declaration of a name, in place of an earlier one."""
+        text = text_without_secrets(span)
+        self.add_text(name, None if text is None else f"{before}{text}")
 
     def forget(self, name: str) -> None:
         """Remove the declaration of a name, if there is one."""
@@ -67,7 +79,10 @@ class Declarations:
                 if name in text:
                     names.add(name)
                     texts.append((self._texts[name] or "").lower())
-        return {name: text for name, text in self._texts.items() if name in names}
+        relations = {name: text for name, text in self._texts.items() if name in names}
+        named = "\n".join([sql, *(text or "" for text in relations.values())]).lower()
+        databases = {f"database {name}": text for name, text in self._databases.items() if name in named}
+        return {**databases, **relations}
 
 
 def script_of(sql: str, declarations: Declarations, options: Mapping[str, str], tables: TableOptions) -> Script | None:

@@ -59,6 +59,12 @@ def check_tables(statement: Insert | StatementSet | Select, logical: tuple[Resul
                 raise BindError(f'table "{sink.table.name}" is written with other options before', insert.target.span)
 
 
+def tables_of(logical: Iterable[ResultSink]) -> set[str]:
+    """Return the names of the tables that plans read, look up and write."""
+    nodes = [node for sink in logical for node in walk(sink)]
+    return {node.table.name for node in nodes if isinstance(node, Scan | LookupJoin | ResultSink)}
+
+
 def _check_errors(table: Table, catalog: Catalog) -> None:
     """Raise BindError if the `errors-to` table of a table is declared with columns that malformed rows do not have."""
     name = errors_to(table)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sqlstream.catalog import VALUES
-from sqlstream.connectors import lookup
+from sqlstream.connectors import flink_options, lookup
+from sqlstream.connectors.faker.expressions import NAMES
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.guarantees import matrix
 from sqlstream.connectors.interface import Connector
@@ -18,7 +19,8 @@ def reference() -> Mapping[str, str]:
     """Return the manual's generated tables as Markdown, by name.
 
     The names are `connectors`, `options of NAME` and `metadata of NAME` for connectors that have some, `options of warehouse
-    tables`, `options of tables that are read`, `options of lookup tables`, `formats`, `options of format NAME`, and `guarantees`.
+    tables`, `options of tables that are read`, `options of lookup tables`, `formats`, `options of format NAME`, `expressions of
+    faker`, `options of Flink without an effect`, and `guarantees`.
     """
     tables = {"connectors": connectors()}
     for connector in map(named, built_in()):
@@ -31,6 +33,8 @@ def reference() -> Mapping[str, str]:
     tables["options of lookup tables"] = _options(lookup.OPTIONS)
     tables["formats"] = formats()
     tables |= {f"options of format {name}": _options(form.options) for name, form in FORMATS.items()}
+    tables["expressions of faker"] = expressions()
+    tables["options of Flink without an effect"] = "\n".join(flink_options.reference())
     tables["guarantees"] = guarantees()
     return tables
 
@@ -53,6 +57,11 @@ def formats() -> str:
         having = ", ".join(f"`{c.name}`" for c in map(named, built_in()) if name in c.formats)
         lines.append(f"| `{name}` | {having} |")
     return "\n".join(lines)
+
+
+def expressions() -> str:
+    """Return the names that expressions of the connector `faker` may have, as Markdown."""
+    return f"There are: {', '.join(f'`{name}`' for name in sorted(NAMES))}."
 
 
 def guarantees() -> str:

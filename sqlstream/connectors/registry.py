@@ -26,6 +26,7 @@ PRINT = "print"
 _BUILT_IN = {
     "filesystem": "filesystem.connector:FilesystemConnector",
     "datagen": "datagen.connector:DatagenConnector",
+    "faker": "faker.connector:FakerConnector",
     "nexmark": "nexmark.connector:NexmarkConnector",
     "socket": "socket.connector:SocketConnector",
     "python": "python.connector:PythonConnector",
@@ -46,7 +47,7 @@ _INTERNAL = {
     VALUES: "values.connector:ValuesConnector",
 }
 # Connectors of Flink that do not exist here.
-_ELSEWHERE = ("jdbc", "kinesis", "elasticsearch", "hbase", "savepoint")
+_ELSEWHERE = ("kinesis", "elasticsearch", "hbase", "savepoint")
 
 
 class UnavailableConnector(UsageError):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlstream.catalog import MAX_AHEAD, OP_COLUMN, Column, Table
-from sqlstream.connectors import lookup
+from sqlstream.connectors import flink_options, jdbc, lookup
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.guarantees import Guarantee
 from sqlstream.connectors.guarantees import guarantee as line
@@ -31,7 +31,16 @@ from sqlstream.connectors.registry import (
     source_of,
 )
 from sqlstream.connectors.registry import named as connector_named
-from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError, UsageError, missing, nearest
+from sqlstream.errors import (
+    BindError,
+    Span,
+    SqlStreamError,
+    StatementWarning,
+    UnsupportedError,
+    UsageError,
+    missing,
+    nearest,
+)
 
 
 def validate(table: Table) -> None:
@@ -50,6 +59,36 @@ def validate(table: Table) -> None:
         message = f'table "{table.name}": option "{MAX_AHEAD}" needs a watermark'
         raise BindError(message, table.span, hint="Declare it: WATERMARK FOR ts AS ts - INTERVAL '5' SECOND.")
     connector.validate(table)
+
+
+def options_of_database(options: Mapping[str, str], place: Callable[[str], Span | None]) -> dict[str, tuple[str, str]]:
+    """Return the options of a table of Flink's `jdbc` as those of the connector of its database; others unchanged.
+
+    The result has (value, option that it comes from) by name; `place` is the place of an option. Raises UnsupportedError for a
+    database that has no connector.
+    """
+    if options.get("connector") != jdbc.JDBC:
+        return {name: (value, name) for name, value in options.items()}
+    try:
+        plain = jdbc.translated(options)
+    except jdbc.NotTranslated as error:
+        raise UnsupportedError(error.message, place(error.option), hint=error.hint) from None
+    return {name: (value, plain.origins[name]) for name, value in plain.options.items()}
+
+
+def without_flinks(table: Table) -> tuple[Table, tuple[StatementWarning, ...]]:
+    """Return a table without the options of Flink that need nothing here, and a notice for each, see `flink_options`.
+
+    Options of a connector that takes any are its own; a table whose connector does not exist is returned unchanged.
+    """
+    try:
+        connector = connector_of(table)
+    except SqlStreamError:
+        return table, ()
+    if connector.any_options:
+        return table, ()
+    of_formats = (option for name in connector.formats for option in _format_options(connector, name))
+    return flink_options.accepted(table, [option.name for option in (*options_of(connector), *of_formats)])
 
 
 def _validate_columns(table: Table, connector: Connector) -> None:

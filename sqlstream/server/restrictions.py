@@ -16,6 +16,7 @@ from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.interface import Reach
 from sqlstream.connectors.registry import find
 from sqlstream.errors import SourceText, Span
+from sqlstream.options import stored_name
 from sqlstream.project import Project
 from sqlstream.server.messages import SubmitRequest
 from sqlstream.server.problems import HttpError
@@ -158,7 +159,7 @@ def check_request(request: SubmitRequest, source: SourceText, parallelism: int) 
 
 
 def _check_option(key: str, value: str, span: Span | None, parallelism: int) -> None:
-    if key.lower() == "parallelism.default" and not _is_up_to(value, parallelism):
+    if stored_name(key) == "parallelism.default" and not _is_up_to(value, parallelism):
         hint = f"Write a number up to {parallelism}, or use a token of the role admin."
         raise forbidden(f'the role submit cannot set "{key}" to "{value}"', span, hint)
     if key.lower().startswith("spark."):

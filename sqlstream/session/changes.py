@@ -245,6 +245,8 @@ class RowPrinter:
     def __init__(self, stream: Writable, sink: SinkPlan, *, title: str = ""):
         self.stream, self.sink, self.title, self.limit = stream, sink, title, sink.limit
         self.columns = sink.columns
+        identifier = sink.table.options.get("print-identifier", "")
+        self._prefix = f"{identifier}> " if identifier else ""
         self.count = 0
         self.is_gone = False
         self._widths: list[int] | None = None
@@ -279,7 +281,7 @@ class RowPrinter:
         if self._widths is None:
             self._header([row[1:] for row in shown])
         for row in shown:
-            self._line(row)
+            self._line(row, self._prefix)
         self.count += len(shown)
         self.stream.flush()
 
@@ -288,16 +290,17 @@ class RowPrinter:
         self._widths = [2, *(min(MAX_WIDTH, max(map(len, column))) for column in cells)]
         if self.title:
             self.stream.write(f"-- {self.title}\n")
-        self._line(["", *(name for name, _ in self.columns)])
-        self.stream.write("-+-".join("-" * width for width in self._widths) + "\n")
+        blank = " " * len(self._prefix)
+        self._line(["", *(name for name, _ in self.columns)], blank)
+        self.stream.write(blank + "-+-".join("-" * width for width in self._widths) + "\n")
 
-    def _line(self, cells: Sequence[str]) -> None:
+    def _line(self, cells: Sequence[str], prefix: str) -> None:
         assert self._widths is not None
         types = ["", *(t for _, t in self.columns)]
         padded = [
             c.rjust(w) if is_number(t) else c.ljust(w) for c, w, t in zip(cells, self._widths, types, strict=True)
         ]
-        self.stream.write(" | ".join(padded).rstrip() + "\n")
+        self.stream.write((prefix + " | ".join(padded)).rstrip() + "\n")
 
 
 def printers(sinks: Sequence[SinkPlan], stream: Writable, *, titled: bool) -> dict[int, RowPrinter]:

@@ -10,12 +10,16 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlstream.names import check_name
 from sqlstream.sql import grammar
 from sqlstream.sql.nodes import (
+    CATALOG,
     ColumnDef,
+    CreateDatabase,
     CreateFunction,
     CreateSavepoint,
     CreateTable,
+    CreateTableAs,
     CreateView,
     Drop,
+    DropDatabase,
     DropFunction,
     DropSavepoint,
     Feature,
@@ -23,10 +27,11 @@ from sqlstream.sql.nodes import (
     Name,
     OptionValue,
     TableLike,
+    Use,
     WatermarkDef,
 )
 from sqlstream.sql.parser import StreamingParser
-from sqlstream.sql.unsupported import COLUMN_CLAUSES, CONSTRAINTS, TABLE_CLAUSES
+from sqlstream.sql.unsupported import COLUMN_CLAUSES, CONSTRAINTS
 
 FEATURES: tuple[str, ...] = get_args(Feature)
 _MERGES: tuple[str, ...] = get_args(Merge)
@@ -44,7 +49,9 @@ class TableBody:
 class DefinitionParser(StreamingParser):
     """Reads CREATE and DROP of tables, views, functions and savepoints, and their parts."""
 
-    def _parse_definition(self) -> CreateTable | CreateView | CreateFunction | CreateSavepoint:
+    def _parse_definition(
+        self,
+    ) -> CreateTable | CreateTableAs | CreateView | CreateFunction | CreateSavepoint | CreateDatabase:
         start = self._curr
         self._need("CREATE")
         replace = bool(self._match_text_seq("OR", "REPLACE"))
@@ -57,25 +64,27 @@ class DefinitionParser(StreamingParser):
             return self._parse_create_function(start)
         if not (replace or temporary) and self._match_text_seq("SAVEPOINT"):
             return self._parse_create_savepoint(start)
+        if not (replace or temporary) and self._match(TokenType.DATABASE):
+            return self._parse_create_database(start)
         raise self._expected("TABLE, VIEW, FUNCTION or SAVEPOINT")
 
-    def _parse_create_table(self, start: Token, temporary: bool, replace: bool) -> CreateTable:
+    def _parse_create_table(self, start: Token, temporary: bool, replace: bool) -> CreateTable | CreateTableAs:
         if_not_exists = self._if_not_exists(replace)
-        name = self._new_name("a table")
-        self._refuse_clause(TABLE_CLAUSES)
-        # Another table, or the source, may have all columns.
+        name = self._new_relation("a table")
+        # Another table, a query, or the source, may have all columns.
         bare = self._curr and (
-            self._curr.token_type in (TokenType.LIKE, TokenType.WITH) or self._curr.text.upper() == "COMMENT"
+            self._curr.token_type in (TokenType.LIKE, TokenType.WITH, TokenType.ALIAS)
+            or self._curr.text.upper() in ("COMMENT", "DISTRIBUTED")
         )
         body = TableBody() if bare else self._parse_table_body()
         if self._match_text_seq("COMMENT"):
             self._string("a comment in quotes")
+        self._skip_distribution()
         partitioned_by = self._names() if self._match(TokenType.PARTITION_BY) else ()
-        self._refuse_clause(TABLE_CLAUSES)
+        self._skip_distribution()
         options = self._options() if self._match(TokenType.WITH) else {}
-        self._refuse_clause(TABLE_CLAUSES)
         like = self._parse_table_like() if self._curr and self._curr.token_type == TokenType.LIKE else None
-        return CreateTable(
+        table = CreateTable(
             self._span_from(start),
             name,
             tuple(body.columns),
@@ -88,6 +97,56 @@ class DefinitionParser(StreamingParser):
             like,
             partitioned_by,
         )
+        if like is not None or not self._match(TokenType.ALIAS):
+            return table
+        first = self._curr
+        query = self._query()
+        return CreateTableAs(self._span_from(start), table, query, self._span_from(first))
+
+    def _skip_distribution(self) -> None:
+        """Skip DISTRIBUTED [BY [HASH | RANGE] (..)] [INTO n BUCKETS], which says how a store spreads rows."""
+        start = self._curr
+        if not self._match_text_seq("DISTRIBUTED"):
+            return
+        if self._match_text_seq("BY"):
+            self._match_texts(("HASH", "RANGE"))
+            self._names()
+        if self._match(TokenType.INTO):
+            self._need_token(TokenType.NUMBER, "a number")
+            self._need("BUCKETS")
+        self._notice("DISTRIBUTED", "rows are spread over buckets by their keys", self._span_from(start))
+
+    def _parse_create_database(self, start: Token) -> CreateDatabase:
+        if_not_exists = self._if_not_exists(replace=False)
+        name = self._database_name()
+        if self._match_text_seq("COMMENT"):
+            self._string("a comment in quotes")
+        if self._match(TokenType.WITH):
+            self._options()
+        return CreateDatabase(self._span_from(start), name, if_not_exists)
+
+    def _parse_use_database(self) -> Use:
+        start = self._curr
+        self._need("USE")
+        if self._match_text_seq("CATALOG"):
+            catalog = self._name("the name of a catalog")
+            self._check_catalog(catalog)
+            return Use(self._span_from(start), None)
+        self._match(TokenType.DATABASE)
+        return Use(self._span_from(start), self._database_name())
+
+    def _database_name(self) -> Name:
+        """Read the name of a database, maybe behind that of the catalog."""
+        name = self._relation_name("the name of a database")
+        if name.database is not None:
+            self._check_catalog(Name(name.database, name.span))
+        return Name(name.text, name.span)
+
+    def _check_catalog(self, catalog: Name) -> None:
+        """Refuse every catalog but the one that there is."""
+        if catalog.text.lower() != CATALOG:
+            hint = f"There is one catalog, {CATALOG}: put CREATE TABLE statements into files under catalog/."
+            raise self._refused(f'the catalog "{catalog.text}"', catalog.span, hint)
 
     def _if_not_exists(self, replace: bool) -> bool:
         start = self._curr
@@ -99,7 +158,7 @@ class DefinitionParser(StreamingParser):
 
     def _parse_table_like(self) -> TableLike:
         start = self._need_token(TokenType.LIKE, "LIKE")
-        table = self._name("the name of a table")
+        table = self._relation_name("the name of a table")
         if not self._match(TokenType.L_PAREN):
             # Flink's default: INCLUDING ALL OVERWRITING OPTIONS.
             merges = {**dict.fromkeys(FEATURES, "INCLUDING"), "OPTIONS": "OVERWRITING"}
@@ -121,7 +180,7 @@ class DefinitionParser(StreamingParser):
 
     def _parse_create_view(self, start: Token, temporary: bool, replace: bool) -> CreateView:
         if_not_exists = self._if_not_exists(replace)
-        name = self._new_name("a view")
+        name = self._new_relation("a view")
         columns = self._names() if self._curr.token_type == TokenType.L_PAREN else ()
         if self._match_text_seq("COMMENT"):
             self._string("a comment in quotes")
@@ -151,7 +210,7 @@ class DefinitionParser(StreamingParser):
         self._need("JOB")
         return CreateSavepoint(self._span_from(start), name, self._name("the name of a job"))
 
-    def _parse_drop_relation(self) -> Drop | DropFunction | DropSavepoint:
+    def _parse_drop_relation(self) -> Drop | DropFunction | DropSavepoint | DropDatabase:
         start = self._curr
         self._need("DROP")
         temporary = self._match_texts(("TEMPORARY", "TEMP"))
@@ -168,10 +227,15 @@ class DefinitionParser(StreamingParser):
             if_exists = self._match_text_seq("IF", "EXISTS")
             name = self._name("the name of a savepoint")
             return DropSavepoint(self._span_from(start), name, bool(if_exists))
+        elif self._match(TokenType.DATABASE):
+            if_exists = self._match_text_seq("IF", "EXISTS")
+            name = self._database_name()
+            self._match_texts(("RESTRICT", "CASCADE"))
+            return DropDatabase(self._span_from(start), name, bool(if_exists))
         else:
             raise self._expected("TABLE, VIEW, FUNCTION or SAVEPOINT")
         if_exists = self._match_text_seq("IF", "EXISTS")
-        name = self._name(f"the name of a {kind.lower()}")
+        name = self._relation_name(f"the name of a {kind.lower()}")
         return Drop(self._span_from(start), kind, name, bool(if_exists), bool(temporary))
 
     # -- between the parentheses of CREATE TABLE
@@ -271,6 +335,28 @@ class DefinitionParser(StreamingParser):
                 pass
             raise self._refused("a name of several parts", self._span_from(token), hint)
         return Name(identifier.name, self._token_span(token))
+
+    def _relation_name(self, what: str) -> Name:
+        """Read the name of a table or a view, behind which database and catalog it may have."""
+        first = self._curr
+        parts: list[str] = []
+        while not parts or self._match(TokenType.DOT):
+            identifier = self._parse_id_var(any_token=bool(parts))
+            if not isinstance(identifier, exp.Identifier):
+                raise self._expected(what)
+            parts.append(identifier.name)
+        span = self._span_from(first)
+        if len(parts) > 3:
+            raise self._refused("a name of several parts", span, "Write database.name, or the name alone.")
+        if len(parts) == 3:
+            self._check_catalog(Name(parts[0], span))
+        return Name(parts[-1], span, parts[-2] if len(parts) > 1 else None)
+
+    def _new_relation(self, what: str) -> Name:
+        """Read the name of a new table or view, see `_new_name`."""
+        name = self._relation_name(f"the name of {what}")
+        check_name(what, name.text, name.span)
+        return name
 
     def _new_name(self, what: str) -> Name:
         """Read the name of a new object, which must also be possible as the name of a folder."""

@@ -25,6 +25,8 @@ _VALUE = re.compile(r"\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<number>\d+)|(?P<word>\w
 # The only hint that follows the name of a table.
 OPTIONS = "OPTIONS"
 KNOWN = ("STATE_TTL", "ALLOWED_LATENESS", "LATE_ROWS", "EARLY_FIRE", "UID")
+# Hints of Flink about how rows of a join travel, which change no result.
+JOIN_HINTS = ("BROADCAST", "SHUFFLE_HASH", "SHUFFLE_MERGE", "NEST_LOOP", "MULTI_JOIN")
 _WRITE_OPTIONS = "Write FROM orders /*+ OPTIONS('source.monitor-interval' = '1 s') */ AS o."
 _WRITE = "Write SELECT /*+ NAME('value') */ .., or NAME('key' = 'value')."
 
@@ -83,7 +85,7 @@ def is_behind_select(start: int, tokens: list[Token]) -> bool:
 class _HintReader:
     """Reads the text of one comment, from `at` up to `end`; `names` are the hints that can be there."""
 
-    def __init__(self, source: SourceText, at: int, end: int, names: Sequence[str] = KNOWN):
+    def __init__(self, source: SourceText, at: int, end: int, names: Sequence[str] = (*KNOWN, *JOIN_HINTS)):
         self.source, self.at, self.end, self.names = source, at, end, names
 
     def calls(self) -> list[HintCall]:

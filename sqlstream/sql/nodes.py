@@ -15,13 +15,17 @@ from sqlstream.sql.hints import OptionsHint
 # The aggregates that take IGNORE NULLS and RESPECT NULLS without OVER.
 NULL_TREATING = frozenset({"first", "first_value", "last", "last_value", "list", "array_agg", "collect_list"})
 
+# The names of the one catalog and of its first database, as in Flink.
+CATALOG, DATABASE = "default_catalog", "default_database"
+
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name without its quotes."""
+    """A name without its quotes; `database` is the one before the name of a table, None if none is there."""
 
     text: str
     span: Span
+    database: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,42 @@ class CreateTable:
     or_replace: bool = False
     like: TableLike | None = None
     partitioned_by: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTableAs:
+    """`CREATE TABLE name [(..)] [WITH (..)] AS query`; `table` has the columns in the parentheses, `query_span` is the query."""
+
+    span: Span
+    table: CreateTable
+    query: exp.Query
+    query_span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """`CREATE DATABASE name`."""
+
+    span: Span
+    name: Name
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    """`DROP DATABASE name`."""
+
+    span: Span
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """`USE database`, or `USE CATALOG catalog` without a database."""
+
+    span: Span
+    database: Name | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +283,11 @@ ShowKind: TypeAlias = Literal[
     "CREATE TABLE",
     "CREATE VIEW",
     "OPTIONS",
+    "CATALOGS",
+    "DATABASES",
+    "MODULES",
+    "CURRENT CATALOG",
+    "CURRENT DATABASE",
 ]
 
 
@@ -285,11 +330,13 @@ class StatementSet:
     inserts: tuple[Insert, ...]
 
 
-Definition: TypeAlias = CreateTable | CreateView | CreateFunction | Drop | DropFunction
+Definition: TypeAlias = CreateTable | CreateTableAs | CreateView | CreateFunction | Drop | DropFunction
+DatabaseStatement: TypeAlias = CreateDatabase | DropDatabase | Use
 SavepointStatement: TypeAlias = CreateSavepoint | DropSavepoint
 StateCheckChange: TypeAlias = CreateStateCheck | DropStateCheck
 Statement: TypeAlias = (
     Definition
+    | DatabaseStatement
     | SavepointStatement
     | StateCheckChange
     | MigrateState

@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.sql.hints import OptionsHint, select_hints, table_options
+from sqlstream.sql.hints import JOIN_HINTS, OptionsHint, select_hints, table_options
 from sqlstream.sql.spans import mark, marks, name_span, span_of
 from sqlstream.sql.standard_calls import StandardCallParser
 from sqlstream.sql.windows import WindowParser
@@ -178,7 +178,13 @@ class StreamingParser(StandardCallParser):
         return ordered
 
     def _parse_hint(self) -> exp.Hint | None:
-        return select_hints(self.source, self._prev) if self._prev.token_type == TokenType.SELECT else None
+        if self._prev.token_type != TokenType.SELECT or (hint := select_hints(self.source, self._prev)) is None:
+            return None
+        for call in (call for call in hint.expressions if call.this in JOIN_HINTS):
+            why = "rows of a join go to the tasks of their keys, and results are the same"
+            self._notice(f"the hint {call.this}", why, span_of(call, self.source))
+        calls = [call for call in hint.expressions if call.this not in JOIN_HINTS]
+        return exp.Hint(expressions=calls) if calls else None
 
     def _parse_table_parts(
         self, schema: bool = False, is_db_reference: bool = False, wildcard: bool = False, fast: bool = False

@@ -10,7 +10,7 @@ import sqlglot.parser
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError, UsageError
+from sqlstream.errors import ParseError, SourceText, Span, StatementWarning, UnsupportedError, UsageError
 
 
 def check_interpreted(parser: str) -> None:
@@ -74,6 +74,8 @@ class Reader(DuckDBParser):
     furthest: Failure | None = None
     # The offsets of the hints OPTIONS that were read.
     hints_read: set[int]
+    # Notices about what was read and has no effect.
+    notices: list[StatementWarning]
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         """Raise Failure at a token (default: the current one) for one of sqlglot's messages."""
@@ -102,6 +104,12 @@ class Reader(DuckDBParser):
     def _refused(self, what: str, span: Span, hint: str | None = None) -> UnsupportedError:
         """Return the error for valid SQL that we do not run; no other way to read it is tried."""
         return UnsupportedError(what, span, hint=hint)
+
+    def _notice(self, what: str, why: str, span: Span) -> None:
+        """Add a notice about words without an effect, once for the place, which may be read several times."""
+        notice = StatementWarning(f"{what} has no effect: {why}", span)
+        if all((other.message, other.span) != (notice.message, notice.span) for other in self.notices):
+            self.notices.append(notice)
 
     def _token_span(self, token: Token) -> Span:
         return Span(self.source, token.start, token.end + 1)

@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError
+from sqlstream.errors import ParseError, SourceText, Span, StatementWarning, UnsupportedError
 from sqlstream.secrets import remember_script
 from sqlstream.sql.dialect import StreamingSQL, to_duckdb
 from sqlstream.sql.lexing import refuse_unread, tokenize
@@ -87,9 +87,10 @@ _SETS = (("EXECUTE", "STATEMENT", "SET", "BEGIN"), ("BEGIN", "STATEMENT", "SET")
 _OPTION_KEY = re.compile(r"[\w.-]+")
 
 
-def parse_script(source: SourceText) -> list[Statement]:
+def parse_script(source: SourceText, notices: list[StatementWarning] | None = None) -> list[Statement]:
     """Return the statements of a text, after its variables of the environment are replaced.
 
+    Notices about words of Flink without an effect are added to `notices`; ADD JAR is nothing but a notice.
     Raises ParseError, BindError for a variable that is not set, or UnsupportedError for SQL that we do not run.
     """
     remember_script(source.text)
@@ -102,45 +103,48 @@ def parse_script(source: SourceText) -> list[Statement]:
         else:
             pieces[-1].append(token)
     waiting = iter([piece for piece in pieces if piece])
-    read = set[int]()
-    statements = [_statement_set(source, piece, waiting, read) or _statement(source, piece, read) for piece in waiting]
-    refuse_unread(source, read)
-    return statements
+    reading = _Reading(source, [] if notices is None else notices)
+    statements = [reading.statement_set(piece, waiting) or reading.statement(piece) for piece in waiting]
+    refuse_unread(source, reading.hints_read)
+    return [statement for statement in statements if statement is not None]
 
 
-def _statement(source: SourceText, tokens: list[Token], hints_read: set[int]) -> Statement:
-    parser = _StatementParser(source, tokens)
-    parser.hints_read = hints_read
-    return parser.run(parser.statement)
+class _Reading:
+    """Reads the statements of a script, one after the other."""
 
+    def __init__(self, source: SourceText, notices: list[StatementWarning]):
+        self.source, self.notices = source, notices
+        # The offsets of the hints OPTIONS that were read.
+        self.hints_read = set[int]()
 
-def _statement_set(
-    source: SourceText, first: list[Token], rest: Iterator[list[Token]], hints_read: set[int]
-) -> StatementSet | None:
-    """Return the statement set that begins with `first`, and take its statements from `rest`; None if none begins."""
-    words = [token.text.upper() for token in first[:4] if token.token_type != TokenType.STRING]
-    head = next((h for h in _SETS if words[: len(h)] == list(h)), None)
-    if head is None:
-        return None
-    opening = Span(source, first[0].start, first[len(head) - 1].end + 1)
-    inserts: list[Insert] = []
-    pieces = chain([first[len(head) :]] if first[len(head) :] else [], rest)
-    for piece in pieces:
-        if piece[0].text.upper() == "END":
-            if len(piece) > 1:
-                raise ParseError('";" is missing after END', Span(source, piece[1].start, piece[1].end + 1))
-            if not inserts:
-                raise ParseError("a statement set without INSERT", opening)
-            return StatementSet(Span(source, first[0].start, piece[0].end + 1), tuple(inserts))
-        statement = _statement(source, piece, hints_read)
-        if not isinstance(statement, Insert):
-            raise ParseError("a statement set holds INSERT statements only", statement.span)
-        if statement.appends:
-            raise UnsupportedError(
-                "INSERT .. VALUES in a statement set", statement.span, hint="Write it before the set."
-            )
-        inserts.append(statement)
-    raise ParseError("a statement set without END", opening, hint="Write END; after its last INSERT.")
+    def statement(self, tokens: list[Token]) -> Statement | None:
+        """Return the statement of some tokens; None for one that is nothing but a notice."""
+        parser = _StatementParser(self.source, tokens)
+        parser.hints_read, parser.notices = self.hints_read, self.notices
+        return parser.run(parser.script_statement)
+
+    def statement_set(self, first: list[Token], rest: Iterator[list[Token]]) -> StatementSet | None:
+        """Return the statement set that begins with `first`, and take its statements from `rest`; None if none begins."""
+        words = [token.text.upper() for token in first[:4] if token.token_type != TokenType.STRING]
+        head = next((h for h in _SETS if words[: len(h)] == list(h)), None)
+        if head is None:
+            return None
+        opening = Span(self.source, first[0].start, first[len(head) - 1].end + 1)
+        inserts: list[Insert] = []
+        pieces = chain([first[len(head) :]] if first[len(head) :] else [], rest)
+        for piece in pieces:
+            if piece[0].text.upper() == "END":
+                if len(piece) > 1:
+                    raise ParseError('";" is missing after END', Span(self.source, piece[1].start, piece[1].end + 1))
+                if not inserts:
+                    raise ParseError("a statement set without INSERT", opening)
+                return StatementSet(Span(self.source, first[0].start, piece[0].end + 1), tuple(inserts))
+            statement = self.statement(piece)
+            if not isinstance(statement, Insert):
+                span = Span(self.source, piece[0].start, piece[-1].end + 1)
+                raise ParseError("a statement set holds INSERT statements only", span)
+            inserts.append(statement)
+        raise ParseError("a statement set without END", opening, hint="Write END; after its last INSERT.")
 
 
 def describes_state(source: SourceText) -> bool:
@@ -188,6 +192,7 @@ class _StatementParser(ShowParser):
         self.source = source
         self.sql = source.text
         self.hints_read = set()
+        self.notices = []
         self._chunks = [tokens]
         self._advance_chunk()
 
@@ -206,6 +211,17 @@ class _StatementParser(ShowParser):
         except RecursionError:
             raise ParseError("the statement is nested too deeply", self._token_span(self._prev)) from None
         return result
+
+    def script_statement(self) -> Statement | None:
+        """Read a statement; return None for ADD JAR, of which there is only a notice."""
+        start = self._curr
+        if not self._match_text_seq("ADD", "JAR"):
+            return self.statement()
+        self._string("a path in quotes")
+        self._notice(
+            "ADD JAR", "connectors are built in, and functions are in Python, under udfs/", self._span_from(start)
+        )
+        return None
 
     def statement(self) -> Statement:
         self._refuse_statement()
@@ -230,8 +246,13 @@ class _StatementParser(ShowParser):
                 return self._parse_describe_table()
             case "EXPLAIN":
                 return self._parse_explain_statement()
+            case "EXECUTE" if self._next and self._next.text.upper() == "INSERT":
+                self._need("EXECUTE")
+                return self._parse_insert_into()
             case "INSERT":
                 return self._parse_insert_into()
+            case "USE":
+                return self._parse_use_database()
             case _ if self._curr.token_type in _QUERY_STARTS:
                 start = self._curr
                 query = self._query()
@@ -302,7 +323,7 @@ class _StatementParser(ShowParser):
         start = self._curr
         self._need("INSERT")
         self._need("INTO")
-        target = self._name("the name of a table")
+        target = self._relation_name("the name of a table")
         options = self._table_options()
         if self._match_text_seq("PARTITION"):
             raise self._refused("INSERT with PARTITION", self._token_span(self._prev), "Select the value as a column.")

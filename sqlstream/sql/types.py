@@ -76,7 +76,8 @@ class TypeParser(Reader):
         text = self._parse_string()
         if text is not None:
             # The digits of a literal are those of its type.
-            data_type.meta["precision"] = len(text.name.partition(".")[2]) if text.name[:1].isdigit() else None
+            digits = len(text.name.partition(".")[2])
+            data_type.meta["precision"] = min(digits, 6) if text.name[:1].isdigit() else None
         cast = exp.Cast(this=text, to=data_type)
         mark(cast, start.start, self._prev.end)
         return cast
@@ -137,10 +138,13 @@ class TypeParser(Reader):
         if self._match(TokenType.L_PAREN):
             digits = self._curr
             number = int(self._type_number())
-            self.declared = {"precision": number}
-            if number > 6:
+            self.declared = {"precision": min(number, 6)}
+            if number > 9:
                 hint = "Times are kept in microseconds: write a precision of 6 or less."
-                raise self._refused(f"{name.text.upper()} with more than 6 digits", self._span_from(digits), hint)
+                raise self._refused(f"{name.text.upper()} with more than 9 digits", self._span_from(digits), hint)
+            if number > 6:
+                why = "times are kept in microseconds, 6 digits of a second"
+                self._notice(f"the precision {number}", why, self._token_span(digits))
             self._match_r_paren()
         base = "TIME" if name.text.upper().startswith("TIME") and "STAMP" not in name.text.upper() else "TIMESTAMP"
         zoned = name.text.upper() in _ZONED

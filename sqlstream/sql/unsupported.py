@@ -19,7 +19,6 @@ STATEMENTS: dict[str, str] = {
     "REPLACE TABLE": "Write DROP TABLE IF EXISTS, then CREATE TABLE and INSERT INTO.",
     "CREATE TEMPORARY SYSTEM FUNCTION": "Write CREATE FUNCTION.",
     "CREATE CATALOG": "Put CREATE TABLE statements into files under catalog/.",
-    "CREATE DATABASE": "Put CREATE TABLE statements into files under catalog/.",
     "CREATE MODEL": _MODEL,
     "CREATE TEMPORARY MODEL": _MODEL,
     "CREATE CONNECTION": "Put the connector's options into the WITH clause of CREATE TABLE.",
@@ -29,7 +28,6 @@ STATEMENTS: dict[str, str] = {
     "ALTER": "Write DROP, then CREATE.",
     "DROP CATALOG": "All tables are in one catalog: write DROP TABLE for each.",
     "DROP CONNECTION": "Options are those of tables: write DROP TABLE.",
-    "DROP DATABASE": "All tables are in one catalog: write DROP TABLE for each.",
     "DROP TEMPORARY SYSTEM FUNCTION": "Write DROP FUNCTION.",
     "DROP MATERIALIZED TABLE": "Write DROP TABLE.",
     "DROP MODEL": "Write DROP FUNCTION: a model is called in a Python function.",
@@ -37,7 +35,6 @@ STATEMENTS: dict[str, str] = {
     "CALL": "There are no procedures: a query calls Python functions, and sqlstream has commands (sqlstream --help).",
     "ANALYZE": _STATISTICS,
     "ANALYZE TABLE": _STATISTICS,
-    "EXECUTE INSERT": "Write INSERT INTO.",
     "EXECUTE PLAN": "Write the INSERT statement itself.",
     "INSERT OVERWRITE": "Write INSERT INTO, and run sqlstream with --fresh to start anew.",
     "INSERT OR REPLACE": UPSERT,
@@ -49,16 +46,13 @@ STATEMENTS: dict[str, str] = {
         [f"EXPLAIN {d}" for d in ("CHANGELOG_MODE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")],
         "Leave the detail out: EXPLAIN says all it knows.",
     ),
-    **dict.fromkeys(
-        ["SHOW CATALOGS", "SHOW CURRENT", "SHOW DATABASES", "SHOW SCHEMAS"], "All tables are in one catalog."
-    ),
+    "SHOW SCHEMAS": "Write SHOW DATABASES.",
     "COMPILE PLAN": "Use the command `sqlstream explain` to see the plan.",
     "COMPILE AND EXECUTE PLAN": "Write the INSERT statement itself.",
     "SUMMARIZE": "Use the command `sqlstream query` with SUMMARIZE.",
-    "USE": "All tables are in one catalog; write their names alone.",
+    "USE MODULES": _MODULES,
     "LOAD MODULE": _MODULES,
     "UNLOAD MODULE": _MODULES,
-    "ADD JAR": "Put Python functions into files under udfs/.",
     "REMOVE JAR": "Leave it out: Python functions are in files under udfs/.",
     "STOP JOB": "Use the command `sqlstream stop`.",
     "COPY": "Write INSERT INTO a table with the connector 'filesystem'.",
@@ -69,12 +63,6 @@ STATEMENTS: dict[str, str] = {
     "BEGIN": "Leave it out: every batch of a job is committed as a whole.",
     "COMMIT": "Leave it out: every batch of a job is committed as a whole.",
     "ROLLBACK": "Go back to a savepoint: sqlstream run SCRIPT --from SAVEPOINT.",
-}
-
-# Clauses that can follow the columns of CREATE TABLE in Flink.
-TABLE_CLAUSES: dict[str, str] = {
-    "DISTRIBUTED": "Leave it out: state and tables are partitioned by sqlstream.",
-    "AS": "Write CREATE TABLE with columns, then INSERT INTO it.",
 }
 
 # Constraints of a table other than its primary key.

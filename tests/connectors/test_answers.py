@@ -55,7 +55,7 @@ def test_connectors_of_packages_do_so_too(connector: type[Connector]) -> None:
 
 def test_what_they_say() -> None:
     by_reach = {reach: {name for name in ALL if registry.named(name).reach is reach} for reach in Reach}
-    assert by_reach[Reach.NOTHING] == {"blackhole", "datagen", "nexmark", "print", VALUES}
+    assert by_reach[Reach.NOTHING] == {"blackhole", "datagen", "faker", "nexmark", "print", VALUES}
     assert by_reach[Reach.FILE] == {"duckdb", "sqlite"}
     assert by_reach[Reach.STORE] == {"delta", "filesystem"}
     sinks = {name for name in registry.built_in() if registry.named(name).sink_type is not None}

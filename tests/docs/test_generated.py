@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from sqlstream import flink_settings
 from sqlstream.connectors import reference
 from sqlstream.duck.aggregates.functions import FUNCTIONS, REFUSED, Kind
 from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
@@ -140,6 +141,7 @@ LISTS: dict[str, Callable[[], str]] = {
     "flink examples": differences,
     "flink functions": flink_functions,
     "options": options,
+    "settings of Flink without an effect": lambda: "\n".join(flink_settings.reference()),
     "layers": layers,
     "metrics": metrics,
     "numbers of a job": totals,

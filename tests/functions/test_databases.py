@@ -105,7 +105,7 @@ def test_compilers_after_each_other_use_one() -> None:
     for _ in range(2):
         compiler = Compiler()
         compiler.add_functions([declare(twice)])
-        used.append(compiler._database)
+        used.append(compiler._functions._database)
         compiler.close()
     assert used[0] is used[1]
     assert used[0] is not None

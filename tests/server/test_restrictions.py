@@ -75,6 +75,24 @@ INSERT INTO o SELECT a FROM f
             "cannot set",
         ),
         (SUBMITTED.format(path="in/x", more=", 'protobuf.schema-file' = '/etc/passwd'"), "cannot set"),
+        # A url of JDBC is a path, or a server.
+        (
+            "CREATE TABLE d (a STRING) WITH ('connector' = 'jdbc', 'url' = 'jdbc:sqlite:/etc/x', 'table-name' = 't')",
+            "its path is outside",
+        ),
+        (
+            "CREATE TABLE d (a STRING) WITH ('connector' = 'jdbc', 'url' = 'jdbc:mysql://h/d', 'table-name' = 't')",
+            'use the connector "mysql"',
+        ),
+        (
+            "CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared"
+            " /*+ OPTIONS('connector' = 'jdbc', 'url' = 'jdbc:duckdb:/etc/x', 'table-name' = 't', 'path' = '', 'format' = '') */",
+            "is outside",
+        ),
+        (
+            "CREATE TABLE d WITH ('connector' = 'filesystem', 'path' = '/etc', 'format' = 'csv') AS SELECT 1 AS a FROM declared",
+            "its path is outside",
+        ),
         ("CREATE TABLE g WITH ('path' = '/etc') LIKE declared", "its path is outside"),
         ("CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared /*+ OPTIONS('path'='/etc') */", "is outside"),
         ("CREATE TABLE p (a STRING) WITH ('connector' = 'python', 'class' = 'os.X')", 'use the connector "python"'),
@@ -82,6 +100,8 @@ INSERT INTO o SELECT a FROM f
         ("SET 'spark.driver.extraJavaOptions' = '-x'", "cannot set"),
         ("SET 'parallelism.default' = '100000'", 'cannot set "parallelism.default" to "100000"'),
         ("SET 'Parallelism.Default' = '00000000000065'", "cannot set"),
+        ("SET 'parallelism' = '65'", "cannot set"),
+        ("SET 'table.exec.resource.default-parallelism' = '65'", "cannot set"),
         ("CREATE TABLE o (a STRING); INSERT INTO o VALUES ('${HOME:-x}')", "cannot read variables"),
         # Whether there is such a file is not told.
         ("CREATE TABLE o (a STRING); INSERT INTO o VALUES ('${file:/nowhere}')", "cannot read variables"),

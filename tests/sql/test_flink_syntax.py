@@ -9,11 +9,6 @@ from sqlstream.sql.statements import parse_script
 # Statements with the words that the error points at.
 STATEMENTS = [
     ("REPLACE TABLE t AS SELECT 1", "REPLACE TABLE"),
-    ("CREATE OR REPLACE TABLE t AS SELECT 1", "AS"),
-    ("CREATE TABLE t (a INT) DISTRIBUTED BY HASH(a) INTO 4 BUCKETS WITH ('k' = 'v')", "DISTRIBUTED"),
-    ("CREATE TABLE t (a INT) DISTRIBUTED INTO 4 BUCKETS", "DISTRIBUTED"),
-    ("CREATE TABLE t AS SELECT 1", "AS"),
-    ("CREATE TABLE t (a INT) WITH ('k' = 'v') AS SELECT 1", "AS"),
     ("CREATE TABLE c.d.t (a INT)", "c.d.t"),
     ("CREATE TABLE t (a INT, UNIQUE (a))", "UNIQUE"),
     ("CREATE TABLE t (a INT DEFAULT 1)", "DEFAULT"),
@@ -21,8 +16,8 @@ STATEMENTS = [
     ("CREATE TABLE t (a MULTISET<INT>)", "MULTISET"),
     ("CREATE TABLE t (a INT MULTISET)", "MULTISET"),
     ("CREATE TABLE t (a ROW<b RAW('x', 'y')>)", "RAW"),
-    ("CREATE TABLE t (a TIMESTAMP(9))", "9"),
-    ("CREATE TABLE t (a TIMESTAMP_LTZ(7))", "7"),
+    ("CREATE TABLE t (a TIMESTAMP(10))", "10"),
+    ("CREATE TABLE t (a TIMESTAMP_LTZ(12))", "12"),
     ("CREATE TABLE t (a INTERVAL YEAR TO MONTH)", "INTERVAL YEAR TO MONTH"),
     ("CREATE TABLE t (a INTERVAL DAY(3) TO SECOND(3))", "INTERVAL DAY(3) TO SECOND(3)"),
     ("CREATE TABLE t (WATERMARK FOR a.b AS a.b)", "a.b"),
@@ -30,7 +25,6 @@ STATEMENTS = [
     ("CREATE FUNCTION f AS 'm.f' LANGUAGE PYTHON USING ARTIFACT 'x.zip'", "USING"),
     ("CREATE TEMPORARY SYSTEM FUNCTION f AS 'm.f'", "CREATE TEMPORARY SYSTEM FUNCTION"),
     ("CREATE CATALOG IF NOT EXISTS c WITH ('type'='jdbc')", "CREATE CATALOG"),
-    ("CREATE DATABASE d COMMENT 'x'", "CREATE DATABASE"),
     ("CREATE TEMPORARY MODEL m INPUT (text STRING) OUTPUT (label STRING) WITH ('a'='b')", "CREATE TEMPORARY MODEL"),
     ("CREATE MODEL m WITH ('a'='b')", "CREATE MODEL"),
     ("CREATE CONNECTION c WITH ('a'='b')", "CREATE CONNECTION"),
@@ -43,15 +37,13 @@ STATEMENTS = [
     ("ALTER CATALOG c SET ('a'='b')", "ALTER"),
     ("DROP MATERIALIZED TABLE m", "DROP MATERIALIZED TABLE"),
     ("DROP CATALOG c", "DROP CATALOG"),
-    ("DROP DATABASE IF EXISTS d", "DROP DATABASE"),
     ("DROP MODEL m", "DROP MODEL"),
     ("TRUNCATE TABLE t", "TRUNCATE TABLE"),
     ("CALL cat.db.proc(1)", "CALL"),
     ("ANALYZE TABLE t COMPUTE STATISTICS", "ANALYZE TABLE"),
-    ("EXECUTE INSERT INTO t SELECT 1", "EXECUTE INSERT"),
     ("INSERT OVERWRITE t SELECT 1", "INSERT OVERWRITE"),
     ("INSERT INTO t PARTITION (p='v') SELECT 1", "PARTITION"),
-    ("INSERT INTO c.t SELECT 1", "c.t"),
+    ("INSERT INTO c.d.t SELECT 1", "c.d.t"),
     ("INSERT INTO t SELECT a FROM s ON CONFLICT DO DEDUPLICATE", "ON CONFLICT"),
     ("WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x", "INSERT"),
     ("DELETE FROM t WHERE a = 1", "DELETE"),
@@ -63,11 +55,10 @@ STATEMENTS = [
     ("COMPILE AND EXECUTE PLAN 'p.json' FOR INSERT INTO t SELECT 1", "COMPILE AND EXECUTE PLAN"),
     ("DESC CATALOG EXTENDED c", "DESC CATALOG"),
     ("DESC JOB 'id'", "DESC JOB"),
-    ("USE CATALOG c", "USE"),
-    ("USE MODULES a, b", "USE"),
+    ("USE CATALOG c", "c"),
+    ("USE MODULES a, b", "USE MODULES"),
     ("LOAD MODULE m", "LOAD MODULE"),
     ("UNLOAD MODULE m", "UNLOAD MODULE"),
-    ("ADD JAR 'p'", "ADD JAR"),
     ("REMOVE JAR 'p'", "REMOVE JAR"),
     ("STOP JOB 'id' WITH SAVEPOINT WITH DRAIN", "STOP JOB"),
     # DuckDB's
@@ -82,7 +73,6 @@ STATEMENTS = [
     # in queries
     ("SELECT * FROM t AS x /*+ OPTIONS('k'='v') */", "/*+ OPTIONS('k'='v') */"),
     ("INSERT INTO t SELECT 1 /*+ OPTIONS('k'='v') */", "/*+ OPTIONS('k'='v') */"),
-    ("SELECT /*+BROADCAST(a)*/ a FROM t", "BROADCAST"),
     ("SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY a ORDER BY b DEFINE A AS TRUE) AS m", "MATCH_RECOGNIZE"),
     ("SELECT * FROM o JOIN r FOR SYSTEM_TIME FROM a TO b ON o.a = r.a", "FOR SYSTEM_TIME FROM a TO b"),
     ("SELECT * FROM o JOIN r FOR VERSION AS OF 3 ON o.a = r.a", "FOR VERSION AS OF 3"),
@@ -107,9 +97,7 @@ def test_unsupported_where_it_stands(text: str, words: str) -> None:
     assert caught.value.hint is None or caught.value.hint.endswith(".")
 
 
-@pytest.mark.parametrize(
-    "clauses", [unsupported.STATEMENTS, unsupported.TABLE_CLAUSES, unsupported.CONSTRAINTS, unsupported.COLUMN_CLAUSES]
-)
+@pytest.mark.parametrize("clauses", [unsupported.STATEMENTS, unsupported.CONSTRAINTS, unsupported.COLUMN_CLAUSES])
 def test_what_is_unsupported_says_what_to_do(clauses: dict[str, str]) -> None:
     for words, hint in clauses.items():
         assert hint.endswith("."), words
@@ -139,13 +127,13 @@ unsupported: the hint OPTIONS here
 hint: Write it behind the name of a table, before its alias: FROM orders /*+ OPTIONS('key' = 'value') */ AS o.""",
         ),
         (
-            "CREATE TABLE t (ts TIMESTAMP(9))",
+            "CREATE TABLE t (ts TIMESTAMP(10))",
             """\
-unsupported: TIMESTAMP with more than 6 digits
+unsupported: TIMESTAMP with more than 9 digits
   --> q:1:30
    |
- 1 | CREATE TABLE t (ts TIMESTAMP(9))
-   |                              ^
+ 1 | CREATE TABLE t (ts TIMESTAMP(10))
+   |                              ^^
 hint: Times are kept in microseconds: write a precision of 6 or less.""",
         ),
     ],

@@ -20,6 +20,7 @@ from sqlstream.connectors.formats.changelogs import validate as validate_changes
 from sqlstream.connectors.formats.copies import near
 from sqlstream.connectors.formats.file_source import FileRows
 from sqlstream.connectors.formats.file_split import FileSplit
+from sqlstream.connectors.formats.json_options import check_times
 from sqlstream.connectors.formats.malformed import format_of
 from sqlstream.connectors.formats.raw_lines import check_raw
 from sqlstream.connectors.formats.read_errors import vanished
@@ -40,7 +41,7 @@ from sqlstream.connectors.options import COUNT, MAX_BYTES, MONITOR, TEXT, TableO
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.uris import is_absolute, is_remote
 from sqlstream.duck.internal_columns import PLACE
-from sqlstream.errors import Span, UnsupportedError
+from sqlstream.errors import Span
 
 if TYPE_CHECKING:
     import duckdb
@@ -96,9 +97,7 @@ class WrittenFiles(WorkerSink):
 
     def check(self, span: Span | None) -> None:
         check_path(self.table)
-        if format_of(self.table) == "raw":
-            hint = "Write format csv or json, or into a table without a connector."
-            raise UnsupportedError("writing files of format raw", span or self.table.span, hint=hint)
+        check_times(self.table, format_of(self.table))
         if format_of(self.table) == "avro":
             check_columns(self.table)
 

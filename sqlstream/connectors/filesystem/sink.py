@@ -27,6 +27,8 @@ from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.filesystem.roots import remembered
 from sqlstream.connectors.formats.avro.written_files import fitted_columns, to_avro
 from sqlstream.connectors.formats.csv_rows import csv_write_options
+from sqlstream.connectors.formats.json_options import iso_time, writes_iso
+from sqlstream.connectors.formats.raw_written import encoded_item, to_raw
 from sqlstream.connectors.interface import Committer, SinkContext, Writer
 from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.duck.sql import Select, quote_name, quote_text
@@ -159,11 +161,11 @@ class FileSink(Writer):
     ) -> tuple[int, list[str]]:
         """Write rows into files in a local folder; return their number, and paths that begin with `attempt`."""
         format_ = self.table.options["format"].lower()
-        avro = format_ == "avro"
+        converted = format_ in ("avro", "raw")
         with storage_errors(folder, writes=True):
             os.makedirs(folder)
         options = [
-            f"FORMAT {'parquet' if avro else format_}",
+            f"FORMAT {'parquet' if converted else format_}",
             *(csv_write_options(self.table.options) if format_ == "csv" else []),
         ]
         target = f"{folder}/data_0.{_STAGED}"
@@ -171,10 +173,12 @@ class FileSink(Writer):
             options.append(f"PARTITION_BY ({', '.join(map(quote_name, self.table.partitioned_by))})")
             options.append(f"FILE_EXTENSION '{_STAGED}', OVERWRITE_OR_IGNORE")
             target = folder
-        typed = [f"CAST({quote_name(c.name)} AS {_written(c)}) AS {quote_name(c.name)}" for c in columns]
-        items = (
-            [*fitted_columns(self.table, columns).items, *map(quote_name, self.table.partitioned_by)] if avro else typed
-        )
+        items = [f"{self._value(c)} AS {quote_name(c.name)}" for c in columns]
+        if converted:
+            inside = (
+                fitted_columns(self.table, columns).items if format_ == "avro" else [encoded_item(self.table, columns)]
+            )
+            items = [*inside, *map(quote_name, self.table.partitioned_by)]
         copied = con.execute(
             f"COPY (SELECT {', '.join(items)} FROM ({rows})) TO {quote_text(target)} ({', '.join(options)})"
         )
@@ -183,10 +187,21 @@ class FileSink(Writer):
             shutil.rmtree(folder, ignore_errors=True)
             return 0, []
         files = list(LocalFilesystem().walk(folder))
-        for file in files if avro else ():
+        for file in files if converted else ():
             with storage_errors(file, writes=True):
-                to_avro(file, self.table, columns)
+                if format_ == "avro":
+                    to_avro(file, self.table, columns)
+                else:
+                    to_raw(file, self.table)
         return int(count), [f"{attempt}/{os.path.relpath(file, folder)}" for file in files]
+
+    def _value(self, column: Column) -> str:
+        """Return the SQL of a column as it is written, in formats that DuckDB writes."""
+        if self.table.options["format"].lower() == "json" and writes_iso(self.table.options, "json"):
+            partition = column.name in self.table.partitioned_by
+            if not partition and (time := iso_time(column)) is not None:
+                return time
+        return f"CAST({quote_name(column.name)} AS {_written(column)})"
 
     # -- on the driver
 

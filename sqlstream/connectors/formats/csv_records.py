@@ -21,7 +21,8 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.csv_rows import csv_layout, fields_of, has_header, quoting
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import WRONG_QUOTE, does_not_hold, skips
-from sqlstream.connectors.formats.raw_lines import NO_TEXT, UnreadableLines
+from sqlstream.connectors.formats.raw_codec import NO_TEXT
+from sqlstream.connectors.formats.raw_lines import UnreadableLines
 from sqlstream.connectors.formats.whole_numbers import fraction
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
 from sqlstream.duck.internal_columns import internal

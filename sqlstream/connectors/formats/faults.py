@@ -224,7 +224,7 @@ def place(
         case "csv":
             return _csv_rows(split, table, counts, rejected)
         case "raw":
-            return nth_raw_lines(split.path, counts)
+            return nth_raw_lines(split.path, counts, table)
     return nth_lines(split.path, counts)
 
 

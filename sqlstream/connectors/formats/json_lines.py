@@ -11,6 +11,7 @@ import duckdb
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.json_columns import documents
+from sqlstream.connectors.formats.json_options import is_complete
 from sqlstream.connectors.formats.malformed import does_not_hold, skips
 from sqlstream.connectors.formats.whole_numbers import (
     FLOATS,
@@ -33,6 +34,7 @@ from sqlstream.duck.text_files import NO_OBJECT, duckdb_paths
 _TEXT, _ROW = internal("text"), internal("object")
 # The path of a row's file, and how much of a value is shown in an error.
 _FILE, _SHOWN = internal("file"), 200
+_NESTED = ("struct", "list", "map", "array")
 
 
 def read_json(
@@ -52,11 +54,17 @@ def read_json(
     the path of a file that has such a number, and returns what is wrong with the file, or "".
     """
     paths = duckdb_paths([copies.get(s.path, s.path) for s in splits])
-    if skips(table):
+    if skips(table) or is_complete(table):
         names = ", ".join(quote_name(c.name) for c in columns) or "1"
         lines = Relation(f"read_ndjson_objects({paths}, ignore_errors = true, hive_partitioning = false)")
-        marked = Select(f"SELECT {names}, {WRONG} FROM {_marked(con, lines, columns, NO_OBJECT)}")
-        return ReadPlan.of_marked(marked, keep=True)
+        marked = Select(
+            f"SELECT {names}, {WRONG} FROM {_marked(con, lines, columns, NO_OBJECT, complete=is_complete(table))}"
+        )
+        if skips(table):
+            return ReadPlan.of_marked(marked, keep=True)
+        # `faults.translate` then looks for the line.
+        whole_row = f"CASE WHEN {WRONG} IS NULL THEN true ELSE error(concat('\" is malformed: ', {WRONG})) END"
+        return ReadPlan(Select(f"SELECT {names} FROM ({marked}) WHERE {whole_row}"), keep=True)
     typed = [(c, con.sqltype(c.type)) for c in columns or table.physical]
     floats = "JSON" if exactly else None
     types = ", ".join(f"{quote_text(c.name)}: {quote_text(as_text(t, floats) or c.type)}" for c, t in typed)
@@ -107,7 +115,14 @@ def json_values(
     # that is not.
     whole_text = f"CASE WHEN json_valid({VALUE}) THEN {VALUE} END" if skips(table) else VALUE
     return _marked(
-        con, values, columns, "The value is not a JSON object", passthrough, text=VALUE, whole_text=whole_text
+        con,
+        values,
+        columns,
+        "The value is not a JSON object",
+        passthrough,
+        text=VALUE,
+        whole_text=whole_text,
+        complete=is_complete(table),
     )
 
 
@@ -120,8 +135,11 @@ def _marked(
     *,
     text: str = "json",
     whole_text: str = "json",
+    complete: bool = False,
 ) -> Relation:
     """Return marked rows: the columns `passthrough`, the table's `columns`, and WRONG.
+
+    If rows are to be `complete`, an object that lacks a field is malformed.
 
     `text` is the column of `lines` that has the object: JSON, NULL for a line that is none, or VALUE, any text. `whole_text` is
     the SQL of the text that is parsed; a text that is no JSON is expensive there. Only rows in which something is NULL, or in
@@ -147,13 +165,17 @@ def _marked(
         if type_.id == "struct" and nulls_show_faults:
             missing = " OR ".join([_missing(quote_name(column.name), type_), *fractions])
             suspicious.append(f"({name} IS NOT NULL AND ({missing}))")
-        elif type_.id in ("struct", "list", "map", "array"):
+        elif type_.id in _NESTED:
             suspicious.append("true")
         elif fault != "false" or not nulls_show_faults:
             suspicious += [f"{quote_name(column.name)} IS NULL", *fractions]
             suspicious += [f"isinf({name})"] if type_.id in FLOATS else []
         if fault != "false":
             cases.append(f"WHEN {fault} THEN {quote_text(does_not_hold(column))}")
+        if complete:
+            # A field that an object lacks is NULL, or a field within it.
+            suspicious.append("true" if type_.id in _NESTED else f"{quote_name(column.name)} IS NULL")
+            cases.append(f"WHEN {_lacks(_TEXT, column.name, type_)} THEN {quote_text(_lacking(column))}")
     if nulls_show_faults:
         # At least one column of an object has a value, unless it lacks all of them.
         suspicious.append(" AND ".join(f"{_ROW}.{quote_name(c.name)} IS NULL" for c in columns) or "true")
@@ -168,6 +190,39 @@ def _marked(
     select_items = [*passthrough, *(quote_name(c.name) for c in columns)]
     select_items.append(f"CASE WHEN {' OR '.join(suspicious)} THEN {why} END AS {WRONG}")
     return Relation(f"(SELECT {', '.join(select_items)} FROM {rows})")
+
+
+def _lacking(column: Column) -> str:
+    return f'The object has no field "{column.name}", or one within it is missing'
+
+
+def _lacks(value: str, name: str, declared: Any, depth: int = 0) -> str:
+    """Return the condition that a JSON object lacks a field, or that an object within the field lacks one of its own."""
+    field = f"json_extract({value}, {_json_key(name)})"
+    inside = _incomplete(field, declared, depth)
+    lacks = f"NOT coalesce(json_exists({value}, {_json_key(name)}), false)"
+    return lacks if inside == "false" else f"({lacks} OR {inside})"
+
+
+def _incomplete(value: str, declared: Any, depth: int) -> str:
+    """Return the condition that an object in a JSON value lacks a field of the declared type."""
+    item = f"_y{depth}"
+    match declared.id:
+        case "struct":
+            lacking = " OR ".join(_lacks(value, name, type_, depth) for name, type_ in declared.children)
+            return f"(coalesce(json_type({value}), 'NULL') = 'OBJECT' AND ({lacking}))"
+        case "list" | "array":
+            element, path = declared.children[0][1], "$[*]"
+        case "map":
+            element, path = declared.children[1][1], "$.*"
+        case _:
+            return "false"
+    inside = _incomplete(item, element, depth + 1)
+    return (
+        inside
+        if inside == "false"
+        else f"len(list_filter(json_extract({value}, '{path}'), lambda {item}: {inside})) > 0"
+    )
 
 
 def _text_in_doubt(number: str, name: str, *, is_unsigned: bool) -> str:

@@ -14,8 +14,10 @@ from sqlstream.connectors.formats.csv_files import csv_values, read_csv
 from sqlstream.connectors.formats.csv_rows import one_character
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.json_lines import json_values, read_json
+from sqlstream.connectors.formats.json_options import COMPLETE, timestamp_format
 from sqlstream.connectors.formats.malformed import options_of
 from sqlstream.connectors.formats.parquet import read_parquet
+from sqlstream.connectors.formats.raw_codec import CHARSET, ENDIANNESS
 from sqlstream.connectors.formats.raw_lines import read_raw
 from sqlstream.connectors.formats.raw_values import raw_values
 from sqlstream.connectors.formats.schema_registry import registry_options
@@ -102,6 +104,10 @@ class Format:
     encoding: MessageEncoding | None = None
     # Returns the columns of a table that declares none; None if the format cannot infer them.
     columns: Callable[[Table], Sequence[Column]] | None = None
+
+
+# Encodes raw texts in another charset than UTF-8; SQL encodes all other raw values.
+RAW_TEXTS = MessageEncoding("raw_codec", "raw")
 
 
 def _columns_of(module: str, format: str) -> Callable[[Table], Sequence[Column]]:
@@ -219,9 +225,9 @@ _CONFLUENT_SCHEMA = TableOption(
 )
 FORMATS: Mapping[str, Format] = {
     "parquet": Format((_OPERATION, *options_of("parquet")), read_parquet),
-    "json": Format((_OPERATION, *options_of("json")), read_json, json_values),
+    "json": Format((_OPERATION, COMPLETE, timestamp_format("json"), *options_of("json")), read_json, json_values),
     "csv": Format((_OPERATION, *_CSV, *options_of("csv")), read_csv, csv_values, frozenset({"csv.header"})),
-    DEBEZIUM: Format((*_DEBEZIUM, *options_of(DEBEZIUM)), read_json, json_values),
+    DEBEZIUM: Format((*_DEBEZIUM, timestamp_format(DEBEZIUM), *options_of(DEBEZIUM)), read_json, json_values),
     "avro": Format(
         (_OPERATION, _AVRO_SCHEMA, _AVRO_CODEC, *options_of("avro")),
         _read_avro,
@@ -259,5 +265,5 @@ FORMATS: Mapping[str, Format] = {
         encoding=MessageEncoding("protobuf.encoding", "protobuf-confluent"),
         columns=_columns_of("protobuf.values", "protobuf-confluent"),
     ),
-    "raw": Format(options_of("raw"), read_raw, raw_values, of_bytes=True),
+    "raw": Format((ENDIANNESS, CHARSET, *options_of("raw")), read_raw, raw_values, of_bytes=True),
 }

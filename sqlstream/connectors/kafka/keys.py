@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqlstream.catalog import OP_COLUMN, Column, Table
 from sqlstream.connectors.formats.malformed import format_of
+from sqlstream.connectors.formats.raw_codec import HINT, problem
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.formats.value_source import KeyLayout
 from sqlstream.connectors.kafka.options import one_of
@@ -150,9 +151,7 @@ def validate(table: Table) -> None:
 
 
 def check_raw(option: str, columns: Sequence[Column], table: Table) -> None:
-    """Raise BindError if `option`, such as `key.format`, is `raw`, and `columns` are not exactly one STRING or BYTES."""
-    if table.options.get(option, "").lower() != "raw":
-        return
-    if len(columns) != 1 or columns[0].type not in ("VARCHAR", "BLOB"):
-        message = f'table "{table.name}": format "raw" is for one column, a STRING or BYTES'
-        raise BindError(message, table.option_span(option, value=True))
+    """Raise BindError if `option`, such as `key.format`, is `raw`, and `columns` are not exactly one that is raw bytes."""
+    if table.options.get(option, "").lower() == "raw" and (wrong := problem(columns)) is not None:
+        at = table.option_span(option, value=True)
+        raise BindError(f'table "{table.name}": {option} "raw" {wrong}', at, hint=HINT)

@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from sqlstream.catalog import DEBEZIUM, Column, Table
 from sqlstream.connectors.batch import Batch
-from sqlstream.connectors.formats.registry import FORMATS, MessageEncoding
+from sqlstream.connectors.formats.json_options import check_times, iso_time, writes_iso
+from sqlstream.connectors.formats.raw_codec import HINT, RawCodec, problem
+from sqlstream.connectors.formats.registry import FORMATS, RAW_TEXTS, MessageEncoding
 from sqlstream.connectors.formats.schema_registry import KEY_PART, VALUE_PART
 from sqlstream.duck.sql import Select, names, quote_name, quote_text
 from sqlstream.errors import BindError
@@ -32,12 +34,15 @@ def _json(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> s
     """Return the SQL of a JSON object."""
     if not fields:
         return "'{}'"
-    items = ", ".join(f"{quote_name(name)} := {_json_value(column)}" for name, column in fields)
+    iso = any(writes_iso(options, form) for form in ("json", DEBEZIUM))
+    items = ", ".join(f"{quote_name(name)} := {_json_value(column, iso=iso)}" for name, column in fields)
     return f"CAST(to_json(struct_pack({items})) AS VARCHAR)"
 
 
-def _json_value(column: Column) -> str:
+def _json_value(column: Column, *, iso: bool) -> str:
     value = quote_name(column.name)
+    if iso and (time := iso_time(column)) is not None:
+        return time
     if column.type in ("DOUBLE", "FLOAT"):
         # JSON has no numbers for NaN and infinities.
         return f"if(isfinite({value}), to_json({value}), to_json(CAST({value} AS VARCHAR)))"
@@ -67,7 +72,13 @@ def _csv(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> st
 
 
 def _raw(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> str:
-    return quote_name(fields[0][1].name)
+    """Return the SQL of the bytes of the one field."""
+    [(_, column)] = fields
+    codec = RawCodec.of(column.type, options)
+    if codec.needs_python:
+        # A text that is NULL is no message, and no key.
+        return f"CASE WHEN {quote_name(column.name)} IS NOT NULL THEN {_fields(fields, options)} END"
+    return codec.encoded(column.name)
 
 
 def _fields(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> str:
@@ -77,6 +88,13 @@ def _fields(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) ->
 
 def _encode(form: str) -> Encode:
     return _fields if FORMATS[form].encoding is not None else ENCODERS[form]
+
+
+def _encoding(form: str, fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> MessageEncoding | None:
+    """Return how Python encodes the fields; None if SQL does."""
+    if form == "raw":
+        return RAW_TEXTS if fields and RawCodec.of(fields[0][1].type, options).needs_python else None
+    return FORMATS[form].encoding if form else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +188,11 @@ class MessageLayout:
             ("format", value_format(self.table), self.value),
         ):
             at = self.table.option_span(option, value=True)
-            if form == "raw" and (len(fields) != 1 or fields[0][1].type not in ("VARCHAR", "BLOB")):
-                what = ", ".join(f"{c.name} {c.type}" for _, c in fields) or "no column"
-                message = f'table "{self.table.name}": format "raw" holds one column, a STRING or BYTES, not {what}'
-                raise BindError(message, at)
+            if form == "raw" and (wrong := problem([c for _, c in fields])) is not None:
+                raise BindError(f'table "{self.table.name}": format "raw" {wrong}', at, hint=HINT)
             if form in FORMATS and FORMATS[form].encoding is not None and not fields:
                 raise BindError(f'table "{self.table.name}": format "{form}" holds no column', at)
+        check_times(self.table, value_format(self.table))
         for part in self.parts:
             part.encoding.check(part.table, part.columns, part.name)
 
@@ -188,9 +205,9 @@ class MessageLayout:
         )
         parts = []
         for name, part, form, fields, prefix in candidates:
-            encoding = FORMATS[form].encoding if form else None
+            own = self._options(prefix) if part == KEY_PART else {**self.table.options, **self._options(prefix)}
+            encoding = _encoding(form, fields, own)
             if encoding is not None:
-                own = self._options(prefix) if part == KEY_PART else {**self.table.options, **self._options(prefix)}
                 table = replace(self.table, options={"topic": self.table.options["topic"], **own})
                 columns = tuple(replace(column, name=field) for field, column in fields)
                 parts.append(EncodedPart(name, part, encoding, table, columns))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from sqlstream.connectors.guarantees import Delivery, Rollback
 from sqlstream.connectors.interface import Connector, Reach, SessionSink
+from sqlstream.connectors.options import TEXT, TableOption
+
+IDENTIFIER = TableOption("print-identifier", TEXT, "what stands before each row, and `>` behind it", mutable=True)
 
 
 class Printed(SessionSink):
@@ -21,4 +24,5 @@ class PrintConnector(Connector):
     name = "print"
     summary = "prints its rows"
     reach = Reach.NOTHING
+    options = (IDENTIFIER,)
     sink_type = Printed

@@ -78,8 +78,15 @@ def declared(columns: str = "n INT", /, **options: str | None) -> Table:
             {"key.format": "json", "key.fields": "n", "key.fields-prefix": "k_"},
             'column "n" of "key.fields" does not begin with "k_"',
         ),
-        ({"key.format": "raw", "key.fields": "n"}, 'format "raw" is for one column, a STRING or BYTES'),
-        ({"format": "raw"}, 'format "raw" is for one column, a STRING or BYTES'),
+        (
+            {"key.format": "raw", "key.fields": "n;k_n"},
+            'key.format "raw" holds one column, a number, BOOLEAN, STRING or BYTES, not n INTEGER, k_n INTEGER',
+        ),
+        ({"format": "raw"}, 'format "raw" holds one column, a number, BOOLEAN, STRING or BYTES, not n INTEGER, k_n'),
+        (
+            {"key.format": "raw", "key.fields": "n", "key.raw.endianness": "middle"},
+            'option "key.raw.endianness": "middle" is neither big-endian nor little-endian',
+        ),
         ({"value.format": "json"}, 'table "t" has both "format" and "value.format"'),
         ({"format": "avro2"}, 'format "avro2" does not exist'),
     ],

@@ -21,6 +21,7 @@ from sqlstream.connectors.kafka.sizes import MessageSizes
 from sqlstream.errors import DataError, SqlStreamError, UsageError
 from sqlstream.testing import Stream
 from tests.connectors.kafka.topics import Topic, rows_of
+from tests.connectors.kafka.written import raw_messages
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -57,6 +58,69 @@ def test_formats(kafka: str) -> None:
         SqlStreamError, match=f'offset 2 of partition 0 of topic "{raw.name}" of table "t" is malformed'
     ):
         rows_of(raw.table("line STRING", format="raw"))
+
+
+# Of each type a value, and its bytes as Flink's raw format has them.
+RAW = {
+    "BOOLEAN": (True, b"\x01"),
+    "TINYINT": (-2, b"\xfe"),
+    "SMALLINT": (258, b"\x01\x02"),
+    "INT": (258, b"\x00\x00\x01\x02"),
+    "BIGINT": (-2, b"\xff" * 7 + b"\xfe"),
+    "FLOAT": (1.5, b"\x3f\xc0\x00\x00"),
+    "DOUBLE": (1.5, b"\x3f\xf8" + b"\x00" * 6),
+    "STRING": ("zürich", "zürich".encode()),
+    "BYTES": (b"\x00\xff", b"\x00\xff"),
+}
+
+
+def test_raw_keys_of_every_type_are_written_and_read(kafka: str) -> None:
+    names = {kind: f"t_{kind.lower()}" for kind in RAW}
+    topics = {kind: Topic(kafka) for kind in RAW}
+    tables = "".join(
+        topics[kind].table(
+            f"k {kind}, n INT",
+            ", 'key.format' = 'raw', 'key.fields' = 'k', 'value.fields-include' = 'EXCEPT_KEY'",
+            name=name,
+        )
+        for kind, name in names.items()
+    )
+    columns = ", ".join(f"c_{kind.lower()} {kind}" for kind in RAW)
+    inserts = "".join(f"INSERT INTO {name} SELECT c_{kind.lower()}, n FROM given;\n" for kind, name in names.items())
+    with Stream(f"CREATE TABLE given (n INT, {columns});\n{tables}{inserts}") as stream:
+        stream.batch("given", [(1, *(value for value, _ in RAW.values())), (2, *(None for _ in RAW))])
+    for kind, (value, encoded) in RAW.items():
+        assert {*raw_messages(kafka, topics[kind].name)} == {(encoded, b'{"n":1}'), (None, b'{"n":2}')}, kind
+        more = ", 'key.format' = 'raw', 'key.fields' = 'k', 'value.fields-include' = 'EXCEPT_KEY'"
+        assert rows_of(topics[kind].table(f"k {kind}, n INT", more)) == sorted([(value, 1), (None, 2)], key=repr), kind
+
+
+def test_raw_options_of_keys_and_values(kafka: str) -> None:
+    topic = Topic(kafka)
+    more = ", 'key.format' = 'raw', 'key.fields' = 'k', 'value.fields-include' = 'EXCEPT_KEY', 'value.format' = 'raw'"
+    more += ", 'key.raw.endianness' = 'little-endian', 'value.raw.charset' = 'UTF-16'"
+    table = topic.table("k BIGINT, v STRING", more, format=None)
+    with Stream(f"CREATE TABLE given (k BIGINT, v STRING);\n{table}INSERT INTO t SELECT * FROM given;") as stream:
+        stream.batch("given", [(258, "zü"), (None, ""), (3, None)])
+    written = [
+        (None, b"\xfe\xff"),
+        (b"\x02\x01" + b"\x00" * 6, b"\xfe\xff\x00z\x00\xfc"),
+        (b"\x03" + b"\x00" * 7, None),
+    ]
+    assert sorted(raw_messages(kafka, topic.name), key=str) == sorted(written, key=str)
+    # A message without a value is no row.
+    assert rows_of(table) == [(258, "zü"), (None, "")]
+    topic.send(b"\x00", key=b"\x01" * 8)
+    with pytest.raises(DataError) as raised:
+        rows_of(topic.table("k BIGINT, v STRING", more, format=None))
+    assert raised.value.detail == "The bytes are no text: 0x00"
+    topic.send(b"", key=b"123")
+    skipping = f"{more}, 'value.raw.errors-to' = 'wrong'"
+    script = f"CREATE TABLE o (k BIGINT, v STRING);\n{topic.table('k BIGINT, v STRING', skipping, format=None)}"
+    with Stream(f"{script} INSERT INTO o SELECT * FROM t;") as stream:
+        stream.finish()
+        reasons = stream.query("SELECT row_number, reason FROM wrong ORDER BY row_number")
+    assert reasons == [(3, "The bytes are no text"), (4, "Of the key: BIGINT has 8 bytes, and the value 3")]
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -32,7 +32,7 @@ def messages(servers: str, topic: str, *, committed: bool = True) -> list[Messag
     return [_shown(message) for message in _consumed(servers, topic, committed=committed)]
 
 
-def raw_messages(servers: str, topic: str) -> list[tuple[bytes, bytes | None]]:
+def raw_messages(servers: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     """Return the keys and values of all messages that are committed, as bytes."""
     return [(message.key(), message.value()) for message in _consumed(servers, topic, committed=True)]
 

@@ -1,0 +1,1 @@
+"""Tables of made-up rows that look like real ones."""

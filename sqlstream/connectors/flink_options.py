@@ -1,0 +1,153 @@
+"""Options of Flink's tables that need nothing here: they say what is done anyway, or how Flink does what is done otherwise here.
+
+Each is accepted with a notice. A value with which rows would be others is an error; so is every option that is not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlstream.catalog import Table
+from sqlstream.errors import BindError, StatementWarning, UnsupportedError
+
+_FORMAT_OPTIONS = ("format", "value.format", "key.format")
+_KAFKA = ("kafka", "upsert-kafka")
+_DATABASES = ("postgresql", "mysql", "sqlite", "duckdb")
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkOption:
+    """An option of Flink and why it has no effect, `why` being the rest of a sentence about it.
+
+    A `*` at the end of the name stands for anything. `values` are the values without effect, in lower case; none: any value.
+    `instead` says what to write in place of others. `connectors` are those that have the option in Flink, "" for tables without
+    one; none: any. `means` maps a value ("" for any) to the option that it is taken for, and to the value of that, None for the
+    same one.
+    """
+
+    name: str
+    why: str
+    values: tuple[str, ...] = ()
+    instead: str = "Leave it out."
+    connectors: tuple[str, ...] = ()
+    means: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+
+    def covers(self, name: str) -> bool:
+        """Whether this is the option of a name."""
+        return name.startswith(self.name[:-1]) if self.name.endswith("*") else name == self.name
+
+
+_OWN_FORMAT = "a table without a connector is kept in the warehouse's own format"
+OPTIONS: tuple[FlinkOption, ...] = (
+    FlinkOption("scan.parallelism", "as many tasks read a table as have work: parallelism.default bounds them"),
+    FlinkOption("sink.parallelism", "as many tasks write a table as compute its rows: parallelism.default bounds them"),
+    FlinkOption("sink.buffer-flush.*", "the rows of a batch are written together, when it is committed"),
+    FlinkOption("sink.rolling-policy.*", "each batch has files of its own, which are visible when it is committed"),
+    FlinkOption("standard-error", "rows are shown where the session shows them", connectors=("print",)),
+    FlinkOption(
+        "sink.semantic",
+        "is the former name of sink.delivery-guarantee, and taken for that",
+        connectors=("kafka",),
+        means={"": ("sink.delivery-guarantee", None)},
+    ),
+    FlinkOption("properties.zookeeper.connect", "clients of Kafka ask brokers only", connectors=_KAFKA),
+    FlinkOption(
+        "decoding.plugin.name",
+        "changes are decoded by pgoutput, which is part of PostgreSQL, and are the same",
+        connectors=("postgres-cdc",),
+    ),
+    FlinkOption("driver", "the database is reached without a driver in Java", connectors=_DATABASES),
+    FlinkOption("connection.max-retry-timeout", "a server has ten seconds to answer", connectors=_DATABASES),
+    FlinkOption("scan.fetch-size", "rows are looked up by the keys of a batch", connectors=_DATABASES),
+    FlinkOption("scan.auto-commit", "rows are looked up by the keys of a batch", connectors=_DATABASES),
+    FlinkOption("scan.partition.*", "rows are looked up by the keys of a batch", connectors=_DATABASES),
+    FlinkOption("json.map-null-key.mode", "a MAP has no key that is NULL"),
+    FlinkOption("json.map-null-key.literal", "a MAP has no key that is NULL"),
+    FlinkOption("json.encode.decimal-as-plain-number", "a DECIMAL is the same number in either spelling"),
+    FlinkOption("debezium-json.map-null-key.mode", "a MAP has no key that is NULL"),
+    FlinkOption("debezium-json.map-null-key.literal", "a MAP has no key that is NULL"),
+    FlinkOption("debezium-json.encode.decimal-as-plain-number", "a DECIMAL is the same number in either spelling"),
+    FlinkOption(
+        "csv.allow-comments",
+        "no line is a comment",
+        values=("false",),
+        instead="Leave comments out with csv.ignore-parse-errors, or read lines with format raw, and filter them.",
+    ),
+    FlinkOption(
+        "csv.disable-quote-character",
+        "is taken for an empty csv.quote-character if it is true",
+        values=("false",),
+        means={"true": ("csv.quote-character", "")},
+    ),
+    FlinkOption("value.format", _OWN_FORMAT, connectors=("",)),
+    FlinkOption("key.format", _OWN_FORMAT, connectors=("",)),
+)
+
+
+def accepted(table: Table, own: Iterable[str]) -> tuple[Table, tuple[StatementWarning, ...]]:
+    """Return a table without the options that need nothing, and a notice for each of them.
+
+    `own` are the names of the options that the connector and its formats have themselves: they are none of Flink's alone.
+    Raises BindError for an option that stands beside the one that it is taken for, and UnsupportedError for a value with which
+    rows would be others.
+    """
+    names = {*own}
+    listed = {name: option for name in table.options if name not in names and (option := _option(name, table))}
+    if not listed:
+        return table, ()
+    options = {name: value for name, value in table.options.items() if name not in listed}
+    places = dict(table.places)
+    for name, option in listed.items():
+        value = table.options[name]
+        means = option.means.get("", option.means.get(value.lower()))
+        if means is not None:
+            other, fixed = means
+            other = name.removesuffix(option.name) + other
+            if other in options:
+                message = f'table "{table.name}" has both "{name}" and "{other}"'
+                raise BindError(message, table.option_span(name), hint="Leave out one of them.")
+            options[other] = value if fixed is None else fixed
+            if name in places:
+                places[other] = places[name]
+        elif option.values and value.lower() not in option.values:
+            message = f'table "{table.name}": option "{name}" with the value "{value}"'
+            raise UnsupportedError(message, table.option_span(name, value=True), hint=option.instead)
+    notices = (
+        StatementWarning(f'option "{name}" {_effect(option, table.options[name])}', table.option_span(name))
+        for name, option in listed.items()
+    )
+    return replace(table, options=options, places=places), tuple(notices)
+
+
+def _effect(option: FlinkOption, value: str) -> str:
+    is_taken = "" in option.means or value.lower() in option.means
+    return option.why if is_taken else f"has no effect: {option.why}"
+
+
+def _option(name: str, table: Table) -> FlinkOption | None:
+    """Return the listed option of a name; of a format's option, if the table has this format."""
+    bare = name
+    for part in ("value.", "key."):
+        form = table.options.get(f"{part}format", "").lower()
+        if form and name.startswith(f"{part}{form}."):
+            bare = name.removeprefix(part)
+    form = bare.partition(".")[0]
+    forms = {table.options.get(option, "").lower() for option in _FORMAT_OPTIONS}
+    for option in OPTIONS:
+        own = table.connector or ""
+        if not option.covers(bare) or (option.connectors and own not in option.connectors):
+            continue
+        if option.name.startswith(("json.", "debezium-json.", "csv.")) and form not in forms:
+            continue
+        return option
+    return None
+
+
+def reference() -> Iterator[str]:
+    """Yield the lines of the manual's table of these options, as Markdown."""
+    yield from ("| option | values | connectors | |", "|---|---|---|---|")
+    for option in OPTIONS:
+        values = ", ".join(f"`{value}`" for value in (*option.values, *filter(None, option.means))) or "any"
+        connectors = ", ".join(f"`{name}`" if name else "warehouse table" for name in option.connectors) or "any"
+        yield f"| `{option.name}` | {values} | {connectors} | {option.why} |"
