@@ -10,6 +10,7 @@ A connector is imported when a table names it, not before.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -46,7 +47,22 @@ _INTERNAL = {
     VALUES: "values.connector:ValuesConnector",
 }
 # Connectors of Flink that do not exist here.
-_ELSEWHERE = ("jdbc", "kinesis", "elasticsearch", "hbase", "savepoint")
+_DEBEZIUM = (
+    "Let Debezium write its changes into Kafka, and read the topic: 'connector' = 'kafka', 'format' = 'debezium-json'."
+)
+_BY_KAFKA = "Let Kafka Connect carry its rows, and name the topic: 'connector' = 'kafka'; or write a class: 'connector' = 'python'."
+_ELSEWHERE: Mapping[str, str] = {
+    "mysql-cdc": _DEBEZIUM,
+    "mongodb-cdc": _DEBEZIUM,
+    "oracle-cdc": _DEBEZIUM,
+    "sqlserver-cdc": _DEBEZIUM,
+    "db2-cdc": _DEBEZIUM,
+    "jdbc": "Name the database: 'connector' = 'postgresql', 'mysql', 'sqlite' or 'duckdb'.",
+    "faker": "Make random rows with 'connector' = 'datagen'.",
+    **dict.fromkeys(("kinesis", "elasticsearch", "elasticsearch-6", "elasticsearch-7", "opensearch", "mongodb"), _BY_KAFKA),
+    **dict.fromkeys(("hbase", "hbase-1.4", "hbase-2.2", "pulsar", "redis", "dynamodb", "firehose", "hive", "hudi"), _BY_KAFKA),
+    "savepoint": "State is read with sqlstream query: SELECT * FROM state.job.operator.",
+}
 
 
 class UnavailableConnector(UsageError):
@@ -140,7 +156,7 @@ def connector_of(table: Table) -> Connector:
             raise UnavailableConnector(message, at, detail=error.detail, hint=error.hint) from error
     at = table.option_span("connector", value=True)
     if name in _ELSEWHERE:
-        raise UnsupportedError(f'connector "{name}"', at, hint=f"existing connectors: {', '.join(names())}")
+        raise UnsupportedError(f'connector "{name}"', at, hint=_ELSEWHERE[name])
     message = f'table "{table.name}": connector "{name}" does not exist'
     raise BindError(message, at, hint=missing("connector", name, names()))
 

@@ -85,12 +85,15 @@ class FlinkCallParser(ProcessCallParser):
             self._replace(first, "NULL")
         return result
 
-    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
-        """Read BETWEEN. Its bounds are in order: no tree has the argument `symmetric`."""
-        if self._match_text_seq("SYMMETRIC"):
-            hint = "Write BETWEEN least(a, b) AND greatest(a, b)."
-            raise self._refused("BETWEEN SYMMETRIC", self._token_span(self._prev), hint)
-        return super()._parse_between(this)
+    def _parse_between(self, this: exp.Expr | None) -> exp.Expr:
+        """Read BETWEEN. No tree has the argument `symmetric`: the bounds of BETWEEN SYMMETRIC are tried in both orders."""
+        if not self._match_text_seq("SYMMETRIC"):
+            return super()._parse_between(this)
+        self._replace(self._prev, "")
+        one: exp.Between = super()._parse_between(this)
+        low, high = one.args["low"].copy(), one.args["high"].copy()
+        other = exp.Between(this=one.this.copy(), low=high, high=low)
+        return self.expression(exp.Paren(this=exp.Or(this=one, expression=other)))
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         """Read what follows a call. IGNORE NULLS right behind it are read as if they stood behind its last argument."""
