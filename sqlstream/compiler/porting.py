@@ -14,7 +14,7 @@ from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.registry import exists
 from sqlstream.errors import SourceText, SqlStreamError
-from sqlstream.sql.nodes import CreateTable, CreateView, Statement
+from sqlstream.sql.nodes import CreateTable, CreateView, OptionValue, Statement
 from sqlstream.sql.statements import parse_script
 
 # A statement runs; runs once its tables have connectors that exist here; is refused; or waits for one that is refused.
@@ -135,18 +135,22 @@ class _Porting:
             [statement] = parse_script(alone)
             if not isinstance(statement, CreateTable) or not _is_foreign(statement):
                 return None
-            self._compile_plain(replace(statement, options={}))
+            own = _replacing(statement)
+            options = {key: OptionValue(value, statement.name.span) for key, value in own.items()}
+            self._compile_plain(replace(statement, options=options))
         except (SqlStreamError, ValueError):
             return None
-        options = statement.options.values()
-        keys = [option.key_span or option.span for option in options]
+        declared = statement.options.values()
+        keys = [option.key_span or option.span for option in declared]
         first = self.source.text.rfind("(", one.start, min(span.start for span in keys))
         word = re.search(r"\bWITH\s*\Z", self.source.text[one.start : first], re.IGNORECASE)
-        last = self.source.text.find(")", max(option.span.end for option in options), one.end)
+        last = self.source.text.find(")", max(option.span.end for option in declared), one.end)
         if word is None or last < 0:
             return None
         begin = one.start + word.start()
-        instead = self.source.text[one.start : begin].rstrip() + self.source.text[last + 1 : one.end].rstrip()
+        listed = ",\n".join(f"  '{key}' = '{value}'" for key, value in own.items())
+        written = f" WITH (\n{listed}\n)" if own else ""
+        instead = self.source.text[one.start : begin].rstrip() + written + self.source.text[last + 1 : one.end].rstrip()
         return replace(one, outcome="connector", instead=instead)
 
     def _compile_plain(self, statement: CreateTable) -> None:
@@ -205,15 +209,28 @@ def _declared(text: str) -> str | None:
 
 def _is_query(text: str) -> bool:
     """Return whether a statement computes something: INSERT, SELECT, a statement set, or a table that is made of a query."""
-    return bool(re.match(r"\s*(INSERT|SELECT|WITH|EXECUTE\s+(STATEMENT|INSERT)|BEGIN\s+STATEMENT)\b", _code(text), re.I)) or bool(
-        re.match(r"\s*CREATE\b.*\bTABLE\b.*\bAS\s+(SELECT|WITH)\b", _code(text), re.IGNORECASE | re.DOTALL)
-    )
+    return bool(
+        re.match(r"\s*(INSERT|SELECT|WITH|EXECUTE\s+(STATEMENT|INSERT)|BEGIN\s+STATEMENT)\b", _code(text), re.I)
+    ) or bool(re.match(r"\s*CREATE\b.*\bTABLE\b.*\bAS\s+(SELECT|WITH)\b", _code(text), re.IGNORECASE | re.DOTALL))
 
 
 def _is_foreign(statement: CreateTable) -> bool:
     """Return whether a table has a connector that does not exist here, or the options of Flink before 1.11."""
     named = statement.options.get("connector")
     return "connector.type" in statement.options if named is None else not exists(named.value)
+
+
+def _replacing(statement: CreateTable) -> dict[str, str]:
+    """Return the options that replace those of a foreign connector: none, or for changes of a database those of Debezium."""
+    named = statement.options.get("connector")
+    if named is None or not named.value.endswith("-cdc"):
+        return {}
+    return {
+        "connector": "kafka",
+        "topic": statement.name.text,
+        "properties.bootstrap.servers": "localhost:9092",
+        "format": "debezium-json",
+    }
 
 
 def _ported(one: PortedStatement) -> str:
@@ -225,5 +242,3 @@ def _ported(one: PortedStatement) -> str:
     if one.instead is not None:
         return f"{told}{one.instead}"
     return told + "\n".join(f"-- {line}".rstrip() for line in one.text.splitlines())
-
-

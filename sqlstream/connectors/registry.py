@@ -59,8 +59,12 @@ _ELSEWHERE: Mapping[str, str] = {
     "db2-cdc": _DEBEZIUM,
     "jdbc": "Name the database: 'connector' = 'postgresql', 'mysql', 'sqlite' or 'duckdb'.",
     "faker": "Make random rows with 'connector' = 'datagen'.",
-    **dict.fromkeys(("kinesis", "elasticsearch", "elasticsearch-6", "elasticsearch-7", "opensearch", "mongodb"), _BY_KAFKA),
-    **dict.fromkeys(("hbase", "hbase-1.4", "hbase-2.2", "pulsar", "redis", "dynamodb", "firehose", "hive", "hudi"), _BY_KAFKA),
+    **dict.fromkeys(
+        ("kinesis", "elasticsearch", "elasticsearch-6", "elasticsearch-7", "opensearch", "mongodb"), _BY_KAFKA
+    ),
+    **dict.fromkeys(
+        ("hbase", "hbase-1.4", "hbase-2.2", "pulsar", "redis", "dynamodb", "firehose", "hive", "hudi"), _BY_KAFKA
+    ),
     "savepoint": "State is read with sqlstream query: SELECT * FROM state.job.operator.",
 }
 

@@ -23,6 +23,12 @@ def compound_interval(text: str, first: str, last: str) -> str | None:
     if len(units) < 2:
         return None
     sign, digits = ("-", text.strip()[1:]) if text.strip().startswith("-") else ("", text.strip().removeprefix("+"))
-    pattern = "".join(r"(\d+(?:\.\d+)?)" if u == "SECOND" else rf"(\d+){_BETWEEN[u] if u != units[-1] else ''}" for u in units)
+    pattern = "".join(
+        r"(\d+(?:\.\d+)?)" if u == "SECOND" else rf"(\d+){_BETWEEN[u] if u != units[-1] else ''}" for u in units
+    )
     match = re.fullmatch(pattern, digits)
-    return " ".join(f"{sign}{number} {unit}" for number, unit in zip(match.groups(), units, strict=True)) if match else None
+    return (
+        " ".join(f"{sign}{number} {unit}" for number, unit in zip(match.groups(), units, strict=True))
+        if match
+        else None
+    )

@@ -30,7 +30,9 @@ from sqlstream.sql.unsupported import COLUMN_CLAUSES, CONSTRAINTS, TABLE_CLAUSES
 
 FEATURES: tuple[str, ...] = get_args(Feature)
 _MERGES: tuple[str, ...] = get_args(Merge)
-_IN_PYTHON = "Write it in Python, and CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON: sqlstream docs python/functions."
+_IN_PYTHON = (
+    "Write it in Python, and CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON: sqlstream docs python/functions."
+)
 
 
 class TableBody:

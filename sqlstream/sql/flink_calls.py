@@ -75,6 +75,28 @@ class FlinkCallParser(ProcessCallParser):
             self._replace(start, "")
         return self._call(name, *arguments)
 
+    def _parse_json_object_call(self) -> exp.Expr:
+        """Read JSON_OBJECT(KEY k VALUE v, .. ABSENT ON NULL) as DuckDB's json_object(k, v, ..); a plain list of arguments stays."""
+        start, arguments = self._curr, list[exp.Expr | None]()
+        while self._curr and self._curr.token_type != TokenType.R_PAREN:
+            if self._curr.text.upper() == "KEY" and self._next and self._next.text.upper() != "VALUE":
+                self._match_text_seq("KEY")
+            key = self._parse_bitwise()
+            if not self._match_text_seq("VALUE"):
+                if arguments:
+                    raise self._expected("VALUE")
+                return self._rest_of_call("json_object", key)
+            arguments += [key, self._parse_lambda()]
+            if not self._match(TokenType.COMMA):
+                break
+        absent = self._match_text_seq("ABSENT", "ON", "NULL")
+        if not absent:
+            self._match_text_seq("NULL", "ON", "NULL")
+        if arguments and start:
+            self._replace(start, "")
+        made = self._call("json_object", *arguments)
+        return self._call("json_merge_patch", exp.Literal.string("{}"), made) if absent else made
+
     def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
         start = self._curr
         result = super()._parse_is(this)

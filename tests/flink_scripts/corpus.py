@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sqlstream.catalog import OP_COLUMN, Column, Table
 from sqlstream.compiler.compiler import Compiled, Compiler
@@ -63,7 +64,13 @@ def refusals(result: Port) -> list[str]:
 class FlinkStream(SavedStream):
     """A stream of a script for Flink, whose tables all lose their connectors once they are compiled with them."""
 
+    def __init__(self, script: str, **others: Any):
+        # Tables as the script declares them.
+        self._originals: dict[str, Table] = {}
+        super().__init__(script, **others)
+
     def _replaced(self, table: Table) -> Table:
+        self._originals[table.name.lower()] = table
         plain = without_connector(table) if table.connector is not None else table
         if not table.has_changes or plain is table:
             return plain
@@ -73,7 +80,16 @@ class FlinkStream(SavedStream):
         return replace(plain, columns=(operation, *plain.columns), options=options, problem=None)
 
     def compile(self, statement: Statement) -> Compiled | None:
-        return super().compile(own(statement))
+        base = statement.like.table.text if isinstance(statement, CreateTable) and statement.like is not None else ""
+        fed, original = self.compiler.catalog.relation(base), self._originals.get(base.lower())
+        if original is None or not isinstance(fed, Table):
+            return super().compile(own(statement))
+        # LIKE takes what the table was declared with.
+        self.compiler.catalog.add(original)
+        try:
+            return super().compile(own(statement))
+        finally:
+            self.compiler.catalog.add(fed)
 
 
 def own(statement: Statement) -> Statement:

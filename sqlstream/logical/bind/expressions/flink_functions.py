@@ -472,7 +472,7 @@ INSTEAD: Mapping[str, str | None] = {
     **dict.fromkeys(("sha224", "sha384", "sha512"), _HASHLIB),
     "nvl": "Write COALESCE(x, y).",
     "collect": "Write list(x); there is no type MULTISET.",
-    "json_arrayagg": "Write json_group_array(x) FILTER (WHERE x IS NOT NULL).",
+    "json_arrayagg": "Write to_json(list(x) FILTER (WHERE x IS NOT NULL)).",
     "json_objectagg": "Write json_group_object(key, value).",
 }
 
