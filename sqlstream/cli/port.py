@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from sqlstream.cli.arguments import open_session, with_folders
-from sqlstream.compiler.porting import Port, PortedStatement, port
 from sqlstream.errors import UsageError
-
-_WORDS = {
-    "runs": "runs",
-    "connector": "runs once its connector is replaced",
-    "refused": "is refused",
-    "waits": "waits for line {}",
-}
 
 
 @click.command("port", short_help="Say what of a Flink script runs, and what to write instead.")
@@ -35,45 +26,8 @@ def port_script(file: str, form: str, target: str | None, project: str | None, w
     if target is not None and file != "-" and Path(target).resolve() == Path(file).resolve():
         raise UsageError("--write names the script itself", hint="Give the new script another name.")
     with open_session(project, warehouse, ()) as session:
-        ported = port(read_source(file, root=session.project.root), session.compiler)
-    click.echo(json.dumps(as_json(ported), indent=2) if form == "json" else as_text(ported))
+        script = session.port(read_source(file, root=session.project.root))
+    click.echo(script.json if form == "json" else script.text)
     if target is not None:
-        Path(target).write_text(ported.script)
-    return 0 if ported.count("runs") == len(ported.statements) else 1
-
-
-def as_text(ported: Port) -> str:
-    """Return the statements that do not run as they are, or about which something is noticed, and a line with the counts."""
-    blocks = [_block(one) for one in ported.statements if one.problem is not None or one.notices]
-    counts = [f"{ported.count('runs')} of {len(ported.statements)} statements run as they are"]
-    if connectors := ported.count("connector"):
-        counts.append(f"{connectors} once their connectors are replaced")
-    if refused := ported.count("refused", "waits"):
-        counts.append(f"{refused} do not")
-    return "\n\n".join([*blocks, ", ".join(counts)])
-
-
-def _block(one: PortedStatement) -> str:
-    lines = [f"line {one.line}: {one.first_line}", f"  {_WORDS[one.outcome].format(one.waits_for)}"]
-    said = [*((one.problem,) if one.problem is not None and one.outcome != "waits" else ()), *one.notices]
-    lines += [f"  {line}" for problem in said for line in problem.render().split("\n")]
-    return "\n".join(lines)
-
-
-def as_json(ported: Port) -> dict[str, object]:
-    """Return the statements with their outcomes, and the counts, as JSON has them."""
-    outcomes = ("runs", "connector", "refused", "waits")
-    return {
-        "statements": [
-            {
-                "line": one.line,
-                "statement": one.first_line,
-                "outcome": one.outcome,
-                "problem": one.problem and {"message": one.problem.message, "hint": one.problem.hint},
-                "notices": [{"message": notice.message, "hint": notice.hint} for notice in one.notices],
-                "waits_for": one.waits_for,
-            }
-            for one in ported.statements
-        ],
-        "counts": {outcome: ported.count(outcome) for outcome in outcomes},
-    }
+        Path(target).write_text(script.script)
+    return 0 if script.count("runs") == len(script.statements) else 1

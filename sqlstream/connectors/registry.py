@@ -46,25 +46,21 @@ _INTERNAL = {
     WAREHOUSE: "warehouse.connector:WarehouseConnector",
     VALUES: "values.connector:ValuesConnector",
 }
-# Connectors of Flink that do not exist here.
 _DEBEZIUM = (
     "Let Debezium write its changes into Kafka, and read the topic: 'connector' = 'kafka', 'format' = 'debezium-json'."
 )
-_BY_KAFKA = "Let Kafka Connect carry its rows, and name the topic: 'connector' = 'kafka'; or write a class: 'connector' = 'python'."
+_BY_KAFKA = (
+    "Let Kafka Connect carry its rows, and name the topic: 'connector' = 'kafka'; or write a class for 'python'."
+)
+# Connectors of Flink that do not exist here, each with what to write instead.
 _ELSEWHERE: Mapping[str, str] = {
-    "mysql-cdc": _DEBEZIUM,
-    "mongodb-cdc": _DEBEZIUM,
-    "oracle-cdc": _DEBEZIUM,
-    "sqlserver-cdc": _DEBEZIUM,
-    "db2-cdc": _DEBEZIUM,
+    **dict.fromkeys(("mysql-cdc", "mongodb-cdc", "oracle-cdc", "sqlserver-cdc", "db2-cdc"), _DEBEZIUM),
     "jdbc": "Name the database: 'connector' = 'postgresql', 'mysql', 'sqlite' or 'duckdb'.",
     "faker": "Make random rows with 'connector' = 'datagen'.",
     **dict.fromkeys(
-        ("kinesis", "elasticsearch", "elasticsearch-6", "elasticsearch-7", "opensearch", "mongodb"), _BY_KAFKA
+        ("elasticsearch", "elasticsearch-6", "elasticsearch-7", "opensearch", "mongodb", "redis"), _BY_KAFKA
     ),
-    **dict.fromkeys(
-        ("hbase", "hbase-1.4", "hbase-2.2", "pulsar", "redis", "dynamodb", "firehose", "hive", "hudi"), _BY_KAFKA
-    ),
+    **dict.fromkeys(("kinesis", "firehose", "dynamodb", "pulsar", "hbase", "hbase-1.4", "hbase-2.2"), _BY_KAFKA),
     "savepoint": "State is read with sqlstream query: SELECT * FROM state.job.operator.",
 }
 
@@ -163,6 +159,17 @@ def connector_of(table: Table) -> Connector:
         raise UnsupportedError(f'connector "{name}"', at, hint=_ELSEWHERE[name])
     message = f'table "{table.name}": connector "{name}" does not exist'
     raise BindError(message, at, hint=missing("connector", name, names()))
+
+
+def options_instead(name: str, table: str) -> dict[str, str]:
+    """Return the options that replace those of a table whose connector only Flink has; without any it is kept in the warehouse.
+
+    Changes of a database come by Debezium, from a topic that has the name of the table.
+    """
+    if not name.endswith("-cdc"):
+        return {}
+    topic = {"topic": table, "properties.bootstrap.servers": "localhost:9092"}
+    return {"connector": "kafka", **topic, "format": "debezium-json"}
 
 
 def source_of(table: Table) -> TableSource:

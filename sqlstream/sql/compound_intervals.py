@@ -18,7 +18,7 @@ def compound_interval(text: str, first: str, last: str) -> str | None:
     >>> compound_interval("1:30", "DAY", "SECOND") is None
     True
     """
-    units = next((u for u in (_DAY_TIME, _YEAR_MONTH) if first.upper() in u and last.upper() in u), ())
+    units: tuple[str, ...] = next((u for u in (_DAY_TIME, _YEAR_MONTH) if first.upper() in u and last.upper() in u), ())
     units = units[units.index(first.upper()) : units.index(last.upper()) + 1] if units else ()
     if len(units) < 2:
         return None

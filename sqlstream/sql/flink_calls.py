@@ -76,7 +76,7 @@ class FlinkCallParser(ProcessCallParser):
         return self._call(name, *arguments)
 
     def _parse_json_object_call(self) -> exp.Expr:
-        """Read JSON_OBJECT(KEY k VALUE v, .. ABSENT ON NULL) as DuckDB's json_object(k, v, ..); a plain list of arguments stays."""
+        """Read JSON_OBJECT(KEY k VALUE v, .. ABSENT ON NULL) as json_object(k, v, ..); a plain list of arguments stays."""
         start, arguments = self._curr, list[exp.Expr | None]()
         while self._curr and self._curr.token_type != TokenType.R_PAREN:
             if self._curr.text.upper() == "KEY" and self._next and self._next.text.upper() != "VALUE":
@@ -94,8 +94,8 @@ class FlinkCallParser(ProcessCallParser):
             self._match_text_seq("NULL", "ON", "NULL")
         if arguments and start:
             self._replace(start, "")
-        made = self._call("json_object", *arguments)
-        return self._call("json_merge_patch", exp.Literal.string("{}"), made) if absent else made
+        document = self._call("json_object", *arguments)
+        return self._call("json_merge_patch", exp.Literal.string("{}"), document) if absent else document
 
     def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
         start = self._curr
@@ -107,7 +107,7 @@ class FlinkCallParser(ProcessCallParser):
             self._replace(first, "NULL")
         return result
 
-    def _parse_between(self, this: exp.Expr | None) -> exp.Expr:
+    def _parse_between(self, this: exp.Expr | None) -> exp.Expr:  # type: ignore[override]
         """Read BETWEEN. No tree has the argument `symmetric`: the bounds of BETWEEN SYMMETRIC are tried in both orders."""
         if not self._match_text_seq("SYMMETRIC"):
             return super()._parse_between(this)

@@ -60,3 +60,11 @@ def test_the_script_itself_is_not_written(script: Path) -> None:
     done = run_command(script.parent, "port", str(script), "--write", str(script))
     assert done.returncode == 2
     assert script.read_text() == SCRIPT
+
+
+def test_secrets_are_hidden(script: Path) -> None:
+    script.write_text("CREATE TABLE t (a INT) WITH ('connector' = 'jdbc', 'password' = 'hunter2hunter2')")
+    for form in ("text", "json"):
+        done = run_command(script.parent, "port", "--format", form, str(script))
+        assert "CREATE TABLE t" in done.stdout
+        assert "hunter2" not in done.stdout + done.stderr

@@ -18,9 +18,9 @@ from typing import Any
 
 from sqlstream.catalog import OP_COLUMN, Column, Table
 from sqlstream.compiler.compiler import Compiled, Compiler
-from sqlstream.compiler.porting import Port, port
 from sqlstream.connectors.registry import exists
 from sqlstream.errors import SourceText
+from sqlstream.session.porting import PortedScript, port
 from sqlstream.sql.nodes import CreateTable, OptionValue, Statement
 from sqlstream.testing.project_tables import without_connector
 from tests.golden import InProcess, Record, execute, parse
@@ -37,7 +37,7 @@ def source(name: str) -> SourceText:
     return SourceText(f"{name}.sql", (FOLDER / f"{name}.sql").read_text())
 
 
-def ported(name: str) -> Port:
+def ported(name: str) -> PortedScript:
     """Return what `sqlstream port` says about a script."""
     compiler = Compiler()
     try:
@@ -52,7 +52,7 @@ def standing() -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def refusals(result: Port) -> list[str]:
+def refusals(result: PortedScript) -> list[str]:
     """Return the words of what a script's statements are refused with; a foreign connector is one, too."""
     return [
         f"{one.outcome}: {one.problem.message}"

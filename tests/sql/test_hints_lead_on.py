@@ -23,7 +23,7 @@ CREATE TABLE u (a INT, b INT, s STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts 
 CREATE TABLE o (a INT);
 """
 # Hints that say what to write, and have no example yet.
-WITHOUT_EXAMPLE = 999
+WITHOUT_EXAMPLE = 110
 FOLDERS = ("sql", "logical", "compiler", "physical", "connectors")
 EXAMPLES = [
     ("CREATE TABLE x (a INT, UNIQUE (a))", "CREATE TABLE x (a INT, PRIMARY KEY (a) NOT ENFORCED)"),
@@ -131,7 +131,11 @@ def walked() -> Iterator[tuple[str, re.Pattern[str]]]:
             inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
             for node in ast.walk(tree):
                 words, pattern = _text(node)
-                if id(node) not in inside | docstrings and re.search(r"(^|: |\. )Write [^.]*\w", words) and "\n" not in words:
+                if (
+                    id(node) not in inside | docstrings
+                    and re.search(r"(^|: |\. )Write [^.]*\w", words)
+                    and "\n" not in words
+                ):
                     yield words, re.compile(pattern, re.DOTALL)
 
 

@@ -5,6 +5,7 @@ Each statement is compiled by itself, and nothing starts or is created. So one t
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,14 +13,21 @@ from typing import Literal, TypeAlias
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.connectors.registry import exists
+from sqlstream.connectors.registry import exists, options_instead
 from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.secrets import hidden
 from sqlstream.sql.nodes import CreateTable, CreateView, OptionValue, Statement
 from sqlstream.sql.statements import parse_script
 
 # A statement runs; runs once its tables have connectors that exist here; is refused; or waits for one that is refused.
 Outcome: TypeAlias = Literal["runs", "connector", "refused", "waits"]
 
+_WORDS: dict[Outcome, str] = {
+    "runs": "runs",
+    "connector": "runs once its connector is replaced",
+    "refused": "is refused",
+    "waits": "waits for line {}",
+}
 # What hides a semicolon: comments, texts and quoted names.
 _PIECE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|`[^`]*`|\"[^\"]*\"|;", re.DOTALL)
 _COMMENT = re.compile(r"--[^\n]*|/\*(?!\+).*?\*/", re.DOTALL)
@@ -27,8 +35,8 @@ _SET = re.compile(r"\s*(?:EXECUTE\s+STATEMENT\s+SET|BEGIN\s+STATEMENT\s+SET)\b",
 _END = re.compile(r"\s*END\s*", re.IGNORECASE)
 # The name that a refused statement would have declared.
 _DECLARES = re.compile(
-    r"\s*CREATE\s+(?:OR\s+(?:REPLACE|ALTER)\s+)?(?:TEMP(?:ORARY)?\s+)?(?:SYSTEM\s+)?(?:MATERIALIZED\s+)?(?:TABLE|VIEW|FUNCTION)\s+"
-    r"(?:IF\s+NOT\s+EXISTS\s+)?(?P<name>[\w.`\"]+)",
+    r"\s*CREATE\s+(?:OR\s+(?:REPLACE|ALTER)\s+)?(?:TEMP(?:ORARY)?\s+)?(?:SYSTEM\s+)?(?:MATERIALIZED\s+)?"
+    r"(?:TABLE|VIEW|FUNCTION)\s+(?:IF\s+NOT\s+EXISTS\s+)?(?P<name>[\w.`\"]+)",
     re.IGNORECASE,
 )
 _ABSENT = re.compile(r'(?:table|function) "([^"]+)" does not exist')
@@ -56,12 +64,12 @@ class PortedStatement:
 
     @property
     def first_line(self) -> str:
-        """The statement's first line without comments."""
-        return _code(self.text).strip().partition("\n")[0].rstrip()
+        """The statement's first line without comments, and with stars in place of secrets."""
+        return hidden(_code(self.text)).strip().partition("\n")[0].rstrip()
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class PortedScript:
     """A script with its statements, in order."""
 
     source: SourceText
@@ -70,6 +78,34 @@ class Port:
     def count(self, *outcomes: Outcome) -> int:
         """Return how many statements have one of the outcomes."""
         return sum(one.outcome in outcomes for one in self.statements)
+
+    @property
+    def text(self) -> str:
+        """The statements that do not run as they are, or about which something is noticed, and a line with the counts."""
+        blocks = [_block(one) for one in self.statements if one.problem is not None or one.notices]
+        counts = [f"{self.count('runs')} of {len(self.statements)} statements run as they are"]
+        if connectors := self.count("connector"):
+            counts.append(f"{connectors} once their connectors are replaced")
+        if others := self.count("refused", "waits"):
+            counts.append(f"{others} do not")
+        return "\n\n".join([*blocks, ", ".join(counts)])
+
+    @property
+    def json(self) -> str:
+        """The statements with their outcomes, and the counts, as a text of JSON."""
+        statements = [
+            {
+                "line": one.line,
+                "statement": one.first_line,
+                "outcome": one.outcome,
+                "problem": one.problem and {"message": one.problem.message, "hint": one.problem.hint},
+                "notices": [{"message": notice.message, "hint": notice.hint} for notice in one.notices],
+                "waits_for": one.waits_for,
+            }
+            for one in self.statements
+        ]
+        counts = {outcome: self.count(outcome) for outcome in _WORDS}
+        return json.dumps({"statements": statements, "counts": counts}, indent=2)
 
     @property
     def script(self) -> str:
@@ -84,9 +120,9 @@ class Port:
         return "".join([*parts, text[at:]])
 
 
-def port(source: SourceText, compiler: Compiler) -> Port:
+def port(source: SourceText, compiler: Compiler) -> PortedScript:
     """Return what becomes of each statement of a script, as the compiler's session would run it."""
-    return Port(source, tuple(_Porting(source, compiler).statements()))
+    return PortedScript(source, tuple(_Porting(source, compiler).statements()))
 
 
 @dataclass(slots=True)
@@ -100,11 +136,14 @@ class _Porting:
 
     def statements(self) -> Iterator[PortedStatement]:
         notices: list[SqlStreamError] = []
-        self.compiler.warn = notices.append
-        for start, end in cut(self.source.text):
-            notices.clear()
-            one = self._ported(start, end)
-            yield replace(one, notices=(*notices, *one.notices))
+        warn, self.compiler.warn = self.compiler.warn, notices.append
+        try:
+            for start, end in cut(self.source.text):
+                notices.clear()
+                one = self._ported(start, end)
+                yield replace(one, notices=(*notices, *one.notices))
+        finally:
+            self.compiler.warn = warn
 
     def _ported(self, start: int, end: int) -> PortedStatement:
         text = self.source.text[start:end]
@@ -135,7 +174,8 @@ class _Porting:
             [statement] = parse_script(alone)
             if not isinstance(statement, CreateTable) or not _is_foreign(statement):
                 return None
-            own = _replacing(statement)
+            named = statement.options.get("connector")
+            own = options_instead(named.value if named is not None else "", statement.name.text)
             options = {key: OptionValue(value, statement.name.span) for key, value in own.items()}
             self._compile_plain(replace(statement, options=options))
         except (SqlStreamError, ValueError):
@@ -220,17 +260,11 @@ def _is_foreign(statement: CreateTable) -> bool:
     return "connector.type" in statement.options if named is None else not exists(named.value)
 
 
-def _replacing(statement: CreateTable) -> dict[str, str]:
-    """Return the options that replace those of a foreign connector: none, or for changes of a database those of Debezium."""
-    named = statement.options.get("connector")
-    if named is None or not named.value.endswith("-cdc"):
-        return {}
-    return {
-        "connector": "kafka",
-        "topic": statement.name.text,
-        "properties.bootstrap.servers": "localhost:9092",
-        "format": "debezium-json",
-    }
+def _block(one: PortedStatement) -> str:
+    lines = [f"line {one.line}: {one.first_line}", f"  {_WORDS[one.outcome].format(one.waits_for)}"]
+    problems = [*((one.problem,) if one.problem is not None and one.outcome != "waits" else ()), *one.notices]
+    lines += [f"  {line}" for problem in problems for line in problem.render().split("\n")]
+    return "\n".join(lines)
 
 
 def _ported(one: PortedStatement) -> str:
@@ -238,7 +272,7 @@ def _ported(one: PortedStatement) -> str:
     if one.outcome == "runs" or one.problem is None:
         return one.text
     reason = [f"{one.problem.kind}: {one.problem.message}", *([one.problem.hint] if one.problem.hint else [])]
-    told = "".join(f"-- port: {line}\n" for line in reason)
+    head = "".join(f"-- port: {line}\n" for line in reason)
     if one.instead is not None:
-        return f"{told}{one.instead}"
-    return told + "\n".join(f"-- {line}".rstrip() for line in one.text.splitlines())
+        return f"{head}{one.instead}"
+    return head + "\n".join(f"-- {line}".rstrip() for line in one.text.splitlines())
