@@ -23,7 +23,7 @@ CREATE TABLE u (a INT, b INT, s STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts 
 CREATE TABLE o (a INT);
 """
 # Hints that say what to write, and have no example yet.
-WITHOUT_EXAMPLE = 110
+WITHOUT_EXAMPLE = 109
 FOLDERS = ("sql", "logical", "compiler", "physical", "connectors")
 EXAMPLES = [
     ("CREATE TABLE x (a INT, UNIQUE (a))", "CREATE TABLE x (a INT, PRIMARY KEY (a) NOT ENFORCED)"),
@@ -53,6 +53,8 @@ EXAMPLES = [
         "INSERT INTO o WITH x AS (SELECT a FROM t) SELECT a FROM x",
     ),
     ("DROP TEMPORARY SYSTEM FUNCTION IF EXISTS f", "DROP FUNCTION IF EXISTS f"),
+    ("ALTER VIEW v RENAME TO w", "CREATE VIEW v AS SELECT a FROM t; DROP VIEW v; CREATE VIEW v AS SELECT b FROM t"),
+    ("DROP MATERIALIZED TABLE o", "DROP TABLE o"),
     ("SELECT NVL(a, b) FROM t", "SELECT COALESCE(a, b) FROM t"),
     (
         "SELECT SOURCE_WATERMARK() FROM t",
