@@ -52,6 +52,8 @@ _IN_SQL = re.compile(
 )
 # Shorter secrets are not searched for; secrets shorter than the second number only as whole words: they may be parts of words.
 _SHORTEST, _SHORT = 4, 8
+# Short words; other secrets are searched for as parts of words, too.
+_WORD = re.compile(r"[a-z]{1,9}")
 _secret_values: set[str] = set()
 # The contents of secret files: secret in every option, whatever its name.
 _of_files: set[str] = set()
@@ -170,7 +172,15 @@ def _texts(sql: str) -> Iterator[tuple[str | None, int, int]]:
 
 
 def _known_as(secret: str) -> re.Pattern[str]:
+    """Return the pattern of a secret in texts of other software.
+
+    >>> [bool(_known_as("postgres").search(text)) for text in ("password postgres", "connector postgres-cdc", "postgresql")]
+    [True, False, False]
+    """
     text = re.escape(secret)
+    if _WORD.fullmatch(secret):
+        # A word that is a password, such as 'postgres', is a part of names that are no secret.
+        return re.compile(rf"(?<![\w-]){text}(?![\w-])")
     return re.compile(text if len(secret) >= _SHORT else rf"(?<!\w){text}(?!\w)")
 
 

@@ -27,6 +27,7 @@ from sqlstream.cli.arguments import (
 from sqlstream.cli.completion import SHELLS, completion_script, job_names
 from sqlstream.cli.configuration import config
 from sqlstream.cli.parameters import RunCommand, fresh_of, with_drop, with_explain, with_query, with_run, with_stop
+from sqlstream.cli.port import port_script
 from sqlstream.cli.serve import serve
 from sqlstream.cli.shell import shell
 from sqlstream.cli.state_commands import COMMANDS
@@ -343,7 +344,7 @@ def completion(shell: str) -> None:
     click.echo(completion_script(shell, cli))
 
 
-for command in (shell, *COMMANDS, config, serve):
+for command in (shell, *COMMANDS, config, port_script, serve):
     cli.add_command(command)
 
 

@@ -48,6 +48,7 @@ LOCAL_COMMANDS: Mapping[str, str] = {
     "config": "It shows the configuration of a project.",
     "docs": "It asks no server.",
     "init": "It asks no server.",
+    "port": "It asks no server.",
     "serve": "It is the server.",
     "shell": "It runs jobs in its own process.",
 }

@@ -10,6 +10,7 @@ A connector is imported when a table names it, not before.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -46,8 +47,21 @@ _INTERNAL = {
     WAREHOUSE: "warehouse.connector:WarehouseConnector",
     VALUES: "values.connector:ValuesConnector",
 }
-# Connectors of Flink that do not exist here.
-_ELSEWHERE = ("kinesis", "elasticsearch", "hbase", "savepoint")
+_DEBEZIUM = (
+    "Let Debezium write its changes into Kafka, and read the topic: 'connector' = 'kafka', 'format' = 'debezium-json'."
+)
+_BY_KAFKA = (
+    "Let Kafka Connect carry its rows, and name the topic: 'connector' = 'kafka'; or write a class for 'python'."
+)
+# Connectors of Flink that do not exist here, each with what to write instead.
+_ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("mysql-cdc", "mongodb-cdc", "oracle-cdc", "sqlserver-cdc", "db2-cdc"), _DEBEZIUM),
+    **dict.fromkeys(
+        ("elasticsearch", "elasticsearch-6", "elasticsearch-7", "opensearch", "mongodb", "redis"), _BY_KAFKA
+    ),
+    **dict.fromkeys(("kinesis", "firehose", "dynamodb", "pulsar", "hbase", "hbase-1.4", "hbase-2.2"), _BY_KAFKA),
+    "savepoint": "State is read with sqlstream query: SELECT * FROM state.job.operator.",
+}
 
 
 class UnavailableConnector(UsageError):
@@ -141,9 +155,20 @@ def connector_of(table: Table) -> Connector:
             raise UnavailableConnector(message, at, detail=error.detail, hint=error.hint) from error
     at = table.option_span("connector", value=True)
     if name in _ELSEWHERE:
-        raise UnsupportedError(f'connector "{name}"', at, hint=f"existing connectors: {', '.join(names())}")
+        raise UnsupportedError(f'connector "{name}"', at, hint=_ELSEWHERE[name])
     message = f'table "{table.name}": connector "{name}" does not exist'
     raise BindError(message, at, hint=missing("connector", name, names()))
+
+
+def options_instead(name: str, table: str) -> dict[str, str]:
+    """Return the options that replace those of a table whose connector only Flink has; without any it is kept in the warehouse.
+
+    Changes of a database come by Debezium, from a topic that has the name of the table.
+    """
+    if not name.endswith("-cdc"):
+        return {}
+    topic = {"topic": table, "properties.bootstrap.servers": "localhost:9092"}
+    return {"connector": "kafka", **topic, "format": "debezium-json"}
 
 
 def source_of(table: Table) -> TableSource:

@@ -31,6 +31,7 @@ from sqlstream.project import Project, find_project
 from sqlstream.queries.versions import Version
 from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowPrinter, RowReceiver, printers
+from sqlstream.session.porting import PortedScript, port
 from sqlstream.session.state_queries import query
 from sqlstream.session.state_tools import Key, diff_sql, folders_in, run_own_sql, why_sql
 from sqlstream.session.upgrades import upgrade_with
@@ -171,6 +172,10 @@ class Session:
     def compile(self, source: SourceText) -> list[Compiled]:
         """Parse and bind a script. Definitions take effect; jobs and other statements are returned, and do not run yet."""
         return self.compiler.scripts([source])
+
+    def port(self, source: SourceText) -> PortedScript:
+        """Return which statements of a Flink script run here, and what to write instead of the others. Nothing starts."""
+        return port(source, self.compiler)
 
     def register(
         self,

@@ -35,6 +35,9 @@ from sqlstream.sql.unsupported import COLUMN_CLAUSES, CONSTRAINTS
 
 FEATURES: tuple[str, ...] = get_args(Feature)
 _MERGES: tuple[str, ...] = get_args(Merge)
+_IN_PYTHON = (
+    "Write it in Python, and CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON: sqlstream docs python/functions."
+)
 
 
 class TableBody:
@@ -196,9 +199,10 @@ class DefinitionParser(StreamingParser):
         if self._match_text_seq("LANGUAGE"):
             if not self._match_text_seq("PYTHON"):
                 language = self._token_span(self._curr or self._prev)
-                raise self._refused(f"a function in {language.text.upper()}", language, "Write it in Python.")
+                raise self._refused(f"a function in {language.text.upper()}", language, _IN_PYTHON)
         else:
-            raise self._expected("LANGUAGE PYTHON")
+            # Flink's default is Java.
+            raise self._refused("a function in JAVA", reference.span, _IN_PYTHON)
         if self._match_texts(("USING", "WITH")):
             hint = "The module is looked for in the project's folder, in udfs/, and among the installed packages."
             raise self._refused(f"{self._prev.text.upper()} in CREATE FUNCTION", self._token_span(self._prev), hint)

@@ -75,6 +75,28 @@ class FlinkCallParser(ProcessCallParser):
             self._replace(start, "")
         return self._call(name, *arguments)
 
+    def _parse_json_object_call(self) -> exp.Expr:
+        """Read JSON_OBJECT(KEY k VALUE v, .. ABSENT ON NULL) as json_object(k, v, ..); a plain list of arguments stays."""
+        start, arguments = self._curr, list[exp.Expr | None]()
+        while self._curr and self._curr.token_type != TokenType.R_PAREN:
+            if self._curr.text.upper() == "KEY" and self._next and self._next.text.upper() != "VALUE":
+                self._match_text_seq("KEY")
+            key = self._parse_bitwise()
+            if not self._match_text_seq("VALUE"):
+                if arguments:
+                    raise self._expected("VALUE")
+                return self._rest_of_call("json_object", key)
+            arguments += [key, self._parse_lambda()]
+            if not self._match(TokenType.COMMA):
+                break
+        absent = self._match_text_seq("ABSENT", "ON", "NULL")
+        if not absent:
+            self._match_text_seq("NULL", "ON", "NULL")
+        if arguments and start:
+            self._replace(start, "")
+        document = self._call("json_object", *arguments)
+        return self._call("json_merge_patch", exp.Literal.string("{}"), document) if absent else document
+
     def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
         start = self._curr
         result = super()._parse_is(this)
@@ -85,12 +107,15 @@ class FlinkCallParser(ProcessCallParser):
             self._replace(first, "NULL")
         return result
 
-    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
-        """Read BETWEEN. Its bounds are in order: no tree has the argument `symmetric`."""
-        if self._match_text_seq("SYMMETRIC"):
-            hint = "Write BETWEEN least(a, b) AND greatest(a, b)."
-            raise self._refused("BETWEEN SYMMETRIC", self._token_span(self._prev), hint)
-        return super()._parse_between(this)
+    def _parse_between(self, this: exp.Expr | None) -> exp.Expr:  # type: ignore[override]
+        """Read BETWEEN. No tree has the argument `symmetric`: the bounds of BETWEEN SYMMETRIC are tried in both orders."""
+        if not self._match_text_seq("SYMMETRIC"):
+            return super()._parse_between(this)
+        self._replace(self._prev, "")
+        one: exp.Between = super()._parse_between(this)
+        low, high = one.args["low"].copy(), one.args["high"].copy()
+        other = exp.Between(this=one.this.copy(), low=high, high=low)
+        return self.expression(exp.Paren(this=exp.Or(this=one, expression=other)))
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         """Read what follows a call. IGNORE NULLS right behind it are read as if they stood behind its last argument."""

@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sqlstream.sql.compound_intervals import compound_interval
 from sqlstream.sql.hints import JOIN_HINTS, OptionsHint, select_hints, table_options
 from sqlstream.sql.spans import mark, marks, name_span, span_of
 from sqlstream.sql.standard_calls import StandardCallParser
@@ -86,6 +87,7 @@ class StreamingParser(StandardCallParser):
         "CEILING": lambda self: self._parse_floor_call("ceiling"),
         "TIMESTAMPADD": lambda self: self._parse_timestamp_call("timestampadd"),
         "TIMESTAMPDIFF": lambda self: self._parse_timestamp_call("timestampdiff"),
+        "JSON_OBJECT": lambda self: self._parse_json_object_call(),
         "JSON_VALUE": lambda self: self._parse_json_call("json_value"),
         "JSON_QUERY": lambda self: self._parse_json_call("json_query"),
         "JSON_EXISTS": lambda self: self._parse_json_call("json_exists"),
@@ -401,14 +403,39 @@ class StreamingParser(StandardCallParser):
         if self._match_texts(_UNITS):
             unit = exp.Var(this=self._prev.text.upper())
             mark(unit, self._prev.start, self._prev.end)
-            if self._match(TokenType.L_PAREN) or self._match_text_seq("TO"):
-                while self._match_texts((*_UNITS, "TO")) or self._match_set((TokenType.NUMBER, TokenType.R_PAREN)):
-                    pass
-                hint = "Write the amount in one unit, such as INTERVAL '90' SECOND."
-                raise self._refused("an interval of several units or with a precision", self._span_from(start), hint)
+            precise = self._skip_precision()
+            if self._match_text_seq("TO"):
+                if not self._match_texts(_UNITS):
+                    raise self._expected("a unit such as SECOND")
+                last = self._prev.text
+                self._skip_precision()
+                return self._compound_interval(value, unit.name, last, start)
+            if precise:
+                self._replace(self._tokens[self._index - precise], "")
         elif not (isinstance(value, exp.Literal) and value.is_string):
             raise self._expected("a unit such as SECOND")
         return self.expression(exp.Interval(this=value, unit=unit))
+
+    def _skip_precision(self) -> int:
+        """Skip the precision of an interval's unit, as in SECOND(3): DuckDB keeps microseconds. Return how many tokens it had."""
+        first = self._index
+        if self._match(TokenType.L_PAREN):
+            self._parse_csv(self._parse_number)
+            self._need_token(TokenType.R_PAREN, '")"')
+        return self._index - first
+
+    def _compound_interval(self, value: exp.Expr | None, first: str, last: str, start: Token) -> exp.Interval:
+        """Return an interval of several units, such as '1 02:03:04' DAY TO SECOND, as one of a text that DuckDB reads."""
+        text = (
+            compound_interval(value.name, first, last) if isinstance(value, exp.Literal) and value.is_string else None
+        )
+        if text is None:
+            hint = (
+                "Write all of its units, such as INTERVAL '1 02:03:04' DAY TO SECOND, or INTERVAL '1-02' YEAR TO MONTH."
+            )
+            raise self._wrong(f"this is no interval {first} TO {last.upper()}", self._span_from(start), hint)
+        self._replace(start, "INTERVAL '1' DAY")
+        return self.expression(exp.Interval(this=exp.Literal.string(text)))
 
     # -- functions
 

@@ -17,7 +17,7 @@ _REFERENCES = "Leave it out, and join the other table in the query, where an inn
 STATEMENTS: dict[str, str] = {
     "CREATE OR ALTER": "Write DROP ... IF EXISTS, then CREATE.",
     "REPLACE TABLE": "Write DROP TABLE IF EXISTS, then CREATE TABLE and INSERT INTO.",
-    "CREATE TEMPORARY SYSTEM FUNCTION": "Write CREATE FUNCTION.",
+    "CREATE TEMPORARY SYSTEM FUNCTION": "Write CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON.",
     "CREATE CATALOG": "Put CREATE TABLE statements into files under catalog/.",
     "CREATE MODEL": _MODEL,
     "CREATE TEMPORARY MODEL": _MODEL,

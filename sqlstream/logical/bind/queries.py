@@ -30,7 +30,7 @@ from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.select_list import expanded
 from sqlstream.logical.bind.set_operations import alike, distinct_rows, of_both_sides, sides_of
 from sqlstream.logical.bind.side_outputs import LATE_ROWS, SIDE_OUTPUT, USAGE, bind_late_rows, bind_side_output
-from sqlstream.logical.bind.values import values_table
+from sqlstream.logical.bind.values import from_one_row, values_table
 from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
@@ -149,9 +149,7 @@ class Binder:
         refuse_clauses(without(select, "joins"), env.source)
         select = with_windows(select)
         if select.args.get("from_") is None:
-            raise UnsupportedError(
-                "a query without FROM", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
-            )
+            select = from_one_row(select, env.source)
         base, node, scope, below = self._input(select, env)
         base = called(select.args["from_"].this, base)
         # A rank of windows that are corrected is another operator, to which the time to live applies.

@@ -36,6 +36,18 @@ def values_table(values: exp.Values, catalog: Catalog, checker: TypeChecker, sou
     return Table(VALUES, columns, options={"connector": VALUES, "rows": sql})
 
 
+def from_one_row(select: exp.Select, source: SourceText) -> exp.Select:
+    """Return a SELECT without FROM as one over a row of VALUES. Raises BindError for a star, which has no columns there."""
+    for item in select.expressions:
+        if isinstance(item, exp.Star) or (item.find(exp.Column) is not None and isinstance(item.this, exp.Star)):
+            raise BindError("* in a query without FROM", span_of(item, source), hint="Name a table: SELECT * FROM t.")
+    row = exp.Tuple(expressions=[exp.Literal.number(0)])
+    alias = exp.TableAlias(this=exp.to_identifier("_one"), columns=[exp.to_identifier("_row")])
+    select = select.copy()
+    select.set("from_", exp.From(this=exp.Values(expressions=[row], alias=alias)))
+    return select
+
+
 def _constant(binder: ExpressionBinder, node: exp.Expr) -> exp.Expr:
     bound = binder.rewrite(node)
     if binder.is_volatile(bound):

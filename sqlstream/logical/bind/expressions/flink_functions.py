@@ -128,13 +128,23 @@ def _timestamp_add(call: FlinkCall) -> str:
     return f"CAST({moved} AS DATE)" if whole_days and call.type_of(2) == "DATE" else moved
 
 
+# A TIME as a moment of some day: DuckDB rounds no times of day.
+_ON_A_DAY = "(DATE '1970-01-01' + _0)"
+
+
 def _floor(call: FlinkCall) -> str:
-    return _dated(call, f"date_trunc('{_rounded_unit(call)}', _0)")
+    unit = _rounded_unit(call)
+    if call.type_of(0) == "TIME":
+        return f"CAST(date_trunc('{unit}', {_ON_A_DAY}) AS TIME)"
+    return _dated(call, f"date_trunc('{unit}', _0)")
 
 
 def _ceil(call: FlinkCall) -> str:
     # Of a time on the border of two units the border itself.
     unit = _rounded_unit(call)
+    if call.type_of(0) == "TIME":
+        # The border behind the last one of a day is midnight.
+        return f"CAST(date_trunc('{unit}', {_ON_A_DAY} - INTERVAL 1 MICROSECOND) + INTERVAL 1 {unit} AS TIME)"
     return _dated(call, f"date_trunc('{unit}', _0 - INTERVAL 1 MICROSECOND) + INTERVAL 1 {unit}")
 
 
@@ -359,6 +369,11 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     "regexp": {2: "regexp_matches(_0, _1)"},
     "regexp_count": {2: "len(regexp_extract_all(_0, _1))"},
     "regexp_extract": {2: _regexp_extract, 3: _regexp_extract},
+    "regexp_instr": {
+        # The pattern stands behind all that is before its first match.
+        2: "CASE WHEN regexp_matches(_0, _1) THEN length(regexp_extract(_0, '(?s)^(.*?)(?:' || _1 || ')', 1)) + 1"
+        " WHEN _0 IS NOT NULL AND _1 IS NOT NULL THEN 0 END"
+    },
     "regexp_replace": {3: _regexp_replace},
     "regexp_substr": {2: _regexp_extract},
     "sha2": {2: _sha2},
@@ -449,15 +464,15 @@ DIFFERENT: Mapping[str, str] = {
     "unhex": "fails for text that is not hexadecimal",
 }
 
+_HASHLIB = "Compute it in a Python function, with hashlib: sqlstream docs python/functions."
+
 # Functions that do not run, with a hint what to write instead.
 INSTEAD: Mapping[str, str | None] = {
     "source_watermark": "Write the watermark as an expression: ts - INTERVAL '5' SECOND.",
-    "regexp_instr": "Write instr(text, regexp_extract(text, pattern)).",
-    "sha224": "Write sha256(text).",
-    "sha384": "Write sha256(text).",
-    "sha512": "Write sha256(text).",
+    **dict.fromkeys(("sha224", "sha384", "sha512"), _HASHLIB),
+    "nvl": "Write COALESCE(x, y).",
     "collect": "Write list(x); there is no type MULTISET.",
-    "json_arrayagg": "Write json_group_array(x) FILTER (WHERE x IS NOT NULL).",
+    "json_arrayagg": "Write to_json(list(x) FILTER (WHERE x IS NOT NULL)).",
     "json_objectagg": "Write json_group_object(key, value).",
 }
 

@@ -1,0 +1,1 @@
+SELECT 1 + 1 AS two, 'a' || 'b' AS txt, CAST(TIMESTAMP '2026-01-01 10:00:00' AS DATE) AS d;
