@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -393,17 +392,6 @@ class Catalog:
         self.written: Callable[[], Iterable[str]] = tuple
         # Applies the hint OPTIONS, which is at a place in the text, to a table.
         self.with_options: Callable[[Table, Mapping[str, str], Span], Table] = _merged
-
-    def in_duckdbs(self) -> Catalog:
-        """Return a copy of the catalog in which the expressions of tables have DuckDB's values."""
-        other = copy(self)
-        other.tables = {
-            name: table
-            if table.in_duckdbs is None
-            else replace(table, columns=table.in_duckdbs[0], watermark=table.in_duckdbs[1])
-            for name, table in self.tables.items()
-        }
-        return other
 
     def declared(self, name: str) -> Table | View | None:
         """Return the table or view that is declared under a name; None if there is none."""

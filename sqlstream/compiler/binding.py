@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import duckdb
@@ -26,11 +27,18 @@ def new_binder(catalog: Catalog, con: duckdb.DuckDBPyConnection, semantics: Sema
 
 
 def _in_duckdbs(binder: Binder) -> Binder | None:
-    """Return what binds the last statement with DuckDB's values, None if none of them can be another one."""
+    """Return what binds the last statement, over the same tables, with DuckDB's values; None if no value differs."""
     catalog, checker = binder.catalog, binder.checker
     if not checker.meaning.differs and all(table.in_duckdbs is None for table in catalog.tables.values()):
         return None
-    return new_binder(catalog.in_duckdbs(), checker.con, "duckdb")
+    other = copy(catalog)
+    other.tables = {
+        name: table
+        if table.in_duckdbs is None
+        else replace(table, columns=table.in_duckdbs[0], watermark=table.in_duckdbs[1])
+        for name, table in catalog.tables.items()
+    }
+    return new_binder(other, checker.con, "duckdb")
 
 
 def bound(statement: Insert | StatementSet | Select, binder: Binder) -> tuple[ResultSink, ...]:

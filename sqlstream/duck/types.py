@@ -19,6 +19,11 @@ _AS_TEXT = {"interval", "uhugeint", "bit", "bignum", "time with time zone"}
 
 _REFUSED = {"union", "variant"}
 
+# The types of whole numbers, but UHUGEINT, which has more values than a DECIMAL.
+INTEGERS = frozenset(
+    {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
+)
+
 
 _LAST_TIMESTAMP = 2**63 - 2
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from sqlstream.connectors import Source
 from tests.arrival.cases import CASES, COLUMNS, WATERMARK, Case, Row
@@ -204,3 +205,28 @@ class Constants(Feed):
     def tables(self, *, live: bool) -> str:
         rows = ", ".join(f"('{k}', {v}, {n}, TIMESTAMP '{ts}')" for k, v, n, ts in self._rows)
         return f"CREATE VIEW t AS SELECT *, PROCTIME() AS p FROM (VALUES {rows}) AS rows (k, v, n, ts);\n"
+
+
+# What `feed_of` takes: a topic by the number of its partitions.
+SOURCES = [
+    "files",
+    "python",
+    pytest.param("1", id="topic", marks=pytest.mark.kafka),
+    pytest.param("3", id="topic-of-3", marks=pytest.mark.kafka),
+    "changes",
+]
+
+
+def feed_of(request: pytest.FixtureRequest, folder: Path, module: str = __name__) -> Iterator[Feed]:
+    """Yield the source that the parameter of a fixture names, in a folder; `module` is where the user's class is."""
+    match request.param:
+        case "files":
+            yield Files(folder)
+        case "python":
+            yield OwnSource(folder, module)
+        case "changes":
+            database = request.getfixturevalue("postgres").database()
+            yield Changes(database)
+            database.drop_slots()
+        case partitions:
+            yield Messages(request.getfixturevalue("kafka"), int(partitions))

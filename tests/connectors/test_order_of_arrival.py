@@ -13,7 +13,7 @@ import pytest
 
 from sqlstream.testing import Stream
 from tests.arrival.cases import CASES, FEW, ROWS, in_order, right, script
-from tests.arrival.sources import SOME, Changes, Constants, Feed, Files, Messages, OwnSource
+from tests.arrival.sources import SOME, SOURCES, Constants, Feed, Messages, feed_of
 
 # What is right over the rows of FEW, in plain sight.
 PROMISED: dict[str, list[tuple[Any, ...]]] = {
@@ -43,28 +43,7 @@ def test_what_is_right_over_few_rows_is_what_is_promised() -> None:
 
 @pytest.fixture
 def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Feed]:
-    match request.param:
-        case "files":
-            yield Files(tmp_path)
-        case "python":
-            yield OwnSource(tmp_path)
-        case "values":
-            yield Constants()
-        case "changes":
-            database = request.getfixturevalue("postgres").database()
-            yield Changes(database)
-            database.drop_slots()
-        case partitions:
-            yield Messages(request.getfixturevalue("kafka"), int(partitions))
-
-
-SOURCES = [
-    "files",
-    "python",
-    pytest.param("1", id="topic", marks=pytest.mark.kafka),
-    pytest.param("3", id="topic-of-3", marks=pytest.mark.kafka),
-    "changes",
-]
+    yield from feed_of(request, tmp_path)
 
 
 @pytest.mark.slow

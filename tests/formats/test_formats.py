@@ -18,6 +18,7 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import FORMAT
 from sqlstream.warehouse.records import opened, sealed
 from sqlstream.warehouse.savepoint_records import FORMAT as SAVEPOINT_FORMAT
+from tests.formats.archived import unpacked
 from tests.formats.make import CUSTOMERS, ORDERS, SCRIPT, put
 from tests.jobs.savepoint_jobs import start
 from tests.processes import SECONDS, wait_until
@@ -33,13 +34,7 @@ Rows = list[tuple[object, ...]]
 
 @pytest.fixture(params=ARCHIVES)
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return unpacked(request.param, tmp_path)
-
-
-def unpacked(archive: str, folder: Path) -> Path:
-    with zipfile.ZipFile(HERE / f"{archive}.zip") as file:
-        file.extractall(folder)
-    return folder
+    return unpacked(HERE / f"{request.param}.zip", tmp_path)
 
 
 def session(folder: Path, notices: list[str] | None = None) -> Session:
@@ -160,7 +155,7 @@ def test_there_is_a_savepoint_of_each_format(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("archive", ["0.2-savepoint"])
 def test_a_savepoint_that_was_taken_then_is_restored(tmp_path: Path, archive: str) -> None:
-    project = unpacked(archive, tmp_path)
+    project = unpacked(HERE / f"{archive}.zip", tmp_path)
     with session(project) as s:
         s.drop(JOB)
         assert states(s, "savepoint.kept_1.").items() <= batch(ORDERS, CUSTOMERS).items()
@@ -169,7 +164,7 @@ def test_a_savepoint_that_was_taken_then_is_restored(tmp_path: Path, archive: st
 
 @pytest.mark.slow
 def test_a_later_format_is_refused_by_name(tmp_path: Path) -> None:
-    project = unpacked(ARCHIVES[-1], tmp_path)
+    project = unpacked(HERE / f"{ARCHIVES[-1]}.zip", tmp_path)
     with session(project) as s:
         record = Path(s.warehouse.job(JOB).record)
         record.write_text(

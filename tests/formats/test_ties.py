@@ -6,26 +6,21 @@ what that version made of the rows.
 
 from __future__ import annotations
 
-import json
 import re
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from sqlstream import Session
-from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.errors import SourceText
 from sqlstream.jobs.identity import is_planned, planned_digests
 from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.physical.batch.rows import CannotVerify
 from sqlstream.session.upgrades import compared_with
-from sqlstream.warehouse.jobs import JobRecord, read_record
-from tests.formats.make_ties import EXPECTED, FILES, JOBS, SCRIPT, TABLES, Results, put, results, rows_of
+from tests.formats.archived import Results, expected, planned, records, semantics_and_ties, unpacked
+from tests.formats.make_ties import FILES, JOBS, SCRIPT, TABLES, put, results, rows_of
 from tests.jobs.savepoint_jobs import open_session
 from tests.processes import SECONDS, wait_until
 
@@ -37,19 +32,7 @@ BEFORE, ALL = ("a", "b"), ("a", "b", "c")
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.stem)
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    with zipfile.ZipFile(request.param) as file:
-        file.extractall(tmp_path)
-    return tmp_path
-
-
-def expected(project: Path, files: str) -> Results:
-    found: Results = json.loads((project / EXPECTED).read_text())[files]
-    return found
-
-
-def planned(session: Session, script: str) -> Mapping[str, PlannedJob]:
-    compiled = session.compile(SourceText("script", script))
-    return {job.name: job for job in compiled if isinstance(job, PlannedJob)}
+    return unpacked(request.param, tmp_path)
 
 
 def run(
@@ -73,15 +56,8 @@ def run(
         return results(session)
 
 
-def records(folder: Path) -> dict[str, JobRecord]:
-    with open_session(folder) as session:
-        found = {job: read_record(session.warehouse.fs, session.warehouse.job(job)) for job in JOBS}
-    return {job: record for job, record in found.items() if record is not None}
-
-
-def ties(folder: Path) -> dict[str, str]:
-    with open_session(folder) as session:
-        return dict(session.query("SELECT job, ties FROM sqlstream.jobs").fetchall())
+def ties(project: Path) -> dict[str, str]:
+    return {job: ties for job, (_, ties) in semantics_and_ties(project).items()}
 
 
 def test_its_results_are_those_of_the_version_that_wrote_it(project: Path) -> None:
@@ -93,7 +69,7 @@ def test_its_results_are_those_of_the_version_that_wrote_it(project: Path) -> No
 def test_the_jobs_are_known_and_planned_by_columns(project: Path) -> None:
     with open_session(project) as session:
         for name, job in planned(session, SCRIPT.read_text()).items():
-            record = records(project)[name]
+            record = records(project, JOBS)[name]
             assert is_planned(record, job)
             assert job.ties == "arrival"
             before = job.decided_by("columns")
@@ -104,10 +80,10 @@ def test_the_jobs_are_known_and_planned_by_columns(project: Path) -> None:
 
 @pytest.mark.one_in(2, of="jobs by columns")
 def test_the_jobs_go_on_by_columns(project: Path) -> None:
-    before = records(project)
+    before = records(project, JOBS)
     put(project, "c")
     assert run(project, ALL) == expected(project, "abc")
-    after = records(project)
+    after = records(project, JOBS)
     assert {job: record.digests for job, record in after.items()} == {j: r.digests for j, r in before.items()}
     assert {after[job].ties for job in ("ties", "ties_by_clock")} == {"columns"}
     with open_session(project) as session:
@@ -124,7 +100,7 @@ def test_the_jobs_are_restored_by_columns(project: Path) -> None:
             session.drop(job)
     put(project, "c")
     assert run(project, ALL, restores=True) == expected(project, "abc")
-    assert {records(project)[job].ties for job in ("ties", "ties_by_clock")} == {"columns"}
+    assert {records(project, JOBS)[job].ties for job in ("ties", "ties_by_clock")} == {"columns"}
 
 
 def test_new_jobs_are_by_arrival(tmp_path: Path) -> None:

@@ -6,23 +6,17 @@ what that version made of the rows.
 
 from __future__ import annotations
 
-import json
 import re
-import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from sqlstream import Session
-from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.errors import SourceText
 from sqlstream.jobs.identity import is_planned, planned_digests
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.session.explaining import as_it_goes_on, explained
 from sqlstream.session.upgrades import compared_with
-from sqlstream.warehouse.jobs import JobRecord, read_record
-from tests.formats.make_values import EXPECTED, FILES, JOBS, SCRIPT, Results, put, results, run
+from tests.formats.archived import expected, planned, records, semantics_and_ties, unpacked
+from tests.formats.make_values import FILES, JOBS, SCRIPT, put, results, run
 from tests.jobs.savepoint_jobs import open_session
 
 pytestmark = pytest.mark.slow
@@ -32,30 +26,11 @@ ARCHIVES = sorted(path for path in (Path(__file__).parent / "values").glob("*.zi
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.stem)
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    with zipfile.ZipFile(request.param) as file:
-        file.extractall(tmp_path)
-    return tmp_path
+    return unpacked(request.param, tmp_path)
 
 
-def expected(project: Path, files: str) -> Results:
-    answers: Results = json.loads((project / EXPECTED).read_text())[files]
-    return answers
-
-
-def planned(session: Session) -> Mapping[str, PlannedJob]:
-    compiled = session.compile(SourceText("script", SCRIPT.read_text()))
-    return {job.name: job for job in compiled if isinstance(job, PlannedJob)}
-
-
-def records(folder: Path) -> dict[str, JobRecord]:
-    with open_session(folder) as session:
-        every = {job: read_record(session.warehouse.fs, session.warehouse.job(job)) for job in JOBS}
-    return {job: record for job, record in every.items() if record is not None}
-
-
-def semantics(folder: Path) -> dict[str, str]:
-    with open_session(folder) as session:
-        return dict(session.query("SELECT job, semantics FROM sqlstream.jobs").fetchall())
+def semantics(project: Path) -> dict[str, str]:
+    return {job: semantics for job, (semantics, _) in semantics_and_ties(project).items()}
 
 
 def test_its_results_are_those_of_the_version_that_wrote_it(project: Path) -> None:
@@ -66,8 +41,8 @@ def test_its_results_are_those_of_the_version_that_wrote_it(project: Path) -> No
 
 def test_the_jobs_are_known_and_planned_with_duckdbs_values(project: Path) -> None:
     with open_session(project) as session:
-        for name, job in planned(session).items():
-            record = records(project)[name]
+        for name, job in planned(session, SCRIPT.read_text()).items():
+            record = records(project, JOBS)[name]
             assert is_planned(record, job)
             assert (job.semantics, job.has_semantics) == ("flink", True)
             assert planned_digests(job.under(record.ties, record.semantics)) == record.digests
@@ -78,15 +53,15 @@ def test_the_jobs_are_known_and_planned_with_duckdbs_values(project: Path) -> No
 
 
 def test_the_jobs_go_on_with_duckdbs_values(project: Path) -> None:
-    before = records(project)
+    before = records(project, JOBS)
     put(project, "c")
     assert run(project, [*FILES]) == expected(project, "abc")
-    assert {job: record.digests for job, record in records(project).items()} == {
+    assert {job: record.digests for job, record in records(project, JOBS).items()} == {
         j: r.digests for j, r in before.items()
     }
     assert semantics(project) == dict.fromkeys(JOBS, "duckdb")
     with open_session(project) as session:
-        for name, job in planned(session).items():
+        for name, job in planned(session, SCRIPT.read_text()).items():
             session.verify(name, compiled=[job])
 
 
@@ -111,7 +86,7 @@ def test_new_jobs_have_flinks_values(tmp_path: Path) -> None:
 
 def test_an_upgrade_gives_flinks_values_where_the_state_allows_it(project: Path) -> None:
     with open_session(project) as session:
-        texts = {job: compared_with(session, [*planned(session).values()], job) for job in JOBS}
+        texts = {job: compared_with(session, [*planned(session, SCRIPT.read_text()).values()], job) for job in JOBS}
     # What is emitted without state changes from then on.
     assert re.search(r"^values +Flink's from batch \d+ on, and were DuckDB's$", texts["texts"], re.MULTILINE)
     # The keys of the state are others.

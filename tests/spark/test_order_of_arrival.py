@@ -14,7 +14,7 @@ from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
 from tests.arrival.cases import ROWS, in_order, right, script
-from tests.arrival.sources import Changes, Feed, Files, JsonLines, Messages, OwnSource
+from tests.arrival.sources import SOURCES, Feed, JsonLines, feed_of
 from tests.forked import Forked, start_python
 from tests.processes import SECONDS, kill_group, wait_until
 
@@ -27,28 +27,9 @@ SETTINGS = (
 
 @pytest.fixture
 def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Feed]:
-    match request.param:
-        case "files":
-            yield Files(tmp_path)
-        case "python":
-            (tmp_path / "udfs").mkdir()
-            (tmp_path / "udfs" / "own.py").write_text(OWN + inspect.getsource(JsonLines))
-            yield OwnSource(tmp_path, "own")
-        case "changes":
-            database = request.getfixturevalue("postgres").database()
-            yield Changes(database)
-            database.drop_slots()
-        case partitions:
-            yield Messages(request.getfixturevalue("kafka"), int(partitions))
-
-
-SOURCES = [
-    "files",
-    "python",
-    pytest.param("1", id="topic", marks=pytest.mark.kafka),
-    pytest.param("3", id="topic-of-3", marks=pytest.mark.kafka),
-    "changes",
-]
+    (tmp_path / "udfs").mkdir()
+    (tmp_path / "udfs" / "own.py").write_text(OWN + inspect.getsource(JsonLines))
+    yield from feed_of(request, tmp_path, "own")
 
 
 def start(project: Path) -> Forked:
@@ -68,6 +49,7 @@ def test_kills_change_no_order(feed: Feed, tmp_path: Path) -> None:
     for _ in range(2):
         before, run = version(warehouse), start(tmp_path)
         wait_until(lambda before=before, run=run: version(warehouse) > before or run.poll() is not None)
+        # It is killed at a moment of chance: between batches, or in one.
         time.sleep(moments.uniform(0, 0.5))
         if run.poll() is None:
             kill_group(run)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from sqlstream.duck.errors import of_duckdb, plain
 from sqlstream.duck.sql import Relation, Select, quote_name, quote_text, subquery
-from sqlstream.duck.types import time_literal
+from sqlstream.duck.types import INTEGERS, time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
 from sqlstream.jobs.upgrades.adaptations.registry import Adapter
 from sqlstream.jobs.upgrades.changes import Adapted
@@ -50,7 +50,6 @@ _Query: TypeAlias = Callable[[str, Given], duckdb.DuckDBPyRelation]
 _ROWS = 100_000
 _IMPLICIT = "SELECT can_cast_implicitly(NULL::{}, NULL::{})"
 _AS_TEXT = {"INTERVAL", "BIT", "TIME WITH TIME ZONE"}
-_WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 
 
 class Migrations:
@@ -290,7 +289,7 @@ def _matched(statement: MigrateState, table: ShownTable, relation: duckdb.DuckDB
 def _check_type(
     con: duckdb.DuckDBPyConnection, statement: MigrateState, column: ShownColumn, name: str, type: str
 ) -> None:
-    if type == column.type or (type in _WHOLE and column.type.startswith("DECIMAL(38,0")):
+    if type == column.type or (type in INTEGERS and column.type.startswith("DECIMAL(38,0")):
         return
     [(fits,)] = con.execute(_IMPLICIT.format(type, column.type)).fetchall()
     if not fits or _rounds(type, column.type):

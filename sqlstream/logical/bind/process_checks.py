@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlstream.catalog import Column, ProcessFunction
-from sqlstream.duck.types import is_changed
+from sqlstream.duck.types import INTEGERS, is_changed
 from sqlstream.errors import BindError, Span
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.process import ROWTIME, Process
 
 _RENAME = "Rename the field in Python, or the column in a subquery: TABLE (SELECT k AS key, .. FROM t)."
-_INTEGERS = {
-    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),
-}
 _TIMESTAMPS = {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE"}
 
 
@@ -24,7 +21,7 @@ def called(function: ProcessFunction) -> str:
 
 def alike(own: str, wanted: str) -> bool:
     """Return whether values of both types have the same Python class, so that a column needs no conversion for a row."""
-    if own == wanted or {own, wanted} <= _INTEGERS or {own, wanted} <= _TIMESTAMPS:
+    if own == wanted or {own, wanted} <= INTEGERS or {own, wanted} <= _TIMESTAMPS:
         return True
     return own.startswith("DECIMAL(") and wanted.startswith("DECIMAL(")
 

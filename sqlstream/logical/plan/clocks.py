@@ -18,7 +18,7 @@ from sqlstream.logical.plan.tables import Scan, by_clock
 def ordering_times(node: Node) -> tuple[str, ...]:
     """Return the columns by which rows can be ordered, joined and put into windows: time attributes, and times of the clock.
 
-    The start and the end of a window are none: the clock has reached them when the window's rows leave.
+    The start and the end of a window are not among them: the clock has passed both when the window's rows leave.
     """
     bounds = node.window_columns.names if node.window_columns is not None else ()
     return tuple(dict.fromkeys((*node.time_attributes, *(t for t in node.clock_times if t not in bounds))))

@@ -191,7 +191,7 @@ class StatefulNode(Node):
 
     @property
     def is_never_late(self) -> bool:
-        """Whether no row is late for it: it goes by the clock, and no row is retracted, at the time at which that came."""
+        """Whether no row is late for it: it goes by the clock, and its inputs retract no rows, whose times would have passed."""
         return self.goes_by_clock and not any(child.is_changelog for child in self.children)
 
     @property

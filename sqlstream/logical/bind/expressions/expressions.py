@@ -17,7 +17,8 @@ from sqlstream.logical.bind.expressions import flink_functions, flink_values
 from sqlstream.logical.bind.expressions.aggregate_names import OTHER_AGGREGATES
 from sqlstream.logical.bind.expressions.arguments import place_arguments
 from sqlstream.logical.bind.expressions.decimals import average_type, decimal_of, quotient
-from sqlstream.logical.bind.expressions.flink_functions import INSTEAD, REWRITTEN, WrongArgument
+from sqlstream.logical.bind.expressions.flink_call import FlinkCall, WrongArgument
+from sqlstream.logical.bind.expressions.flink_functions import INSTEAD, REWRITTEN
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.over.ranking import Ranks
 from sqlstream.logical.bind.scope import Scope, column_reference
@@ -281,7 +282,7 @@ class ExpressionBinder:
                 bound[number] = self._rewrite(arguments[number].copy())
             return bound[number]
 
-        call = flink_functions.FlinkCall(name.upper(), tuple(arguments), lambda number: self.type_of(argument(number)))
+        call = FlinkCall(name.upper(), tuple(arguments), lambda number: self.type_of(argument(number)))
         meaning = self.checker.meaning
         try:
             form = flink_functions.form(call, meaning.semantics)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from sqlstream.duck.sql import quote_text
+from sqlstream.duck.types import INTEGERS
 from sqlstream.logical.bind.expressions.decimals import decimal_of, quotient, quotient_type
 
 # Returns the DuckDB type of a bound expression, None if it is not known.
@@ -19,7 +20,6 @@ TypeOf: TypeAlias = Callable[[exp.Expr], str | None]
 # A form with its operands.
 Written: TypeAlias = tuple[str, tuple[exp.Expr, ...]]
 
-INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 _FLOATS = {"FLOAT", "DOUBLE"}
 _INSTANT = "TIMESTAMP WITH TIME ZONE"
 # Calls whose results have no fraction.
