@@ -41,7 +41,24 @@ EXAMPLES = [
         " 'properties.bootstrap.servers' = 'k:1', 'format' = 'debezium-json')",
     ),
     ("REPLACE TABLE o AS SELECT 1", "DROP TABLE IF EXISTS o; CREATE TABLE o (a INT); INSERT INTO o SELECT a FROM t"),
-    ("EXECUTE INSERT INTO o SELECT a FROM t", "INSERT INTO o SELECT a FROM t"),
+    ("CREATE DATABASE default_database", "CREATE DATABASE IF NOT EXISTS default_database"),
+    (
+        "CREATE DATABASE x; CREATE TABLE x.y (a INT); DROP DATABASE x",
+        "CREATE DATABASE x; CREATE TABLE x.y (a INT); DROP TABLE x.y; DROP DATABASE x",
+    ),
+    (
+        "CREATE TABLE x (a STRING) WITH ('connector' = 'faker')",
+        "CREATE TABLE x (a STRING) WITH ('connector' = 'faker', 'fields.a.expression' = '#{Name.fullName}')",
+    ),
+    (
+        "CREATE TABLE x (a INT) WITH ('url' = 'jdbc:oracle:thin:@h:1521/d', 'connector' = 'jdbc', 'table-name' = 'x')",
+        "CREATE TABLE x (a INT) WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://h:5432/d', 'table-name' = 'x')",
+    ),
+    (
+        "CREATE TABLE x (a INT) WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://h:x/d', 'table-name' = 'x')",
+        "CREATE TABLE x (a INT) WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://host:1234/database',"
+        " 'table-name' = 'x')",
+    ),
     ("EXECUTE PLAN 'p.json'", "INSERT INTO o SELECT a FROM t"),
     ("INSERT OVERWRITE o SELECT a FROM t", "INSERT INTO o SELECT a FROM t"),
     (
