@@ -45,6 +45,7 @@ TABLES = {
     "sqlite": f"'path' = 'x.db', 'table' = 't', 'api-key' = '{PASSWORD}'",
     "socket": f"'hostname' = 'localhost', 'port' = '1', 'format' = 'csv', 'token' = '{TOKEN}'",
     "datagen": f"'password' = '{PASSWORD}'",
+    "faker": f"'fields.k.expression' = '#{{number.numberBetween ''1'',''9''}}', 'password' = '{PASSWORD}'",
     "print": f"'password' = '{PASSWORD}'",
     "blackhole": f"'token' = '{TOKEN}'",
     "nexmark": f"'token' = '{TOKEN}'",

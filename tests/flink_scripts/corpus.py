@@ -16,12 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sqlglot import exp
+
 from sqlstream.catalog import OP_COLUMN, Column, Table
 from sqlstream.compiler.compiler import Compiled, Compiler
 from sqlstream.connectors.registry import exists
 from sqlstream.errors import SourceText
 from sqlstream.session.porting import PortedScript, port
-from sqlstream.sql.nodes import CreateTable, OptionValue, Statement
+from sqlstream.sql.nodes import CreateTable, CreateTableAs, Insert, OptionValue, Select, Statement
 from sqlstream.testing.project_tables import without_connector
 from tests.golden import InProcess, Record, execute, parse
 from tests.saved_streams import SavedStream
@@ -93,7 +95,16 @@ class FlinkStream(SavedStream):
 
 
 def own(statement: Statement) -> Statement:
-    """Return a statement; a table whose connector does not exist here is without it, or has that of a changelog."""
+    """Return a statement; a table whose connector does not exist here is without it, or has that of a changelog.
+
+    So is a table that is made of a query; and where rows are fed by the test, no hint has options of a connector.
+    """
+    if isinstance(statement, CreateTableAs):
+        return replace(statement, table=replace(statement.table, options={}))
+    if isinstance(statement, Insert | Select):
+        for read in statement.query.find_all(exp.Table):
+            read.set("table_options", None)
+        return replace(statement, options=None) if isinstance(statement, Insert) else statement
     if not isinstance(statement, CreateTable):
         return statement
     name = statement.options.get("connector") or statement.options.get("connector.type")

@@ -63,10 +63,10 @@ def timed(rows: Mapping[str, Iterable[Row]]) -> list[Timed]:
     return [(START + timedelta(microseconds=r[3] or 0), name, r) for name, found in rows.items() for r in found]
 
 
-def by_values(row: Row) -> tuple[object, ...]:
-    """The order of rows of one time: x DESC NULLS FIRST, then the values."""
-    _, x, s, _ = row
-    return (x is not None, -(x or 0), s is None, s or "")
+def by_x(row: Row) -> tuple[bool, int]:
+    """The order of rows of one time: x DESC NULLS FIRST. Equal ones stay in the order of their arrival."""
+    _, x, _, _ = row
+    return (x is not None, -(x or 0))
 
 
 def simulated(

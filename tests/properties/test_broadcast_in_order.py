@@ -17,7 +17,7 @@ from tests.properties import ordered_model
 from tests.properties.examples import examples
 from tests.properties.interval_model import delays, histories
 from tests.properties.model import Bag, bag
-from tests.properties.ordered_model import SECOND, Click, Note, by_values, check_history, stream_of, timed
+from tests.properties.ordered_model import SECOND, Click, Note, by_x, check_history, stream_of, timed
 from tests.properties.strategies import Row, Step
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ def simulated(key: int | None, rows: Mapping[str, Sequence[Row]], up_to: int | N
     one.seen = Plain()  # type: ignore[assignment]
     own = timed({"a": [row for row in rows["a"] if row[0] == key], "b": rows["b"]})
     # Of one time, those for all keys come first.
-    ordered = sorted(own, key=lambda item: (item[0], item[1] != "b", *by_values(item[2])))
+    ordered = sorted(own, key=lambda item: (item[0], item[1] != "b", *by_x(item[2])))
     return ordered_model.simulated(key, one, ordered, up_to, broadcast="b")
 
 

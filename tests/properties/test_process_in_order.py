@@ -16,7 +16,7 @@ from tests.properties import ordered_model
 from tests.properties.examples import examples
 from tests.properties.interval_model import delays, histories
 from tests.properties.model import Bag, bag
-from tests.properties.ordered_model import SECOND, Click, Note, by_values, check_history, stream_of, timed
+from tests.properties.ordered_model import SECOND, Click, Note, by_x, check_history, stream_of, timed
 from tests.properties.strategies import Row, Step
 
 pytestmark = pytest.mark.slow
@@ -77,7 +77,7 @@ def simulated(key: int | None, rows: Mapping[str, Sequence[Row]], up_to: int | N
     one = Journal()
     one.n, one.texts, one.seen = ValueState(), ListState(), MapState()
     own = timed({name: [row for row in found if row[0] == key] for name, found in rows.items()})
-    ordered = sorted(own, key=lambda item: (*item[:2], *by_values(item[2])))
+    ordered = sorted(own, key=lambda item: (*item[:2], *by_x(item[2])))
     return ordered_model.simulated(key, one, ordered, up_to, states=(one.n, one.texts, one.seen))
 
 

@@ -19,7 +19,7 @@ from tests.properties import ordered_model
 from tests.properties.examples import examples
 from tests.properties.interval_model import delays, histories
 from tests.properties.model import Bag, bag, limits
-from tests.properties.ordered_model import EVERYONE, Click, Note, by_values, check_history, stream_of, timed
+from tests.properties.ordered_model import EVERYONE, Click, Note, by_x, check_history, stream_of, timed
 from tests.properties.strategies import Row as StreamRow
 from tests.properties.strategies import Step
 
@@ -94,7 +94,7 @@ def simulated(key: Any, rows: Mapping[str, Sequence[StreamRow]], up_to: int | No
     one = Visited()
     one.items, one.counts, one.rules = ListState(), MapState(), ListState()
     own = timed({"a": [row for row in rows["a"] if row[0] == key], "b": rows["b"]})
-    ordered = sorted(own, key=lambda item: (item[0], item[1] != "b", *by_values(item[2])))
+    ordered = sorted(own, key=lambda item: (item[0], item[1] != "b", *by_x(item[2])))
     states = [one.items, one.counts]
     yield from ordered_model.simulated(
         key, one, ordered, up_to, states=states, broadcast="b", shared=[one.rules], holds=lambda: any(map(bool, states))
