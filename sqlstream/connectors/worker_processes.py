@@ -24,6 +24,7 @@ from typing import IO, TypeVar
 
 from sqlstream.connectors.worker_calls import answer, answers
 from sqlstream.errors import JobError
+from sqlstream.forking import ENVIRONMENT
 
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ class WorkerProcesses:
             stderr=self._output,
             pass_fds=ends,
             # It imports from the same places as this process. Ctrl-C is for this process only.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,
         )
         for _, theirs in pairs:

@@ -15,7 +15,10 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 
+from sqlstream.forking import ENVIRONMENT
+
 # Importing these starts no thread, which a fork would lose: DuckDB starts threads per connection, Arrow with its first work.
+# NumPy would, for linear algebra, but Spark sets OMP_NUM_THREADS to the cores of a task.
 _NEEDED = (
     "numpy",
     "pandas",
@@ -46,6 +49,7 @@ def prefer_installed_pyspark() -> None:
 
 def preload() -> None:
     """Import what workers need. A package that is missing here is reported by the worker that needs it."""
+    os.environ.update(ENVIRONMENT)
     for name in _NEEDED:
         try:
             importlib.import_module(name)

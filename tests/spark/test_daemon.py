@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -130,3 +131,22 @@ for step in range(1, 16):
 def test_a_second_signal_may_come_at_each_step_of_the_first() -> None:
     done = subprocess.run([sys.executable, "-c", AT_EACH_STEP], stdout=subprocess.PIPE, text=True, timeout=SECONDS)
     assert (done.returncode, done.stdout) == (0, "closed " * 15)
+
+
+THREADS = """
+import os
+from sqlstream.spark import daemon
+daemon.prefer_installed_pyspark()
+daemon.preload()
+daemon.end_in_order()
+print(*(open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")))
+"""
+
+
+def test_what_workers_are_forked_from_has_one_thread() -> None:
+    """A fork loses all threads but one, and whatever lock another one holds stays locked for ever."""
+    given = {"OMP_NUM_THREADS": "1"}  # as Spark starts it
+    shown = subprocess.run(
+        [sys.executable, "-c", THREADS], env={**os.environ, **given}, capture_output=True, text=True, check=True
+    )
+    assert len(shown.stdout.split()) == 1, shown.stdout

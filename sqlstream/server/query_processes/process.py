@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from sqlstream.errors import OutageError
+from sqlstream.forking import ENVIRONMENT
 from sqlstream.project import Project
 from sqlstream.queries.query import QueryLimits
 from sqlstream.server.query_processes.protocol import NextPart, ProcessReply, ProcessRequest
@@ -47,7 +48,7 @@ class SeedProcess:
                 stdin=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
                 # Otherwise each thread of a query reserves an arena of addresses for its allocations.
-                env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+                env={**os.environ, **ENVIRONMENT, "MALLOC_ARENA_MAX": "2"},
                 # Ctrl-C is for the server, which ends this process.
                 start_new_session=True,
             )

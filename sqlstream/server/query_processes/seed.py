@@ -45,7 +45,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in _IMPORTED:
         importlib.import_module(module)
-    # Libraries have threads that wait for work, and handle forks themselves.
+    # NumPy has threads that wait for work, and ends them at a fork.
     warnings.simplefilter("ignore", DeprecationWarning)
     gc.collect()
     gc.freeze()
