@@ -1,4 +1,4 @@
-"""Binding of statements in both meanings of expressions: with Flink's values, and with DuckDB's for jobs that began so."""
+"""Binds statements under the two semantics of expressions: Flink's, and DuckDB's, which older jobs began with and keep."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from sqlstream.sql.nodes import CreateTable, Insert, Select, StatementSet
 
 
 def new_binder(catalog: Catalog, con: duckdb.DuckDBPyConnection, semantics: Semantics = "flink") -> Binder:
-    """Return what binds statements over a catalog, whose functions are registered in `con`, with the values of `semantics`."""
+    """Return a binder over a catalog whose functions are registered in `con`; its expressions follow `semantics`."""
     names = [function.name.lower() for function in catalog.duck_functions]
     return Binder(catalog, TypeChecker(con, names, catalog.broken, semantics))
 
 
 def _in_duckdbs(binder: Binder) -> Binder | None:
-    """Return what binds the last statement, over the same tables, with DuckDB's values; None if no value differs."""
+    """Return a binder over the same tables under DuckDB's semantics; None if no expression of the last statement differs."""
     catalog, checker = binder.catalog, binder.checker
     if not checker.meaning.differs and all(table.in_duckdbs is None for table in catalog.tables.values()):
         return None
@@ -55,9 +55,9 @@ def bound(statement: Insert | StatementSet | Select, binder: Binder) -> tuple[Re
 def bound_in_duckdbs(
     statement: Insert | StatementSet | Select, binder: Binder, logical: tuple[ResultSink, ...]
 ) -> tuple[ResultSink, ...] | None:
-    """Return the plans of the statement that was bound last with DuckDB's values; None if these are those of `logical`.
+    """Return the plans of the last bound statement under DuckDB's semantics; None if they equal `logical`, those under Flink's.
 
-    A bare SELECT is no job that goes on: None.
+    Also None for a bare SELECT: it never continues an older job, so it needs Flink's semantics only.
     """
     other = None if isinstance(statement, Select) else _in_duckdbs(binder)
     if other is None:
@@ -74,7 +74,10 @@ def noticed(binder: Binder, logical: tuple[ResultSink, ...]) -> tuple[StatementW
 
 
 def bound_table(declared: CreateTable, binder: Binder) -> Table:
-    """Return the table of CREATE TABLE, also with DuckDB's values. Raises BindError and UnsupportedError."""
+    """Return the table of CREATE TABLE. Raises BindError and UnsupportedError.
+
+    Its `in_duckdbs` has the columns and the watermark under DuckDB's semantics; None if they are the same.
+    """
     table = bind_table(declared, binder.catalog, binder.checker)
     table = replace(table, notices=tuple(binder.checker.meaning.notices.values()))
     other = _in_duckdbs(binder)

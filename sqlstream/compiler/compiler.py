@@ -140,7 +140,7 @@ class Compiler:
         return self._binder
 
     def _next_binder(self) -> Binder:
-        """Return what binds the next statement, by the options that are set now."""
+        """Return the binder for the next statement, under the options that are set now."""
         self.binder.checker.meaning.begin(self.options.text("sqlstream.sql.division").lower())
         return self.binder
 
@@ -333,7 +333,7 @@ class Compiler:
         return table
 
     def _without_flinks(self, table: Table) -> Table:
-        """Return a table without the options of Flink that need nothing; a notice says so of each."""
+        """Return a table without options of Flink that have no effect here; warn about each of them."""
         table, notices = without_flinks(table)
         if self._defining:
             self.notices.keep(table.name, notices)

@@ -1,4 +1,4 @@
-"""The databases of a session: names before the names of tables. All tables are in one catalog, whichever database they are of.
+"""The databases of a session, which qualify names of tables. All tables share one catalog, whichever database they belong to.
 
 So a name alone finds a table, and two databases cannot have tables of one name.
 """
@@ -29,7 +29,7 @@ _OF_STATE = ("state", "sqlstream")
 
 
 class Databases:
-    """The databases that statements have created, the current one, and of which one each table is."""
+    """The databases that statements have created, the current one, and the database of each table."""
 
     def __init__(self) -> None:
         self._names = {DATABASE: DATABASE}
@@ -48,7 +48,7 @@ class Databases:
         return f"USE {quote_name(self._names[self.current])};\n" if len(self._names) > 1 else ""
 
     def create(self, statement: CreateDatabase) -> None:
-        """Add a database. Raises BindError if it exists."""
+        """Add a database. Raises BindError if it exists, unless IF NOT EXISTS is written."""
         name = statement.name
         if name.text.lower() in _OF_STATE:
             raise BindError(f'the database "{name.text}" has tables of its own', name.span, hint="Choose another name.")
@@ -58,7 +58,10 @@ class Databases:
         self._names.setdefault(name.text.lower(), name.text)
 
     def drop(self, statement: DropDatabase) -> None:
-        """Remove a database. Raises BindError if it does not exist, is the current one, or has tables."""
+        """Remove a database. Raises BindError if it is the first or the current one, or has tables.
+
+        Also raises it if the database does not exist, unless IF EXISTS is written.
+        """
         name, key = statement.name, statement.name.text.lower()
         if key not in self._names:
             if not statement.if_exists:
@@ -80,9 +83,9 @@ class Databases:
         self.current = DATABASE if name is None else name.text.lower()
 
     def declare(self, statement: CreateTable | CreateView, *, exists: bool) -> None:
-        """Record of which database a new table or view is; `exists` says whether there is one of its name.
+        """Record the database of a new table or view; `exists` says whether the catalog already has its name.
 
-        Raises BindError if that is one of another database, or the database does not exist.
+        Raises BindError if the existing one belongs to another database, or if the database does not exist.
         """
         name = statement.name
         if name.database is not None:
@@ -95,7 +98,7 @@ class Databases:
         self._of[key] = database
 
     def forget(self, statement: Drop) -> None:
-        """Forget of which database a table or view is, before it is dropped."""
+        """Forget the database of a table or view that is about to be dropped. Raises BindError as `check` does."""
         self.check(statement.name)
         self._of.pop(statement.name.text.lower(), None)
 
@@ -105,7 +108,10 @@ class Databases:
             self._check_table(name.text, name.database, name.span)
 
     def check_query(self, query: exp.Expr, source: SourceText) -> None:
-        """Remove databases and catalogs from the names of tables in a query, after a check as that of `check`."""
+        """Check the names of tables in a query, and remove databases and catalogs from them, in place.
+
+        Raises BindError as `check` does, and for a catalog that does not exist.
+        """
         for table in query.find_all(exp.Table):
             database, catalog = table.text("db"), table.text("catalog")
             if not database or (database.lower() in _OF_STATE and database.lower() not in self._names):

@@ -67,9 +67,10 @@ class Declarations:
         self._texts.pop(name.lower(), None)
 
     def needed(self, sql: str) -> dict[str, str | None]:
-        """Return the declarations, by name, that a text needs, directly or through others; None for a text with a secret.
+        """Return the declarations that a statement needs, directly or through other declarations, by name.
 
-        Any occurrence of a name in a text counts, so there may be more declarations than it needs.
+        The value is None for a declaration with a secret. Any occurrence of a name in the text `sql` counts, so there may be
+        more declarations than the statement needs.
         """
         names = set[str]()
         texts = [sql.lower()]

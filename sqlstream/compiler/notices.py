@@ -17,7 +17,7 @@ class Notices:
         self._waiting: dict[str, tuple[StatementWarning, ...]] = {}
 
     def give(self, notices: Iterable[StatementWarning]) -> None:
-        """Give notices, but for those whose message has been given."""
+        """Warn about notices, except those whose message the session has already shown."""
         for notice in notices:
             if notice.message not in self._messages:
                 self._messages.add(notice.message)

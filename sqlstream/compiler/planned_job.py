@@ -22,7 +22,7 @@ from sqlstream.sql.nodes import Insert, Select, StatementSet
 
 @dataclass(frozen=True, slots=True)
 class JobPlans:
-    """The plans of a job in which one rule decides ties: a plan per INSERT, and the physical plan."""
+    """The plans of a job under one rule for ties: an optimized plan per INSERT, and the physical plan."""
 
     ties: Ties
     optimized: tuple[ResultSink, ...]
@@ -33,12 +33,13 @@ class JobPlans:
 class PlannedJob:
     """A compiled job: its statement, its plans at every stage, and the options and functions that apply to it.
 
-    `logical` and `optimized` have a plan per INSERT; `rules` are the names of the rules that changed a plan. `script` holds the
-    declarations and options of its script that the job needs, or is None if these contain secrets. `ties` says what decides which
-    of several rows is the first if they are equal in an order; the logical plans do not have that yet. `other_plans` makes the
-    plans by the other rule; it is None if the job has no ties to decide, or their rows have no order of arrival. `semantics` says
-    whose values expressions have, `in_duckdbs` is the job with DuckDB's, None if these are the same; `notices` are warnings about
-    expressions.
+    `logical` and `optimized` have a plan per INSERT; `rules` are the names of the optimizer rules that changed a plan. `script`
+    holds the declarations and options of its script that the job needs, or is None if these contain secrets.
+
+    `ties` is the rule for rows that are equal in an ORDER BY: the order of arrival, or the values of their columns, decides which
+    one is first. `optimized` and `physical` depend on it, `logical` does not. `other_plans` makes the plans under the other rule;
+    it is None if both rules give the same plans. `semantics` says whether expressions have Flink's values or DuckDB's.
+    `in_duckdbs` is the same job under DuckDB's semantics, None if that does not differ. `notices` are warnings about expressions.
     """
 
     name: str
@@ -58,11 +59,11 @@ class PlannedJob:
 
     @property
     def has_ties(self) -> bool:
-        """Whether its plans depend on what decides ties."""
+        """Whether its plans depend on the rule for ties."""
         return self.other_plans is not None
 
     def decided_by(self, ties: Ties) -> PlannedJob:
-        """Return the job with ties decided by `ties`; the job itself if they are already, or its plans do not depend on that."""
+        """Return the job under the rule `ties`; the job itself if that is its rule, or if its plans do not depend on it."""
         if ties == self.ties or self.other_plans is None:
             return self
         own, other = JobPlans(self.ties, self.optimized, self.physical), self.other_plans()
@@ -72,11 +73,11 @@ class PlannedJob:
 
     @property
     def has_semantics(self) -> bool:
-        """Whether its plans depend on whose values expressions have."""
+        """Whether its plans differ between Flink's and DuckDB's semantics of expressions."""
         return self.in_duckdbs is not None
 
     def under(self, ties: Ties, semantics: Semantics) -> PlannedJob:
-        """Return the job as it is by these rules, from the job by the newest rules."""
+        """Return the job under older rules. This job must be as the compiler has planned it, under the newest rules."""
         if semantics == "flink" or self.in_duckdbs is None:
             return self.decided_by(ties)
         # A fork has another name.

@@ -1,4 +1,4 @@
-"""From the bound plans of a job to those that run: rules simplify them, ties are decided, and a physical plan is made."""
+"""Optimizes the bound plans of a job, decides by which rule it breaks ties, and makes its physical plan."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from sqlstream.units import Duration
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """The plans of a job by the order of arrival, and how they are made by columns: see `PlannedJob.other_plans`.
+    """The plans of a job in which the order of arrival decides ties.
 
-    `rules` are the names of the rules that changed a plan.
+    `rules` are the names of the rules that changed a plan. `other_plans` makes the plans in which the values of columns decide
+    ties; it is None if these are the same (see `PlannedJob.ties`).
     """
 
     plans: JobPlans

@@ -16,9 +16,10 @@ from sqlstream.sql.statements import parse_script
 
 
 def declared_as(statement: CreateTableAs, query: Node) -> CreateTable:
-    """Return CREATE TABLE with the columns of a query behind the computed ones of the statement.
+    """Return the CREATE TABLE that a CREATE TABLE .. AS stands for: the columns of its query, then its computed columns.
 
-    A column with a type is one of the query, and has this type. Raises BindError for one that the query lacks.
+    A column that the statement declares with a type has this type in place of the query's. Raises BindError if the query has no
+    such column.
     """
     table = statement.table
     own: Mapping[str, ColumnDef] = {
@@ -39,7 +40,7 @@ def declared_as(statement: CreateTableAs, query: Node) -> CreateTable:
 
 
 def insert_of(statement: CreateTableAs) -> Insert:
-    """Return the INSERT of the query, as a statement of its own: its text is what the record of the job has."""
+    """Return the INSERT that writes the rows of the query, parsed from a text of its own, which the job's record stores."""
     span = statement.query_span
     start, end = span.source.as_written(span.start, span.end)
     text = (span.source.text if span.source.written is None else span.source.written)[start:end]

@@ -17,8 +17,8 @@ from sqlstream.sql.nodes import CreateTable, OptionValue
 def changed(table: str, options: Mapping[str, str], overrides: Mapping[str, str], span: Span | None) -> dict[str, str]:
     """Return the options of a table after `overrides` replace or add options; an empty value removes an option.
 
-    Options of Flink's `jdbc` become those of the connector of the database. Raises BindError at `span` for an option to remove
-    that the table does not have.
+    Options of Flink's `jdbc` become options of the connector of the database. Raises BindError at `span` if an empty value
+    stands for an option that the table does not have.
     """
     result = dict(options)
     for name, value in overrides.items():
@@ -80,7 +80,7 @@ class TableOptions:
     def declared(self, statement: CreateTable) -> CreateTable:
         """Return a CREATE TABLE statement with the table's options applied; unchanged if it has LIKE.
 
-        Raises BindError for an option to remove that the statement does not have.
+        Raises BindError if an empty value stands for an option that the statement does not have.
         """
         overrides = self.of(statement.name.text)
         if not overrides or statement.like is not None:
@@ -105,7 +105,7 @@ class TableOptions:
 
 
 def lasting(sinks: Iterable[Node]) -> list[Node]:
-    """Return plans whose scans have only the options that may not change while a job lives, see `identity`.
+    """Return plans whose scans have only those options that must not change while a job lives (see `identity`).
 
     Options about the rate of reading, watching for new files, malformed rows, and paths outside of the project are removed. Two
     scans of a table that differ only in such options stay different: the second one gets an option "use".

@@ -54,13 +54,13 @@ def view_variables(time: ProcessingTime | None, watermark: EventTime | None) -> 
 
 
 def at_watermark(sql: Select, watermark: EventTime | None) -> Select:
-    """Return the SQL of a state view with a watermark in place of the one that the clock of its schema has."""
+    """Return the SQL of a state view with this watermark in place of the watermark of its schema's clock (see `macro`)."""
     values = view_variables(None, watermark)
     return Select(reading({name: values[name] for name in (WATERMARK_VARIABLE, "_reached")}, sql))
 
 
 def reading(values: Mapping[str, str], sql: str) -> str:
-    """Return SQL with other SQL in place of variables; expressions that people have written spell the call in their way."""
+    """Return SQL in which each `getvariable('<name>')`, in any case, is replaced by the SQL that `values` has for the name."""
     for name, value in values.items():
         sql = re.sub(rf"getvariable\('{name}'\)", value.replace("\\", r"\\"), sql, flags=re.IGNORECASE)
     return sql

@@ -45,7 +45,7 @@ def time_text(micros: int) -> str:
 
 
 def _moment(count: int, second: int) -> str:
-    """Return a finite time as text, from the number of parts since 1970 of which a second has so many."""
+    """Return a finite time as text: `count` units since 1970, of which a second has `second`."""
     days, rest = divmod(count, 86_400 * second)
     seconds, part = divmod(rest, second)
     fraction = f".{part:0{len(str(second)) - 1}}".rstrip("0") if part else ""

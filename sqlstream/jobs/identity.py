@@ -88,12 +88,12 @@ def _planned_keys(planned: PlannedJob) -> Keys:
 
 
 def is_planned(record: JobRecord, planned: PlannedJob) -> bool:
-    """Return whether a job in the warehouse and a planned job have the same identity, whatever their rules of ties and values."""
+    """Return whether a recorded job and a planned job have the same identity under the record's rule for ties and semantics."""
     return recorded_identity(record).is_same(planned_identity(as_recorded(planned, record)))
 
 
 def as_recorded(planned: PlannedJob, record: JobRecord | None) -> PlannedJob:
-    """Return a planned job with ties and values as in the job in the warehouse; as it is planned if there is none."""
+    """Return a planned job under the recorded job's rule for ties and semantics of expressions; unchanged without a record."""
     return planned if record is None else planned.under(record.ties, record.semantics)
 
 

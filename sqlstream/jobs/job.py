@@ -46,7 +46,7 @@ class Job:
 
     @property
     def status(self) -> str:
-        """RUNNING, FINISHED, DRAINED, STOPPED or FAILED."""
+        """RUNNING, RESTARTING (after a failure), FINISHED, DRAINED, STOPPED or FAILED."""
         return self._ended if self._run is None else self._run.state
 
     @property

@@ -38,7 +38,7 @@ def newest_entry(warehouse: Warehouse, name: str) -> LogEntry | None:
 
 
 def begun_outside(warehouse: Warehouse, job: JobSpec, entry: LogEntry | None) -> bool:
-    """Return whether the next batch has begun, and a sink outside of the warehouse may have a part of it.
+    """Return whether the next batch has begun, and a sink outside of the warehouse may have some of its rows.
 
     The batch must then be repeated with the same tasks: each task writes its own part of the rows, once.
     """

@@ -32,7 +32,7 @@ def carry_over(
     """Return the files with the read positions of a new plan's scans: contents by path below the folder of positions.
 
     `directory` is the folder of positions of the old plan, whose job is not running. Its descriptors up to `sequence` are folded
-    into one file. `old_places` has the place of each new scan in the old plan, None for a scan that starts as its options say.
+    into one file. `old_places` has the index in the old plan for each new scan, None for a scan that starts as its options say.
     """
     sources = [source_of(stage.table) for stage in scans]
     descriptors = Descriptors(fs, directory)
@@ -65,7 +65,7 @@ def carry_over_begun(fs: Filesystem, directory: str, sequence: int, old_places: 
 
 
 def _moved(line: dict[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
-    """Return a line of a descriptor with the new place of its scan."""
+    """Return a line of a descriptor with the new index of its scan; `places` maps old indexes to new ones."""
     if line["scan"] in places:
         return {**line, "scan": places[line["scan"]]}
     # The new plan does not have the scan, but a descriptor without a line would be no batch.
@@ -73,7 +73,7 @@ def _moved(line: dict[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
 
 
 def _remembered(fs: Filesystem, directory: str, old_places: Sequence[int | None]) -> dict[str, str]:
-    """Return the files of values that sources remember, named after the new places of the scans."""
+    """Return the files of values that sources remember, named after the new indexes of the scans."""
     files = {}
     for place, old in enumerate(old_places):
         if old is None:

@@ -181,9 +181,10 @@ class Spread:
 
 
 def merged(manifests: Mapping[int, Manifest]) -> Manifest:
-    """Return what the manifests of all new buckets have in common, made of the old ones: all but tables and counters.
+    """Return the manifest that all new buckets begin with, merged from the old manifests, without tables and counters.
 
-    The watermark is the latest, timers are the earliest: a bucket that the last batch did not run had nothing to do until then.
+    It has the latest of the old watermarks, because a bucket that the last batch did not run had nothing to do until then, and
+    the earliest of the old timers.
     """
     old = list(manifests.values())
     history = {moment.batch: moment for manifest in old for moment in manifest.history}

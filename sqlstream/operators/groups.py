@@ -90,7 +90,7 @@ class Groups(Generic[W_co]):
 
     @cached_property
     def place(self) -> tuple[Column, ...]:
-        """The columns that identify a group of the result: the keys, then the window bounds as TIMESTAMP."""
+        """The columns that identify a group in the result: the keys, then the window bounds, TIMESTAMPs."""
         return (*self.key_columns, *(Column(name, "TIMESTAMP") for name in self.windows.bounds))
 
     @cached_property

@@ -27,11 +27,11 @@ def late_output(place: int) -> str:
 
 @dataclass(frozen=True)
 class LateOutput:
-    """The side output of the late rows of one input, whose number is `place`.
+    """The side output of the late rows of one input, whose index (from 0) is `place`.
 
     `columns` are the columns of the rows, each with the name of the column in which it arrives; `time` is the SQL of the event
-    time, a TIMESTAMP, over arriving rows. Values leave encoded as they are stored. An operator's watermark can be `kept_back`, a
-    duration, behind the watermark of its input; the side output shows the input's watermark.
+    time, a TIMESTAMP, over arriving rows. Values are emitted as they are encoded for storage. `kept_back` is how far the
+    operator's watermark is behind the watermark of its inputs; the side output shows the latter.
     """
 
     place: int

@@ -30,7 +30,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A feed of an operator: the part (see `Operator.parts`) that its rows are. Rows that are `on_time` are never late."""
+    """A path of rows into an operator. Its rows go to the input `part` (see `Operator.parts`); with `on_time` none is late."""
 
     part: str
     on_time: bool
@@ -67,7 +67,7 @@ class Operator(ABC):
     @property
     @abstractmethod
     def parts(self) -> Mapping[str, Select]:
-        """The inputs by name: for each what the fragment before the exchange computes over `_rows`.
+        """The inputs by name: for each the SELECT over `_rows` that the fragment before the exchange runs.
 
         Its columns have the types and the encoding in which rows travel and are stored.
         """

@@ -160,14 +160,14 @@ def _where(branch: Branch, condition: str) -> Branch:
 
 
 def watermark_variable(node: Node) -> str:
-    """Return the name of the variable of DuckDB that holds the watermark of a node that is made of several inputs."""
+    """Return the name of the variable of DuckDB that holds the watermark of a node above several inputs, such as a union."""
     scans = (scan for scan in node.timed_by if isinstance(scan, Scan))
     names = sorted({repr((s.table.name, sorted(s.table.options.items()), s.by_clock)) for s in scans})
     return f"{WATERMARK_VARIABLE}_{hashlib.sha256('|'.join(names).encode()).hexdigest()[:12]}"
 
 
 def _at_its_place(sql: str, node: Node, branch: Branch) -> str:
-    """Return the SQL of a node over the rows of a path: its CURRENT_WATERMARK is that of the node, not that of the leaf."""
+    """Return the SQL of a node over the rows of a path, with CURRENT_WATERMARK as the node's watermark, not the leaf's."""
     if not node.reads_watermark or watermark_variable(node) == watermark_variable(branch.leaf):
         return sql
     return reading({WATERMARK_VARIABLE: f"getvariable('{watermark_variable(node)}')"}, sql)
@@ -183,7 +183,7 @@ def _of_late_rows(node: LateRows) -> Branch:
 
 
 def _emitted(node: Stateful) -> list[Branch]:
-    """Return the paths of an operator's rows: one, or if it marks late rows, one of rows on time and one of late rows."""
+    """Return the paths of an operator's rows: two if it marks late rows, one for rows on time and one for late rows; else one."""
     if not node.marks_late_rows:
         return [Branch(node, _INPUT, weighted=node.is_changelog)]
     own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"

@@ -32,10 +32,10 @@ CLOCK = -1
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Where the rows of a fragment go next: to the stage at the place `stage` in the plan's `stages`.
+    """Where the rows of a fragment go next: to the stage with the index `stage` in the plan's `stages`.
 
-    The hash of the columns `keys` picks the bucket. `ports` maps each part of the fragment, by name, to a port, by its place in
-    the stage's `ports`. With `broadcast` the rows go to every bucket, and there are no `keys`.
+    The hash of the columns `keys` picks the bucket. `ports` maps each part of the fragment, by name, to an index in the stage's
+    `ports`. With `broadcast` the rows go to every bucket, and there are no `keys`.
     """
 
     stage: int
@@ -63,7 +63,7 @@ class Fragment:
     """Stateless work: `rows` is over `_input`; with `lookups`, over the tables of the last lookup.
 
     `parts`, with their names, are over `_rows`, the result of `rows`, which is computed once. Without an exchange the only part
-    is what the sink at the place `sink` in the plan's `sinks` stores. If the fragment follows an operator, `output` names the
+    is what the sink with the index `sink` in the plan's `sinks` stores. If the fragment follows an operator, `output` names the
     side output that `_input` is; it is empty for the operator's result.
     """
 
@@ -141,10 +141,12 @@ class StatefulStage:
 
     `view` is the current result over the state tables, `count_sql` the number of open windows, empty without windows. `unique`
     are columns that no two rows of the result share; empty if none are known. `hash_columns` pick the bucket. `bound` says in
-    words what bounds the state. With `fires_timers` the operator may ask to be called at a processing time. Its watermark is the
-    least of those of the scans at the places `timed_by`, or the clock (CLOCK), and `delay` behind it, since its input rows may be
-    that late; it waits for them only if it `reads_time`. The `opening` fragments make its initial rows; they run once, before all
-    other rows of the first batch, over an `_input` of one row.
+    words what bounds the state. With `fires_timers` the operator may ask to be called at a processing time.
+
+    `timed_by` are the indexes of the scans whose least watermark is the stage's watermark, or (CLOCK,) if that is processing
+    time. The operator sees it reduced by `delay`, because rows of its inputs may be that late; it waits for it only if it
+    `reads_time`. The `opening` fragments make its initial rows; they run once, before all other rows of the first batch, over an
+    `_input` of one row.
     """
 
     name: str
@@ -224,8 +226,9 @@ class SinkPlan:
 class PhysicalPlan:
     """A job: scans, stateful stages, each after all stages that feed it, and sinks.
 
-    `asks_watermark`: expressions may read the watermark before the batch. `watermark_variables` are variables of DuckDB for those
-    that stand above several inputs, each with the places of the scans whose watermarks make its value.
+    `asks_watermark`: expressions may read the watermark before the batch. `watermark_variables` are variables of DuckDB for
+    expressions above several inputs, each with the indexes of the scans whose least watermark is its value. Below, a *place* is
+    such an index: of a scan in `scans`, or of a stage in `stages`. CLOCK in place of one stands for processing time.
     """
 
     scans: tuple[ScanStage, ...]
@@ -248,20 +251,20 @@ class PhysicalPlan:
 
     @property
     def clocks(self) -> tuple[tuple[int, ...], ...]:
-        """The sets of scans, by their places, that operators wait for, each once.
+        """The sets of scans whose least watermark is the watermark of an operator that reads time, by place, each set once.
 
-        If no operator reads time, nobody waits, and the job's watermark is that of all scans that have one.
+        If no operator reads time, the only set has all scans with a watermark.
         """
         return tuple(dict.fromkeys(s.timed_by for s in self.stages if s.reads_time and s.timed_by)) or (self.timed,)
 
     @property
     def watched(self) -> tuple[int, ...]:
-        """The places of the scans whose watermarks make up the job's watermark, the least of those of its operators."""
+        """The places of the scans whose least watermark is the job's watermark: all scans that operators wait for."""
         return tuple(sorted({place for places in self.clocks for place in places} - {CLOCK})) or self.timed
 
     @property
     def has_clock(self) -> bool:
-        """Whether operators go by the clock in a job whose tables have watermarks."""
+        """Whether the watermark of an operator is processing time, while tables of the job have watermarks of their own."""
         return any(places == (CLOCK,) for places in self.clocks)
 
     def waits_for(self, stage: StatefulStage) -> tuple[str, ...]:
@@ -269,27 +272,27 @@ class PhysicalPlan:
         return self.names(stage.timed_by) if stage.reads_time else ()
 
     def names(self, places: Iterable[int]) -> tuple[str, ...]:
-        """Return the names of the scans at some places, and THE_CLOCK."""
+        """Return the names of the scans at some places, and THE_CLOCK for CLOCK."""
         return tuple(THE_CLOCK if place == CLOCK else self.scans[place].name for place in places)
 
     @property
     def has_several_clocks(self) -> bool:
-        """Whether operators wait for different scans, so that a time may have come for one and not for another."""
+        """Whether operators have different watermarks, because they wait for different scans or for processing time."""
         return len(self.clocks) > 1 or self.has_clock
 
     @property
     def has_own_clocks(self) -> bool:
-        """Whether a watermark in the job, of an operator or of a scan, may be another than the least of all scans."""
+        """Whether an operator or a scan may have another watermark than the least watermark of all scans."""
         differ = any(places != self.timed for places in self.clocks)
         return differ or (self.asks_watermark and len(self.timed) > 1)
 
     def place_of(self, scan: Scan) -> int | None:
         """Return the place of a scan of the logical plan, None if the plan has no such scan; for plans with logical nodes only.
 
-        The name of a table does not say which scan it is: a table that is read with several sets of options has several.
+        The name of a table does not identify a scan: a table that is read with several sets of options has several scans.
         """
         scan = scan.declared
-        # To compare tables takes longer.
+        # Comparing tables takes longer.
         same = (i for i, stage in enumerate(self.scans) if stage.node is scan)
         alike = (i for i, stage in enumerate(self.scans) if stage.node is not None and stage.node.is_same(scan))
         return next(chain(same, alike), None)

@@ -216,7 +216,7 @@ class _Planner:
         self.stages.append((node, stage, []))
 
     def places(self, node: Node) -> tuple[int, ...]:
-        """Return the places of the scans whose watermarks make that of a node; for one that waits for the clock, that."""
+        """Return the indexes of the scans whose least watermark is a node's watermark; (CLOCK,) if that is processing time."""
         if isinstance(node, StatefulNode) and node.waits_for_clock:
             return (CLOCK,)
         below = [scan.declared for scan in node.timed_by if isinstance(scan, Scan)]

@@ -37,7 +37,7 @@ def refuse(sinks: Sequence[ResultSink]) -> None:
 
 
 def refuse_many_windows(sinks: Sequence[ResultSink]) -> None:
-    """Refuse overlapping windows if a row is in more than MOST_COPIED of them, MOST_SLICED if the aggregate makes them."""
+    """Refuse overlapping windows if a row is in too many: more than MOST_COPIED or, if the aggregate makes them, MOST_SLICED."""
     pending: list[Node] = [*sinks]
     seen = set[int]()
     while pending:

@@ -27,7 +27,7 @@ from sqlstream.logical.plan.windows import TimeWindows
 
 # The time by which rows leave an operator.
 _AT = internal("at")
-# The number of the path on which a row came to a table, behind its place in the order of arrival.
+# The number of the path on which a row reached a table. It orders copies of one row, which arrived at the same time.
 COPY = Column(internal("copy"), "BIGINT")
 
 
@@ -66,8 +66,8 @@ def keeps_last(sink: ResultSink) -> bool:
 def in_order(sink: ResultSink, *, several: bool) -> Ordered | Unordered:
     """Return the plan below a sink with the columns of its order, or why rows of one PRIMARY KEY have no order.
 
-    With `several`, sinks of other queries write the table, too. The column COPY is not in the plan: the paths of all these plans
-    are numbered by it.
+    With `several`, other queries of the job write the table, too. The columns may include COPY, which is not in the plan yet: the
+    caller numbers the paths of all these queries by it.
     """
     if several:
         return _by_arrival(sink.input) or Unordered("several queries write it")

@@ -145,7 +145,7 @@ class _Difference:
 
     @cached_property
     def own(self) -> tuple[JobVersion, JobVersion]:
-        """The versions with the watermark up to which the operator has forgotten rows."""
+        """The versions, each with the watermark up to which the operator has forgotten rows in place of the job's."""
         older, newer = (operator_version(side.relation.operator, side.version) for side in self.sides)
         assert older is not None
         assert newer is not None
@@ -195,7 +195,7 @@ class _Difference:
 
     @property
     def _tells_expired(self) -> bool:
-        """Whether the rows that no batch has removed can only be gone because the time to live of their keys was over."""
+        """Whether only the expiry of their keys can explain why rows are gone that no batch has removed."""
         operator = self.relation.operator
         return (
             self.clock_variables == {"_now"}

@@ -123,7 +123,7 @@ class _Lookup:
 
 
 class _Alone(Exception):
-    """A key needs a statement of its own."""
+    """A lookup cannot share a statement with other lookups; its key must be looked up alone."""
 
 
 def _not_now() -> AbstractContextManager[None]:

@@ -85,7 +85,10 @@ def _batch_after(version: JobVersion) -> Condition:
 
 
 def _passed_again(table: TableDeclaration, older: JobVersion, newer: JobVersion) -> Condition | None:
-    """Return the condition that an older version has forgotten a row that it had, and a newer one has not."""
+    """Return the condition that `older` has forgotten a row that it had, and `newer`, whose watermark is earlier, has not.
+
+    A watermark is earlier in a later version if the job went back in between. None: no row is such a row.
+    """
     if table.time_column is None or older.watermark is None:
         return None
     if newer.watermark is not None and newer.watermark >= older.watermark:

@@ -19,14 +19,15 @@ from sqlstream.units import EventTime, ProcessingTime, from_millis, to_millis
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What one micro-batch reads: splits and ticks (watermarks) of scans, by the place of the scan in the plan.
+    """What one micro-batch reads: splits and ticks (watermarks) of scans, by the index of the scan in the plan.
 
     `time` is when the driver composed it, and what NOW() returns before the first exchange. The `last` one ends the input. With
     `fires_timers` the batch calls the operators that have processing-time timers. With `opens`, in the first batch only, it runs
-    the opening fragments of operators, which emit rows before any input. `arrived` has the places of the first rows of the splits
-    of each scan in the order of arrival, see `ARRIVED`. `own_clocks` is that of the plan: batches of earlier versions of
-    sqlstream had one watermark for all, and verification tells them apart. `clock` is the clock after the batch, for operators
-    that go by it beside others that go by event time; it is infinite once all input has ended.
+    the opening fragments of operators, which emit rows before any input. `arrived` has, for each split of a scan, the position
+    of its first row in the order of arrival (see `ARRIVED`). `own_clocks` says whether operators have watermarks of their own, as
+    in the plan: batches of earlier versions of sqlstream had one watermark for all, and verification replays them so. `clock` is
+    set in a job over processing time and event time: the watermark, after the batch, of its operators over processing time. It
+    is END_OF_INPUT once all input has ended.
     """
 
     sequence: int
@@ -62,17 +63,17 @@ class Work:
 
 
 class ArrivalPlaces:
-    """Gives splits their places in the order of arrival: those of an earlier batch before those of a later one.
+    """Gives splits their positions in the order of arrival: splits of an earlier batch come before splits of a later one.
 
-    Within a batch the splits of a scan come before those of later scans, and splits of one scan are in the order in which its
-    source lists them. `following` is the place after all that were given.
+    Within a batch the splits of a scan come before the splits of later scans, and splits of one scan are in the order in which
+    its source lists them. `following` is the next free position.
     """
 
     def __init__(self, sources: Sequence[TableSource], following: int = 0):
         self._sources, self.following = sources, following
 
     def give(self, splits: Mapping[int, Sequence[Split]]) -> dict[int, list[int]]:
-        """Return the places of the first rows of the splits of a batch, by scan."""
+        """Return, by scan, the position of the first row of each split of a batch, and reserve positions for all their rows."""
         places: dict[int, list[int]] = {}
         for scan, of_scan in sorted(splits.items()):
             for split in of_scan:
@@ -81,18 +82,18 @@ class ArrivalPlaces:
         return places
 
     def skip(self, work: Iterable[Work]) -> None:
-        """Move behind the places of all splits in a descriptor."""
+        """Move `following` behind the positions of all splits in a descriptor."""
         self.following = after_all(work, self.following)
 
 
 def after_all(work: Iterable[Work], following: int = 0) -> int:
-    """Return a place in the order of arrival after those of all splits of a descriptor, and not before `following`."""
+    """Return a position in the order of arrival, `following` or later, that is after all rows of a descriptor's splits."""
     return max([following, *(one.arrived + MANY_ROWS for one in work if one.split is not None)])
 
 
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     """Return the text of a descriptor. Each split, the largest first, goes to the slot with the fewest bytes so far."""
-    # A heap of slots by load, then by place.
+    # A heap of slots by load, then by index.
     load = [(0, place, slot) for place, slot in enumerate(slots)]
     lines: list[dict[str, Json]] = []
     head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}

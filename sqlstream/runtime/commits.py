@@ -131,7 +131,7 @@ class Totals:
         self.rows_out += rows
 
     def find_minimum(self, now: ProcessingTime, clocks: Iterable[Collection[str]]) -> None:
-        """Mark the sources that hold back a watermark, and since when; `clocks` are the sources that make each watermark."""
+        """Mark the sources that hold back a watermark, and since when. Each of `clocks` has the sources of one watermark."""
         marks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
         holder_names = held_by(marks, {name for name, s in self.sources.items() if s.idle_since is not None}, clocks)
         for name, source in self.sources.items():
@@ -155,7 +155,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class _BatchReports:
-    """The outputs of a batch's tasks: segments and writers' records by place of the sink, newest event times by scan."""
+    """The outputs of a batch's tasks: segments and writers' records by index of the sink, newest event times by scan."""
 
     segments: dict[int, list[Segment]]
     written: dict[int, list[Json]]
@@ -278,18 +278,19 @@ class Commits:
     def watermarks(self, committed: EventTime | None) -> Watermarks:
         """Return the watermarks of the batch after the last one.
 
-        `committed` is the job's of that batch, from the commit: operators of which the log knows none begin there.
+        `committed` is the job's watermark of that batch, as the last commit stores it. No watermark of the job, or of an operator
+        over event time, is before it: this matters where the log has no watermark of its own for an operator.
         """
         totals, plan = self.totals, self.job.plan
         last = Watermarks.restored(plan, totals.watermark, totals.watermarks)
         return last.at_least(plan, committed).after(plan, totals.sources, totals.clock)
 
     def last_watermarks(self) -> Watermarks:
-        """Return the watermarks of the job and of its operators in the last batch, without those of scans."""
+        """Return the watermarks of the job and of its operators in the last batch; scans have None."""
         return Watermarks.restored(self.job.plan, self.totals.watermark, self.totals.watermarks)
 
     def event_timers(self) -> dict[int, EventTime]:
-        """Return, by the place of a scan, the earliest event time at which an operator that waits for it has something due."""
+        """Return, by the index of a scan, the earliest event time at which an operator that waits for the scan must run."""
         timers: dict[int, EventTime] = {}
         for stage in self.job.plan.stages:
             due = earliest(one.event_timer for one in self.totals.buckets.get(stage.name, {}).values())
@@ -298,7 +299,7 @@ class Commits:
         return timers
 
     def clocks(self) -> dict[int, ScanClock]:
-        """Return the clocks of the scans that have a watermark, by the place of the scan."""
+        """Return the clocks of the scans that have a watermark, by the index of the scan."""
         return self.source_clocks.of_scans(self.totals.sources)
 
     def partition_marks(self, now: ProcessingTime) -> dict[int, EventTime]:

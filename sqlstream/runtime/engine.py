@@ -66,8 +66,8 @@ class Resources:
 class Run(Protocol):
     """A job that an engine runs. `state` is RUNNING or RESTARTING, then FINISHED, DRAINED, STOPPED or FAILED with `error`.
 
-    The run writes its state into the job's status, except after an error of a class in `untold`: then the caller decides
-    whether the job is run again, and writes the status.
+    The run writes its state into the job's status, except after an error of a class in `untold`: then the caller, which may run
+    the job again, writes the status.
     """
 
     untold: tuple[type[SqlStreamError], ...]

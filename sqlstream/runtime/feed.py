@@ -74,7 +74,7 @@ def check_input(scans: Sequence[ScanStage], project: str) -> None:
 
 
 class LastSplits:
-    """The numbers of the last descriptors with splits: of each scan, and of each partition of a scan that has some."""
+    """For each scan, and each partition of a scan, the number of the last descriptor that has splits of it."""
 
     def __init__(self, stages: Sequence[ScanStage]):
         self._stages = stages
@@ -138,7 +138,7 @@ class Feed:
 
     `directory` is the job's folder of positions, from which the constructor restores how far the scans have read. `slots` are the
     numbers of the tasks that read. With `finish` the job ends with its bounded input. With `opens` the first batch runs without
-    input. `own_clocks`: see Descriptor; with `has_clock` batches have a clock. For `paced` see DiscoveryContext.
+    input. `own_clocks` is as in Descriptor; with `has_clock` descriptors get a `clock`. For `paced` see DiscoveryContext.
     """
 
     def __init__(
@@ -283,7 +283,7 @@ class Feed:
         }
 
     def watermarks(self) -> dict[int, Mapping[str, datetime]]:
-        """Return, by scan, the watermarks of partitions that its source reports itself."""
+        """Return, by scan, the watermarks that its source reports for its partitions."""
         return {i: scan.discovery.watermarks() for i, scan in enumerate(self.scans) if self._stages[i].has_watermarks}
 
     def compose(
@@ -328,7 +328,7 @@ class Feed:
         return Descriptor(number, clock, splits, ticks, last, calls, opens, places, self._own_clocks, mark)
 
     def drain(self) -> None:
-        """End the input for good: no more is read, in later runs neither, and the next batch is the last one."""
+        """End the input for good: neither this run nor a later one reads more, and the next batch is the last one."""
         if not self.drained:
             self._fs.write_text_atomic(self._drain_mark, "")
             self.drained = True

@@ -66,13 +66,20 @@ def newest(a: EventTime | None, b: EventTime | None) -> EventTime | None:
 
 
 def set_clock(con: duckdb.DuckDBPyConnection, time: ProcessingTime, watermark: EventTime | None) -> None:
-    """Set what NOW() and CURRENT_WATERMARK return in a connection; `watermark` is that of the rows' place before the batch."""
+    """Set what NOW() and CURRENT_WATERMARK return in a connection.
+
+    `watermark` is the watermark before the batch of the scan or operator that the fragment follows.
+    """
     for name, value in variables(time, watermark).items():
         con.execute(f"SET VARIABLE {name} = {value}")
 
 
 def set_watermarks(con: duckdb.DuckDBPyConnection, watermarks: Mapping[str, EventTime | None]) -> None:
-    """Set the variables of other places, by their names: see `run_fragment`."""
+    """Set variables, by name, that hold other watermarks than `set_clock` does.
+
+    These are the watermarks of nodes above several inputs (`PhysicalPlan.watermark_variables`), and of the operator that gets the
+    rows of the fragment.
+    """
     for name, watermark in watermarks.items():
         con.execute(f"SET VARIABLE {name} = {timestamp(watermark)}")
 

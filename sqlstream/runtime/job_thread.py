@@ -378,7 +378,7 @@ class JobThread(threading.Thread, ABC):
 
 
 def _of_job(error: SqlStreamError) -> SqlStreamError:
-    """Return the error with which a job ends: a folder that it could write before is no mistake in its command."""
+    """Return the error with which a job ends: a JobError if a folder cannot be written any more, which is no usage error."""
     if not isinstance(error, NotWritableError):
         return error
     hint = "Run the job again when that can be written; it continues after its last committed batch."

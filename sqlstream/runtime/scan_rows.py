@@ -29,9 +29,9 @@ _FEW = 16
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Rows of one path, numbered from `first` to before `following`, whose places exceed their numbers by `shift`.
+    """Successive rows of one file, numbered from `first` to `following` - 1, and successive in the order of arrival.
 
-    Splits that follow each other in a file are one run.
+    A row's position in that order is its number plus `shift`. Splits that follow each other in a file are one run.
     """
 
     path: str
@@ -108,7 +108,7 @@ class ScanRows:
 
     @property
     def _shift(self) -> str:
-        """The SQL of what a row's place exceeds its number by."""
+        """The SQL of the difference between a row's position in the order of arrival and its number in the file."""
         of_paths = {path: _shift_of([run for run in self._runs if run.path == path]) for path in self._paths}
         if len(of_paths) == 1:
             return of_paths[self._paths[0]]
@@ -116,7 +116,7 @@ class ScanRows:
         return f"CASE {PATH.name} {cases} END"
 
     def of_split(self, con: duckdb.DuckDBPyConnection, split: Split, error: duckdb.Error | None) -> Relation:
-        """Return the rows of one split by the plan that did not fail, with NULL in place of their places.
+        """Return the rows of one split by the plan that did not fail, with NULL in ARRIVED if the table has that column.
 
         `error` is the error of the plan of `take`, None if it did not fail.
         """
@@ -140,11 +140,11 @@ def _runs(source: TableSource, splits: Sequence[Split], places: Sequence[int]) -
 
 
 def _shift_of(runs: Sequence[_Run]) -> str:
-    """Return the SQL of the shift of the rows of one path."""
+    """Return the SQL of the `shift` of a row, over the rows of the file to which all `runs` belong."""
     cases = (f"WHEN {ROW.name} < {run.following} THEN {run.shift}" for run in runs[:-1])
     return f"CASE {' '.join(cases)} ELSE {runs[-1].shift} END" if len(runs) > 1 else str(runs[-1].shift)
 
 
 def _in_turn(rows: Relation, place: int) -> Select:
-    """Return rows with places from `place` on, as they come."""
+    """Return rows with the column ARRIVED: they get the positions from `place` on, in the order in which they are read."""
     return Select(f"SELECT *, {place} + row_number() OVER () - 1 AS {ARRIVED.name} FROM {rows}")

@@ -15,12 +15,12 @@ from sqlstream.units import EventTime, ProcessingTime
 
 
 class SourceClocks:
-    """The clocks of a job's scans in one run, and of the partitions of scans that have some.
+    """When the scans of a job, and their partitions, were last active in this run, and which of them are idle.
 
-    A source with an idle timeout is idle when it has had no row for so long, and so is a partition. `timeouts` has the scans
-    whose rows advance their watermarks, by place, and 0 for one that is never idle. `began` is when this run of the job started:
-    no source was active last before that. By the clock `monotonic` sources are idle, whatever the machine's clock is set to;
-    without it, by the times of their last rows in the metrics. Metrics of sources are passed in by the names of scans.
+    A source with an idle timeout is idle when it has had no row for so long, and so is a partition. `timeouts` has the timeout of
+    each scan whose rows advance its watermark, by the scan's index; 0 means never idle. `began`, when this run of the job began,
+    counts as activity of every source. Idleness is measured with the clock `monotonic`, so that a change of the machine's clock
+    does not matter; without it, by the times of last rows in the metrics. Metrics are passed in by names of scans.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class SourceClocks:
         self._source_marks: Mapping[tuple[int, str], tuple[EventTime, ProcessingTime]] = {}
 
     def now(self, machine: ProcessingTime) -> ProcessingTime:
-        """Return the time by which sources are idle when it is `machine` by the machine's clock."""
+        """Return the present time of the clock that measures idleness; `machine` is the time of the machine's clock."""
         return machine if self._monotonic is None else self._monotonic()
 
     def of_scans(self, sources: Mapping[str, SourceMetrics]) -> dict[int, ScanClock]:
-        """Return the clocks of the scans in `timeouts`, by the place of the scan."""
+        """Return the clocks of the scans in `timeouts`, by the index of the scan."""
         clocks = scan_clocks(
             self._job.plan, self.timeouts, sources, lambda scan, logged: self._last_active(logged, scan)
         )
@@ -61,7 +61,7 @@ class SourceClocks:
         return max(self._began, came or self._began)
 
     def see_rows(self, report: ScanReport, at: ProcessingTime) -> None:
-        """Count a scan whose task has read rows as active at a time of `now`, and the partitions that the rows are of."""
+        """Record that a scan, and the partitions whose rows a task has read, were active at `at`, a time that `now` returned."""
         rows: dict[tuple[str, ...], int] = {(report.scan,): report.rows}
         rows |= {(report.scan, name): read.rows for name, read in report.partitions.items()}
         self._came |= {of: at for of, count in rows.items() if count}

@@ -1,10 +1,10 @@
-"""The watermarks that a batch begins with, of the job, of each scan and of each operator; and scans that must not hold them back.
+"""The watermarks with which a batch begins: of the job, of each scan and of each operator. Idle scans do not hold them back.
 
-An operator's watermark is the least of those of the scans that it waits for: the plan says which, so nothing has to flow. The
-drivers of both engines compute the watermarks before a batch, from what all earlier batches have read; a batch that is repeated
-has the same ones. A scan without rows for too long is idle, and so is a partition. What tells that is not kept here, so that a
-restart loses nothing: the watermark of a scan and the time of its last row are in the job's log, and a tick is in the descriptor
-of its batch.
+An operator's watermark is the least watermark of the scans that it waits for. The plan says which scans these are, so watermarks
+need not flow through operators. The driver of either engine computes the watermarks before a batch from what all earlier batches
+have read; a repeated batch has the same ones. A scan without rows for too long is idle, and so is a partition. This module has
+no state that a restart could lose: the watermark of a scan and the time of its last row are in the job's log, and a tick is in
+the descriptor of its batch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, p
 class Watermarks:
     """The watermarks before a batch; None where there is none yet. Scans and operators are in the order of the plan.
 
-    A watermark has whole milliseconds, as Spark's has. `clock` is the watermark of operators that go by the clock in a job with
-    both times.
+    A watermark has whole milliseconds, as Spark's has. `clock` is the watermark of operators over processing time, in a job that
+    uses event time, too; else None.
     """
 
     job: EventTime | None
@@ -45,9 +45,9 @@ class Watermarks:
     def restored(
         cls, plan: PhysicalPlan, job: EventTime | None, operators: Mapping[str, EventTime | None]
     ) -> Watermarks:
-        """Return watermarks from a log: of the job, and of its operators by name; an operator without one has the job's.
+        """Return the watermarks that a log has: the job's, and those of operators by name; scans have none.
 
-        One that goes by the clock has none then: a log has those of all others.
+        An operator that is not in `operators` has the job's watermark, or None if its watermark is the clock.
         """
         marks = tuple(operators.get(s.name, None if s.timed_by == (CLOCK,) else job) for s in plan.stages)
         return cls(job, (None,) * len(plan.scans), marks)
@@ -55,9 +55,9 @@ class Watermarks:
     def after(
         self, plan: PhysicalPlan, sources: Mapping[str, SourceMetrics], clock: EventTime | None = None
     ) -> Watermarks:
-        """Return the watermarks of the next batch; `sources` is what the scans have read so far. None goes back.
+        """Return the watermarks of the next batch, none earlier than before; `sources` is what the scans have read so far.
 
-        `clock` is how far the clock is, for the plan's operators that go by it.
+        `clock` is the processing time that the plan's operators over processing time have reached.
         """
         scans = tuple(in_millis(sources[scan.name].watermark) for scan in plan.scans)
         clock = newest(self.clock, in_millis(clock))
@@ -70,23 +70,23 @@ class Watermarks:
         return Watermarks(job, scans, tuple(operators), clock)
 
     def at_least(self, plan: PhysicalPlan, watermark: EventTime | None) -> Watermarks:
-        """Return the same watermarks, those of the job and of operators that go by event time not before a time."""
+        """Return these watermarks; the job's, and those of operators over event time, are raised to `watermark` if earlier."""
         pairs = zip(plan.stages, self.operators, strict=True)
         operators = tuple(mark if stage.timed_by == (CLOCK,) else newest(mark, watermark) for stage, mark in pairs)
         return Watermarks(newest(self.job, watermark), self.scans, operators, self.clock)
 
     def waking(self, plan: PhysicalPlan) -> tuple[EventTime | None, ...]:
-        """Return the watermarks whose advance lets something leave, so that an empty batch follows: operators', and the job's."""
+        """Return the watermarks that call for an empty batch when they advance: the job's, and those that operators wait for."""
         pairs = zip(plan.stages, self.operators, strict=True)
         return (self.job, *(mark for stage, mark in pairs if stage.reads_time and stage.timed_by))
 
     def by_clock(self, plan: PhysicalPlan) -> tuple[EventTime | None, ...]:
-        """Return the watermarks of the operators that go by the clock in a job with both times."""
+        """Return the watermarks of the operators whose watermark is processing time, in a job that also uses event time."""
         pairs = zip(plan.stages, self.operators, strict=True)
         return tuple(mark for stage, mark in pairs if stage.timed_by == (CLOCK,) and stage.reads_time)
 
     def own(self, plan: PhysicalPlan) -> dict[str, EventTime | None]:
-        """Return the watermarks of operators that read time, by name, where they are not the job's, or are the clock."""
+        """Return, by name, the watermarks of operators that read time, if they differ from the job's or are processing time."""
         pairs = [(stage, mark) for stage, mark in zip(plan.stages, self.operators, strict=True) if stage.reads_time]
         return {stage.name: mark for stage, mark in pairs if mark != self.job or stage.timed_by == (CLOCK,)}
 
@@ -183,10 +183,10 @@ def idle_ticks(
 ) -> dict[int, EventTime]:
     """Return the ticks that advance idle scans to the least watermark of the scans that are not idle, by scan.
 
-    Each of `sets` are the scans that an operator waits for, by default all: an idle scan must hold up none of them. If all of a
-    set are idle, they advance to the greatest of their watermarks. While a scan of a set that is not idle has no watermark, there
-    are no ticks for it. A scan that has ended does not count, as its watermark is later than any row. A scan that is as far
-    already gets no tick, as a tick may cost a batch. Flink's StatusWatermarkValve does the same.
+    Each of `sets` has the scans that one operator waits for (default: one set of all scans). If all scans of a set are idle, they
+    advance to the greatest of their watermarks. As long as an active scan of a set has no watermark, the set gets no ticks. Scans
+    that have ended do not count: their watermark is later than any row. A scan that has reached the time already gets no tick,
+    because a tick may cost a batch. Flink's StatusWatermarkValve does the same.
 
     >>> def clock(mark, active_at, timeout):
     ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(timeout))

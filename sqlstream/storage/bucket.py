@@ -55,7 +55,7 @@ MOST_FORGOTTEN = 256
 def segment_bound(bytes: int) -> int:
     """Return the most segments that a table of a bucket has after a commit; `bytes` is their total size.
 
-    A commit leaves at most seven segments in each of three tiers, some that wait, and any others hold 4 MiB or more.
+    A commit leaves at most seven segments in each of three tiers, and segments that wait or have 4 MiB or more (see `_tier`).
     """
     return TIERS * (FAN - 1) + min(MOST_FORGOTTEN, bytes // LARGE_FORGOTTEN) + bytes // LARGEST_MERGED
 
@@ -459,7 +459,7 @@ def _merge(declaration: TableDeclaration, rows: Select) -> Select:
 
 
 def _without_waiting(declaration: TableDeclaration, segments: Sequence[Segment]) -> Sequence[Segment]:
-    """Return the segments that compaction may rewrite now."""
+    """Return the segments that compaction may rewrite now: all but the newest MOST_FORGOTTEN large ones without a live row."""
     if declaration.time_column is None or declaration.merge is not None:
         return segments
     forgotten = [s.name for s in segments if s.live_low is None and LARGE_FORGOTTEN <= s.bytes < LARGEST_MERGED]
@@ -492,7 +492,7 @@ def _compare(declaration: TableDeclaration, operator: str, time: EventTime) -> C
 
 
 def _forget(segment: Segment, watermark: EventTime) -> Segment:
-    """Return the segment with nothing live when its newest row is forgotten."""
+    """Return the segment, marked as having no live rows if the watermark has reached the time of its newest row."""
     return _with_live(segment, 0, None) if segment.high is not None and segment.high <= watermark else segment
 
 

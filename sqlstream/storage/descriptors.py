@@ -220,7 +220,7 @@ def _due(packs: Iterable[_Pack]) -> list[_Pack] | None:
 
 
 def _runs(packs: Sequence[_Pack], limit: int) -> Iterator[list[_Pack]]:
-    """Yield runs of consecutive packs, up to a tier, that may grow."""
+    """Yield runs of consecutive packs whose tier is at most `limit`, without packs that are too large to be merged further."""
     run: list[_Pack] = []
     reached = -1
     for pack in packs:

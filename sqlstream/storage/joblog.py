@@ -23,12 +23,14 @@ CHUNK = 64
 class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2):
     """The log's entry of a version: the job's metrics after its batch, per scan, operator and sink.
 
-    `watermark` is None before the first. `results` maps each warehouse table, by its name in lower case, to the name of the
-    manifest of the job's rows in it; metrics of an operator's bucket name the manifest of its state. `labels` are the labels of
-    the buckets over which the state is spread; early versions of sqlstream did not write them. `spent` is how long the job's
-    batches have taken so far, by phase. `sinks` is what the job has written so far, by table. `watermarks` has those of the
-    operators that have another one than the job, by name; earlier versions of sqlstream had one for all. `clock` is how far
-    the clock is, in a job of which some operators go by it and others by event time.
+    `watermark` is the job's, None before the first. `watermarks` has, by name, the watermarks of operators that differ from the
+    job's; earlier versions of sqlstream had one watermark for all. `clock` is the processing time that serves as watermark of the
+    operators over processing time, in a job whose other operators use event time; else None.
+
+    `results` maps each warehouse table, by its name in lower case, to the name of the manifest of the job's rows in it; metrics
+    of an operator's bucket name the manifest of its state. `labels` are the labels of the buckets over which the state is spread;
+    early versions of sqlstream did not write them. `spent` is how long the job's batches have taken so far, by phase. `sinks` is
+    what the job has written so far, by table.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: in_microseconds}
@@ -89,7 +91,7 @@ def fell_idle(active_at: ProcessingTime, timeout: Duration, now: ProcessingTime)
 def held_by(
     marks: Mapping[str, EventTime | None], idle: Collection[str], clocks: Iterable[Collection[str]]
 ) -> set[str]:
-    """Return the sources that hold back one of the watermarks that are made of the sources in each of `clocks`.
+    """Return the sources that hold back a watermark. Each of `clocks` has the sources on which one watermark depends.
 
     >>> one = EventTime(1)
     >>> held_by({"a": one, "b": None, "c": None}, set(), [("a",), ("a", "b")]) == {"a", "b"}
@@ -245,7 +247,7 @@ class JobLog:
                 self._fs.delete(f"{self._directory}/{file.name}")
 
     def _files(self) -> list[_File]:
-        """Return the chunks, then the single entries: one that is in a chunk too counts by its own file."""
+        """Return the files of the log: chunks, then files of single entries. An entry in both counts as in its single file."""
         files = [_File.parse(name) for name in self._fs.list(self._directory) if name[:10].isdigit()]
         return sorted(files, key=lambda f: (f.single, f.first))
 

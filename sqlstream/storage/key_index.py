@@ -41,7 +41,7 @@ Hashes: TypeAlias = npt.NDArray[np.uint32]
 
 
 class KeyIndex:
-    """The rows of a segment as they are stored, and the places of the rows of each key hash."""
+    """The rows of a segment as they are stored, and the positions of the rows of each key hash."""
 
     def __init__(self, hashes: Hashes, rows: pa.Table):
         order = np.argsort(hashes)

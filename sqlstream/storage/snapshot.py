@@ -37,7 +37,7 @@ class JobVersion:
     """A committed version of a job, and the watermark up to which that version has forgotten rows.
 
     `time` is the processing time of its batch. `newest` is the log's entry of the newest committed version: the manifests that
-    it names also answer older ones. `watermarks` has those of the operators that have another one than the job, by name.
+    it names also answer older versions. `watermarks` has, by name, the operators whose watermark differs from the job's.
     """
 
     version: int
@@ -176,8 +176,8 @@ def first_gap(entries: Sequence[LogEntry], newest: int) -> int | None:
 class VisibleSegments:
     """The segments of a table that hold rows of a version, with names from the directory above the buckets.
 
-    The version sees all rows of `whole`; of `forgetting`, rows past the watermark; of `mixed`, which has a column of the batch,
-    rows past the watermark and of batches up to the version.
+    The version sees all rows of `whole`. Of `forgetting` it sees rows whose time is after its watermark. Of `mixed`, which has a
+    column with the batch of each row, it sees rows whose time is after its watermark and whose batch is not after the version.
     """
 
     whole: Sequence[Segment] = ()
@@ -196,11 +196,12 @@ def visible_segments(
     snapshot: JobVersion,
     replicated: frozenset[str] = frozenset(),
 ) -> Mapping[str, VisibleSegments]:
-    """Return the segments that hold rows of a version of a job, by table of an operator, or of what it wrote into one table.
+    """Return the segments that hold rows of a version of a job, by state table of an operator or by warehouse table.
 
-    `manifests` are the names of the buckets' manifests in the newest version: rows know their batch, so these answer older
-    versions as well. Every bucket has all rows of `replicated` tables: one bucket is read. Raises VersionGone, and DamageError; a
-    manifest that is missing may have been replaced meanwhile.
+    `paths` is the directory of the operator's state, or of the rows that the job wrote into one warehouse table. `manifests` are
+    the names of the newest version's manifests by bucket: segments record batches, so these manifests answer older versions as
+    well. Every bucket has all rows of `replicated` tables: one bucket is read. Raises VersionGone, and DamageError; a manifest
+    that is missing may have been replaced meanwhile.
     """
     tables: dict[str, dict[str, list[Segment]]] = {}
     fs.fetch(f"{paths.manifests(bucket)}/{name}" for bucket, name in manifests.items())

@@ -19,10 +19,10 @@ class TableDeclaration:
     """A named, typed state table of an operator: rows are appended, and forgotten when the watermark passes their time.
 
     Without a `time_column`, rows stay for ever. The time column is a TIMESTAMP, a TIMESTAMP WITH TIME ZONE, or a BIGINT of
-    microseconds, and never NULL. `merge`, over MERGED, combines rows of equal key and time and returns the same columns;
-    compaction may apply it to any rows that all retained versions see alike. With `replaces`, compaction applies it to all rows
-    of a segment, and older versions keep reading the segments from before. Each bucket has all rows of a `replicated` table, so
-    a reader of all buckets reads one of them.
+    microseconds, and never NULL. `merge`, a SELECT over MERGED, combines rows of equal key and time and returns the same columns.
+    Compaction may apply it to rows that either all retained versions see, or none. With `replaces`, compaction may apply it to
+    any rows: older versions then keep reading the segments from before. Every bucket has all rows of a `replicated` table, so a
+    reader of the whole state reads one bucket only.
     """
 
     name: str
@@ -42,11 +42,13 @@ class Remembered(msgspec.Struct, frozen=True, omit_defaults=True):
     """State that a time to live bounds: a key is forgotten, with its rows, when no row has come for it for `ttl` (0: never).
 
     `name` is the input or the part of the state, if the operator has several. The rows are in the Z-sets `tables`, which have the
-    columns `keys`. The column `at` of the table `clocked` has the processing time of a key's last row, in units of `unit`
-    microseconds; without that column, a row came in each batch that changed the table. Only rows of
-    `clocked` for which the SQL `holds` is true count. Keys for which the SQL `lasts` is true are never forgotten. Rows that
-    arrive in the tables `asks` read the state of their keys. With `misses_writes`, a write that changes nothing may leave no
-    trace. The rows of a `bare` clocked table are only keys, and are not counted.
+    columns `keys`. The table `clocked` tells when the last row of a key came: its column `at` has that processing time, in units
+    of `unit` microseconds; without the column, the key's last row came in the last batch that changed the key's rows there. Only
+    rows of `clocked` for which the SQL `holds` is true count. Keys for which the SQL `lasts` is true are never forgotten.
+
+    The other fields are for `sqlstream.ttl`, which estimates the effect of a time to live. A row that arrives in one of the
+    tables `asks` reads this state, too, without extending the life of the key. With `misses_writes`, a write that changes nothing
+    may not be recorded, so times are not exact. A `bare` clocked table stores only keys: its rows are not counted as state.
     """
 
     tables: tuple[str, ...]

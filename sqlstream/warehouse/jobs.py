@@ -70,9 +70,9 @@ class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WindowRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The columns of an operator's view with the bounds of its windows; a window is forgotten `lateness` after its end.
+    """The windows of an operator: the columns of its view that bound them. A window is forgotten `lateness` after its end.
 
-    With `grow`, rows can move the end of a window to a later time.
+    `start` or `end` is None if the view lacks it. With `grow`, rows can move the end of a window to a later time.
     """
 
     start: str | None
@@ -86,7 +86,7 @@ class ShapeItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `origin` is its SQL over the rows of the tables and operators below, if projections in between make a difference. `columns`
     are the state columns that store it, by table; none if it is computed from other items. In joins and process functions,
-    `input` is the place of the input that it belongs to.
+    `input` is the index (from 0) of the input that it belongs to.
     """
 
     name: str
@@ -99,16 +99,16 @@ class ShapeItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def value(self) -> str:
-        """The SQL that identifies it, whatever it and the columns in between are called."""
+        """The SQL that identifies the item: its `origin` where there is one, so names of columns in between do not matter."""
         return self.origin or self.expression
 
 
 class RowPath(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How rows of a table or an operator reach another operator or a sink: what happens to them on the way.
+    """How rows of a table or an operator, the `source`, reach another operator or a sink.
 
-    `steps` are all steps but projections, such as filters. `columns` are the columns of the arriving rows, as SQL over the
-    columns of the source, where that is needed. `input` is the place of the input that the rows reach. If `source` is a table,
-    `scan` is the name of its scan; records of earlier versions do not have it.
+    `steps` are the stateless steps in between except projections, such as filters. `columns` has the SQL of arriving columns
+    over the columns of the source, where it is not the column's own name. `input` is the index (from 0) of the input that the
+    rows reach. If `source` is a table, `scan` is the name of its scan; records of earlier versions do not have it.
     """
 
     source: str
@@ -141,21 +141,24 @@ class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(item for item in self.items if item.kind == kind)
 
 
-# What an operator waits for that goes by the clock, in a job of which others go by event time.
+# In `OperatorRecord.waits_for`: the operator's watermark is processing time, while other operators of the job use event time.
 THE_CLOCK = "the clock"
 
 
 class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stateful operator: its state tables, and its views, which people query.
 
-    `view_sql` is over the names of the state tables, with the clock as variables; `view_columns` are its columns. `count_sql` is
-    the number of open windows in the same way, `more_views` are further views by name. The operator's state is `delay` behind its
-    watermark. Rows of state that differ in the `hash_columns` are independent; in an operator with keys these columns store the
-    `key_columns`. `unique` are columns that identify a row of the result, if they are known; `window` is set if the result is per
-    window, `ttl` if keys expire after so long without a row. `remembered` is the state that a time to live bounds, or would
-    bound. `shape` is what the operator computes, to be compared with the operators of a changed query. Records of earlier
-    versions lack these last six fields. `waits_for` are the names of the scans whose watermarks the operator waits for, none if
-    it does not read time, and THE_CLOCK of one that goes by that; in records of earlier versions, None, it waits for all.
+    `view_sql` is a SELECT over the names of the state tables; it reads the batch's time and watermark as variables (see
+    `duck/clock.py`). `view_columns` are its columns. `count_sql` is such a SELECT of the number of open windows, `more_views` are
+    further views by name. The state has forgotten rows up to `delay` before the operator's watermark. Rows of state that differ
+    in the `hash_columns` are independent; in an operator with keys these columns store the `key_columns`. `unique` are columns
+    that identify a row of the result, if they are known. `window` is set if the result is per window, `ttl` if keys expire after
+    so long without a row. `remembered` is the state that a time to live bounds, or could bound. `shape` is what the operator
+    computes; an upgrade compares it with the operators of the changed query. Records of earlier versions lack `hash_columns` and
+    the fields after it.
+
+    `waits_for` are the names of the scans whose watermarks the operator waits for. It is empty if the operator does not read
+    time, and THE_CLOCK if its watermark is processing time. Records of earlier versions have None: it waits for all scans.
     """
 
     name: str
@@ -177,7 +180,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     waits_for: tuple[str, ...] | None = None
 
     def scans_of(self, timed: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of the scans for whose watermarks it waits; `timed` are those of all scans with a watermark."""
+        """Return the names of the scans for whose watermarks it waits; `timed` names all scans that have a watermark."""
         return tuple(timed) if self.waits_for is None else self.waits_for
 
     @property
@@ -189,9 +192,10 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A sink: its kind, the name of its table, and the columns that are written.
 
-    With `changing`, rows are written with weights. A table has one row for each `key`, with `upserts` the last one. If a batch
-    can have several, the columns `order`, which come after the others, give their order. `place` identifies the place of a table
-    outside of the warehouse, if its options name one. `paths` say how rows reach the sink; records of earlier versions have none.
+    With `changing`, rows are written with weights. If there is a `key`, the table has one row per key; with `upserts` that is the
+    last row written. If a batch can write several rows of a key, the columns `order`, which come after the others, order them.
+    `place` identifies where a table outside of the warehouse is, if its options say so. `paths` say how rows reach the sink;
+    records of earlier versions have none.
     """
 
     kind: str
@@ -218,10 +222,11 @@ class ScriptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PlanDigests(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The digests that identify a job: they are over the values of its plan, and do not depend on any wording.
+    """The digests that identify a job. They cover the values of its plan, and no text of EXPLAIN.
 
-    `plan` leaves out the tables that the job writes, `without_starts` also leaves out where its sources start; `tables` is over
-    the written tables, with their keys. Digests are comparable if the `printer` of their expressions is the same.
+    `plan` leaves out the tables that the job writes, `without_starts` also leaves out where its sources start; `tables` covers
+    the written tables with their keys. `printer` is the PRINTER of `logical/plan/canonical.py` that has printed expressions:
+    equal plans may have different digests if it differs.
     """
 
     plan: str
@@ -233,13 +238,13 @@ class PlanDigests(msgspec.Struct, frozen=True, omit_defaults=True):
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """What stays the same while a job lives: its SQL, its plan, the shape of its state, and the versions of libraries.
 
-    With `retains_state`, a savepoint of the last version is taken when the job is dropped. `lives` are the earlier lives of a job
-    that went back to savepoints: when each was created, and up to which version the job still has what it wrote. `upgraded_from`
-    is the savepoint from which the job continued with a changed query; it is empty if migrations made its state. `script` is None
-    in records of earlier versions, and if the script has secrets. `key_hash` is the version of the hash of keys (see
-    `duck/key_hash.py`), 1 for jobs of earlier versions. `digests` identify the job; in records of earlier versions, which have
-    none, `plan_text` does. `ties` says what decides which of several equal rows is the first one; in jobs of earlier versions
-    it was the values of their columns. `semantics` says whose values expressions have.
+    With `retains_state`, a savepoint of the last version is taken when the job is dropped. A job that goes back to a savepoint
+    begins a new life with a new `created_at`: `lives` are the earlier ones, each as the time of its creation and the last of its
+    versions that the job still has. `upgraded_from` is the savepoint from which the job continued with a changed query; it is
+    empty if migrations made its state. `script` is None in records of earlier versions, and if the script has secrets. `key_hash`
+    is the version of the hash of keys (see `duck/key_hash.py`), 1 for jobs of earlier versions. `digests` identify the job; in
+    records of earlier versions, which have none, `plan_text` does. `ties` says what decides which of several rows is first if
+    they are equal in an ORDER BY: "arrival" or "columns". `semantics` says whether expressions have Flink's or DuckDB's values.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -269,15 +274,15 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
 
     def clocks(self, timed: Iterable[str]) -> list[tuple[str, ...]]:
-        """Return the names of the scans that make each watermark of the job: the sets that operators wait for, or else all.
+        """Return the sets of scans whose least watermark is the watermark of an operator, each set once, by the scans' names.
 
-        `timed` are the names of the scans that have a watermark.
+        If no operator waits for a scan, the only set is `timed`, the names of all scans that have a watermark.
         """
         every = tuple(timed)
         return list(dict.fromkeys(filter(None, (one.scans_of(every) for one in self.operators)))) or [every]
 
     def label(self, scan: ScanRecord) -> str:
-        """Return what people are shown of a scan: its table, and its own name if that tells it from other scans of the table."""
+        """Return the text that users see for a scan: its table, and its own name if the job scans the table more than once."""
         is_alone = [s.table.lower() for s in self.scans].count(scan.table.lower()) == 1
         return scan.table if is_alone or scan.name == scan.table else f"{scan.table} as {scan.name}"
 
@@ -293,7 +298,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
         return tuple(s.name for s in self.scans if s.table.lower() == path.source.lower()) or (path.source,)
 
     def has_written(self, created_at: ProcessingTime, version: int) -> bool:
-        """Return whether a version, written in the life that began at `created_at`, is part of what the job has now."""
+        """Return whether the job still has a version that it wrote in the life that began at `created_at` (see `lives`)."""
         return created_at == self.created_at or version <= dict(self.lives).get(created_at, -1)
 
     @classmethod

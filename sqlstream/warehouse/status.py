@@ -68,9 +68,9 @@ def write_status(fs: Filesystem, job: JobPaths, status: Status) -> None:
 
 
 def restarts(fs: Filesystem, job: JobPaths) -> None:
-    """Set the status of a job to RESTARTING if it is still active; the caller holds the job's lock, so the old process has died.
+    """Record that this process restarts a job: an active status, which a dead process has left, becomes RESTARTING.
 
-    Otherwise, until the first batch, readers would take the status of the dead process for the status of this one.
+    The caller holds the job's lock. Without this call, readers would see the dead process's status until the first batch.
     """
     status = read_status(fs, job)
     if status is not None and status.is_active:

@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class Changed(Exception):
-    """A file is not what the condition of a put requires."""
+    """A conditional put failed: the file has changed, or exists although it must not."""
 
 
 # Identifies the content of a file.
@@ -154,7 +154,7 @@ class StoreFilesystem(Filesystem):
         return path[len(self.bucket) + 1 :]
 
     def _name(self, path: str) -> str:
-        """Return the name of a file among the files of all stores."""
+        """Return the name of a file in the cache, which tells it from files of other stores."""
         return f"{self._place} {path}"
 
     def _is_kept(self, path: str) -> bool:
@@ -281,7 +281,7 @@ class StoreFilesystem(Filesystem):
         self.together(copy, [path for path in paths if user_cache().find(self._name(path)) is None])
 
     def _keep(self, path: str, content: Iterable[bytes]) -> None:
-        """Let the cache have a copy of a file, if its disk takes it."""
+        """Add a copy of a file to the cache; do nothing if the cache's disk refuses it."""
         copy = user_cache().add(self._name(path), content)
         if copy is not None:
             copy.close()

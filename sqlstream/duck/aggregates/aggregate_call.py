@@ -85,12 +85,12 @@ class AggregateCall:
 
     @property
     def by_arrival(self) -> bool:
-        """Whether the only order inside the call is that of arrival, in which no two rows are equal, and no row is NULL."""
+        """Whether ORDER BY inside the call has one key, the order of arrival. It is never NULL, and differs between rows."""
         return self._keys_by_arrival == 1
 
     @property
     def by_arrival_and_value(self) -> bool:
-        """Whether the order inside the call is that of arrival, and then at most that of the first argument."""
+        """Whether ORDER BY inside the call has the order of arrival and, after it, at most the first argument."""
         return self._keys_by_arrival == 1 or (
             self._keys_by_arrival == 2 and self.keys[1].expression == self.arguments[0]
         )

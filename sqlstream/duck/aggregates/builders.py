@@ -133,7 +133,7 @@ def _arg(call: AggregateCall, columns: Columns) -> Built:
     _, way, *suffix = call.function.split("_")
     row, type_ = f"v := {value}", f"v {value_type}"
     if call.order_by:
-        # Of the rows with the extreme key the first one of the order is chosen: with the least place, or with the greatest.
+        # Of the rows with the extreme key the first one in the order is chosen: the first to arrive, or the last.
         sign = "" if call.latest_first == (way == "max") else "-"
         place = call.keys[0]
         row, type_ = f"o := {sign}{place.expression}, {row}", f"o {place.type}, {type_}"
@@ -177,10 +177,10 @@ def _pick(call: AggregateCall, columns: Columns) -> Built:
 
 
 def _arrived_column(call: AggregateCall, columns: Columns, *, least: bool) -> str:
-    """Add a column with the value of the row that has the least or the greatest place in the order of arrival.
+    """Add a column with the value of the row that arrived first (`least`) or last.
 
-    The place is a column of its own, which calls over the same rows share: with DuckDB's arg_min this is as fast as its min, and
-    three times as fast as a struct of both.
+    The row's position in the order of arrival is a column of its own, which calls over the same rows share. With DuckDB's arg_min
+    this is as fast as its min, and three times as fast as a struct of both.
     """
     [value], [type_], [key] = call.arguments, call.argument_types, call.keys
     way = "min" if least else "max"
@@ -194,7 +194,7 @@ def _arrived_column(call: AggregateCall, columns: Columns, *, least: bool) -> st
 
 
 def _picks(call: AggregateCall, columns: Columns) -> Built:
-    """Add a column with the first or last n rows, by their places in the order of arrival; without it, by their values."""
+    """Add a column with the first or last n rows in the order of arrival; if the call has no such order, by their values."""
     value, type_ = call.arguments[0], call.argument_types[0]
     first = call.function == "earliest_by_offset"
     if call.order_by and (not call.by_arrival_and_value or call.latest_first):

@@ -28,11 +28,12 @@ from sqlstream.duck.aggregates.partial_columns import Columns, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A call as columns of partial results: `columns` are their names and types; the other tuples have SQL for each.
+    """A call that runs by merging partial results. `columns` are the names and types of its stored columns.
 
-    `partial` computes them over input rows, `merge` over any number of their own rows, also none, with exactly the declared
-    types. A merge contains one or more aggregates, which ignore rows in which the column is NULL. `running` is the merge as a
-    window function over the window FRAME. `final` is the SQL of the call's result, a scalar over merged columns.
+    The next three tuples have one SQL expression per column, of the declared type. `partial` computes the column over input rows;
+    `merge` over any number of stored rows, even none. A merge contains one or more aggregates, which ignore rows in which the
+    column is NULL. `running` is the merge as a window function over the window FRAME. `final` is the SQL of the call's result, a
+    scalar over merged columns.
     """
 
     columns: tuple[tuple[str, str], ...]

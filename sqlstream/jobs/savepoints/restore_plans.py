@@ -35,10 +35,10 @@ from sqlstream.warehouse.savepoint_records import Savepoint, find_savepoint
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The savepoint that a job begins from, by name or folder; with `is_fork` it is not the job of the savepoint, but a new one.
+    """The savepoint from which a job begins, by name or folder. With `is_fork` the job is a new one, not the savepoint's job.
 
-    The tables `overruled`, in lower case, are read from where these options say, not from the positions in the savepoint. A use
-    of a table goes on where it is if a hint gives it others of these options.
+    `overruled` has, by table in lower case, the options that say where to begin reading the table, in place of the position in
+    the savepoint. A scan to which a hint gives other values of these options continues at its position nevertheless.
     """
 
     savepoint: str
@@ -46,7 +46,7 @@ class Restore:
     overruled: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def overrules(self, table: Table) -> bool:
-        """Tell whether a table, as one of its uses declares it, is read from where the options in `overruled` say."""
+        """Return whether the options in `overruled` say where to begin reading a table; `table` has the options of one scan."""
         options = self.overruled.get(table.name.lower(), {})
         # An empty value has removed the option.
         return bool(options) and all(table.options.get(name, "") == value for name, value in options.items())
@@ -174,10 +174,10 @@ class Restorer:
             unpublish(self._warehouse, current, record)
 
     def _going_on(self, savepoint: Savepoint, sinks: Sequence[SinkRecord]) -> tuple[int, ...]:
-        """Return the places of the sinks that continue; to the other sinks it is a new job.
+        """Return the indexes of the sinks that continue. The other sinks see a new job.
 
-        A sink that removes rows knows their batches. Any other sink would take the batches after the savepoint for those that
-        it has received under the same numbers before.
+        All continue if the job has written nothing since the savepoint. Otherwise numbers of batches repeat: only a sink that
+        removes the rows of batches after the savepoint continues. Another one would take a repeated batch for one that it has.
         """
         gone_on = has_gone_on(self._warehouse, savepoint)
         return tuple(i for i, sink in enumerate(sinks) if rollback(sink.kind) is Rollback.ROWS_REMOVED or not gone_on)
@@ -318,7 +318,7 @@ class Restorer:
 
 
 def _lives(saved: JobRecord, current: JobRecord | None, version: int) -> tuple[tuple[ProcessingTime, int], ...]:
-    """Return the earlier lives of a job that goes back to a version: times of creation, each with its last remaining version."""
+    """Return the earlier lives of a job that goes back to a version: the creation time and the last remaining version of each."""
     lives = {saved.created_at: version}
     for created_at, last in saved.lives:
         lives[created_at] = min(last, version)

@@ -1,4 +1,4 @@
-"""Restores of jobs from savepoints; a restore replaces what a job of the name had.
+"""Restores of jobs from savepoints; a restore replaces all files of an existing job of the name.
 
 A plan is written first. A process that dies on the way leaves a job without a version; the next start completes the restore, and
 never resumes from a half-restored job.
@@ -28,8 +28,8 @@ class Restoring(Record, frozen=True, tag_field="format", tag=1):
     """The plan of a restore: the savepoint, by its name or its folder, the record of the job as JSON, and its new table names.
 
     `tables` maps the tables of the warehouse, by their lower-case names in the savepoint, to their names in the job. `sinks` are
-    the sinks outside of the warehouse that continue, by their places in the plan; for others it is a new job. The scans
-    `overruled`, by their places too, begin where their options say, not at the positions of the savepoint.
+    the indexes, in the plan, of the sinks outside of the warehouse that continue; other sinks see a new job. `overruled` are the
+    indexes of the scans that begin where their options say, not at the positions of the savepoint.
     """
 
     savepoint: str
@@ -41,7 +41,7 @@ class Restoring(Record, frozen=True, tag_field="format", tag=1):
 
 # The prefix of folders, below that of the savepoints, with savepoints that were rewritten for a changed query.
 DRAFT = ".upgrading-"
-# Makes scans, by their places in the plan, begin where their options say, not at the restored positions.
+# Makes scans, by their indexes in the plan, begin where their options say, not at the restored positions.
 StartOver = Callable[[Collection[int]], None]
 
 
@@ -227,7 +227,7 @@ def _lay_out(
 
 
 def _clear(warehouse: Warehouse, paths: JobPaths) -> None:
-    """Delete what a job has, except its lock and the plan; files that readers look at first go first."""
+    """Delete the files of a job, except its lock and the plan of the restore; files that readers open first are deleted first."""
     fs = warehouse.fs
     fs.delete(paths.status)
     fs.delete_tree(paths.commits)

@@ -52,9 +52,9 @@ def has_gone_on(warehouse: Warehouse, savepoint: Savepoint) -> bool:
 
 
 def had_gone_on(half: Interrupted, savepoint: Savepoint) -> bool:
-    """Return the same as `has_gone_on` for a job whose restore or upgrade was interrupted.
+    """Return the answer of `has_gone_on` for a job whose restore or upgrade was interrupted.
 
-    The savepoint from which it was being restored stands for the job. Return True if that savepoint is gone.
+    It looks at the savepoint from which the job was being restored, in place of the job's files. True if that savepoint is gone.
     """
     if half.savepoint is None:
         return True
@@ -89,7 +89,7 @@ def may_have_begun(fs: Filesystem, paths: JobPaths, entry: LogEntry) -> bool:
 
 
 def _has_moved(record: JobRecord | None, entry: LogEntry) -> bool:
-    """Return whether the version of an entry has moved the watermark of an operator."""
+    """Return whether an operator has a later watermark after the version of an entry than it had in that version's batch."""
     operators = record.operators if record is not None else ()
     waiting = {one.name: one.waits_for for one in operators if one.waits_for}
     return any(

@@ -264,7 +264,7 @@ class _Taking:
         return name
 
     def _put_positions(self, last: int) -> None:
-        """Add what was read up to a descriptor: the newest fold, and the descriptors after it."""
+        """Add the read positions up to the descriptor `last`: the newest fold, the descriptors after it, and files of sources."""
         fs, at, to = self._warehouse.fs, self._paths.splits, self._target.splits
         for name in _positions(fs, at, last):
             self._put(f"{at}/{name}", f"{to}/{name}", fs.size(f"{at}/{name}"))
@@ -300,7 +300,10 @@ class _Taking:
 
 
 def _positions(fs: Filesystem, at: str, last: int) -> list[str]:
-    """Return the files of what was read up to a descriptor, and of what was received, below the folder of positions."""
+    """Return the files with the read positions up to the descriptor `last`, and files that sources have received or remember.
+
+    They are paths below `at`, the folder of positions.
+    """
     descriptors = Descriptors(fs, at)
     folded = [name for name in descriptors.folds() if descriptors.folded_to(name) <= last]
     first = descriptors.folded_to(folded[-1]) + 1 if folded else 0
@@ -329,9 +332,9 @@ def _outputs(fs: Filesystem, at: str, version: int) -> list[str]:
 
 
 def is_as_now(warehouse: Warehouse, savepoint: Savepoint) -> bool:
-    """Return whether a savepoint taken now would have the same positions and records of sinks as this one.
+    """Return whether a savepoint taken now would have the same read positions and records of sinks as this one.
 
-    The job is at the savepoint's version, and does not run. It may have received rows since, or begun a batch.
+    The job must be at the savepoint's version, and not run. It may have received rows since then, or begun a batch.
     """
     fs, record, folder = warehouse.fs, savepoint.record, savepoint.warehouse
     paths, saved = warehouse.job(record.job), folder.job(record.job)

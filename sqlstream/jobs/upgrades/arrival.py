@@ -1,7 +1,7 @@
-"""The order of arrival in the records of operators. A job in which columns decided ties has nothing of it in its state.
+"""The order of arrival in the records of operators. The state of a job in which columns decided ties does not have this order.
 
-An upgrade gives the rows that are kept one place before all others: so they stay before the rows that come, and among each
-other in the order of their columns, as before.
+An upgrade gives all rows in such state one common position, before all positions of later rows. So these rows stay before the
+rows that come, and keep their order by columns among each other.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _ORDER_BY = " ORDER BY "
 
 @dataclass(frozen=True, slots=True)
 class _Ordering:
-    """Where a call reads the order of arrival: from the place `begin` on, before `behind`; the call's ORDER BY ends at `end`.
+    """Where the SQL of a call reads the order of arrival: that item of its ORDER BY is the text from `begin` to `behind`.
 
-    What is between `behind` and `end` decides between rows of one place.
+    The ORDER BY ends at `end`. Items between `behind` and `end` decide between rows with one position in the order of arrival.
     """
 
     begin: int
@@ -45,7 +45,7 @@ class _Ordering:
 
 
 def is_arrival(item: ShapeItem) -> bool:
-    """Return whether an item is the place of a row in the order of arrival."""
+    """Return whether an item is a row's position in the order of arrival."""
     return item.name == ARRIVED.name
 
 
@@ -77,7 +77,7 @@ def is_latest_first(call: str) -> bool:
 
 
 def decides_alone(call: str) -> bool:
-    """Return whether no two rows of a call have the same place, so that no item is behind the order of arrival.
+    """Return whether the order of arrival is the last item of a call's ORDER BY, because no two rows share a position there.
 
     >>> decides_alone('first("a" ORDER BY "__sqlstream_arrived")')
     True
@@ -119,7 +119,7 @@ def _ordering(text: str) -> _Ordering | None:
 
 
 def _outside_quotes(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the places and letters of a text outside of quotes."""
+    """Yield the index and the letter for each letter of a text outside of quotes."""
     quote = ""
     for place, letter in enumerate(text):
         if quote or letter in "\"'":

@@ -70,7 +70,7 @@ Change: TypeAlias = Kept | Adapted | New | Dropped | NotAdaptable
 class SourceChange:
     """A table, or one of its scans, that the new query reads.
 
-    `was` is the place of the scan in the job, None if the options of the table say where to start.
+    `was` is the index of the scan in the job's record that it continues, None if the options of the table say where to start.
     """
 
     table: str
@@ -80,7 +80,7 @@ class SourceChange:
 
 @dataclass(frozen=True, slots=True)
 class SinkChange:
-    """A table that the new query writes. `was` is the place of its sink in the job, None if it begins without earlier rows.
+    """A table that the new query writes. `was` is the index of the sink in the job's record that it continues, None if it is new.
 
     `columns` has the SQL of each column over the old columns, for a table of the warehouse whose columns differ.
     """
@@ -95,10 +95,10 @@ class SinkChange:
 class Comparison:
     """The changes of a job under a changed query, in the order of the new plan; dropped operators come last.
 
-    `dropped_sources` and `dropped_sinks` are the names of tables, or of scans, that the new query has no more.
-    `refusals` are reasons against the upgrade, besides the reasons in `operators`. `ties` says what decides ties from now on, and
-    `ties_before` what did; if the order of arrival cannot, `keeps_ties` are the reasons. `semantics`, `semantics_before` and
-    `keeps_semantics` are the same of values of expressions.
+    `dropped_sources` and `dropped_sinks` are the names of tables, or of scans, that the new query no longer has. `refusals` are
+    reasons against the upgrade, besides the reasons in `operators`. `ties` is the rule for ties from now on, `ties_before` the
+    rule so far; `keeps_ties` are the reasons if the job must keep an older rule. `semantics`, `semantics_before` and
+    `keeps_semantics` say the same about the semantics of expressions.
     """
 
     operators: tuple[Change, ...]
@@ -116,7 +116,7 @@ class Comparison:
 
     @property
     def begins_anew(self) -> frozenset[str]:
-        """The operators that begin without state, by their names, and those whose state goes, by their names in the job."""
+        """The names of the operators that begin without state and, with `-` before them, of operators that are dropped."""
         return frozenset(
             one.operator if isinstance(one, New) else f"-{one.was}"
             for one in self.operators

@@ -22,7 +22,8 @@ from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, SinkRecord
 def compared_sources(old: JobRecord, new: JobRecord) -> tuple[SourceChange, ...]:
     """Return the changes of the tables that the query reads.
 
-    A scan continues a scan of the job that reads the same table at the same place: of several, that with the most equal options.
+    A scan continues a scan of the job that reads the same table from the same `ScanRecord.place`. If there are several such
+    scans, it continues the one with the most equal options.
     """
     places = _continued(old, new)
     gone = _gone(old, places)
@@ -42,7 +43,7 @@ def compared_sources(old: JobRecord, new: JobRecord) -> tuple[SourceChange, ...]
 
 
 def _continued(old: JobRecord, new: JobRecord) -> list[int | None]:
-    """Return the place of the scan of the job that each scan of the query continues, None for a scan that begins."""
+    """Return, for each scan of the query, the index of the job's scan that it continues; None if it is a new scan."""
     pairs = sorted(
         (_differences(before, scan), number, place)
         for number, scan in enumerate(new.scans)
@@ -67,7 +68,7 @@ def _differences(old: ScanRecord, new: ScanRecord) -> int:
 
 
 def _gone(old: JobRecord, places: Sequence[int | None]) -> Counter[str]:
-    """Return how many scans of each table, by its name in lower case, nothing continues."""
+    """Return, by table in lower case, how many scans of the job no scan of the query continues."""
     return Counter(s.table.lower() for place, s in enumerate(old.scans) if place not in places)
 
 
@@ -78,7 +79,7 @@ def _watermark(scan: ScanRecord) -> tuple[str | None, str | None]:
 def dropped_sources(old: JobRecord, new: JobRecord) -> tuple[str, ...]:
     """Return the names of the tables that the job reads and the new query does not.
 
-    A table of which the new query has fewer scans than the job stands there with the names of the scans that end.
+    If the new query has fewer scans of a table than the job, the names of the scans that end are among them.
     """
     places = _continued(old, new)
     begun = Counter(s.table.lower() for s, place in zip(new.scans, places, strict=True) if place is None)

@@ -162,7 +162,7 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
         renamed = [(_old_name(source, pairs), steps) for source, steps in after]
         if renamed != before:
             return f"{_TAKES_BACK}: it reads or filters otherwise"
-        # What decides ties below makes no other rows of those that are kept there.
+        # The rule for ties below does not change rows that are stored there.
         was = {i.name: _form_by_columns(i) for i in _columns(old.shape, place)}
         if any(was.get(i.name, _form_by_columns(i)) != _form_by_columns(i) for i in _columns(new.shape, place)):
             return f"{_TAKES_BACK}: columns are made otherwise"
@@ -172,14 +172,14 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
 
 
 def _is_of_others(item: ShapeItem, old: OperatorShape) -> bool:
-    """Tell whether an aggregate has its old text, over columns that are computed differently now."""
+    """Return whether an aggregate has the same text as one of the job, although columns in it are computed differently now."""
     before = old.of_kind("aggregate")
     is_new = all(_form_by_columns(o) != _form_by_columns(item) for o in before)
     return is_new and any(expression_form(o) == expression_form(item) for o in before)
 
 
 def _form_by_columns(item: ShapeItem) -> str:
-    """Return the form of the value of an item as it is if columns decide ties."""
+    """Return the form of an item's value without the order of arrival, as it is in a job in which columns decide ties."""
     return text_form(without_arrival(item.value))
 
 
@@ -189,7 +189,7 @@ def _columns(shape: OperatorShape, place: int) -> Iterator[ShapeItem]:
 
 
 def _changing(shape: OperatorShape) -> set[int]:
-    """Return the places of the inputs that are changelogs."""
+    """Return the indexes of the inputs that are changelogs."""
     return set(settings_of(shape).changing)
 
 

@@ -43,7 +43,7 @@ def _operators(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ..
 
 
 def _ties(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield what decides ties, of a job in which the values of columns have decided them so far."""
+    """Yield a line about what decides ties, if the values of columns have decided them in the job so far."""
     if comparison.ties_before == "arrival":
         return
     if comparison.ties == "arrival":
@@ -53,7 +53,7 @@ def _ties(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def _values(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield whose values expressions have, of a job in which they have had DuckDB's so far."""
+    """Yield a line about the semantics of expressions, if these were DuckDB's in the job so far."""
     if comparison.semantics_before == "flink":
         return
     if comparison.semantics == "flink":

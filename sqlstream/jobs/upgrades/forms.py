@@ -100,7 +100,7 @@ def _call_and_manner(text: str) -> tuple[str, str]:
 
 
 def _closing(text: str, opening: int) -> int | None:
-    """Return the place after the parenthesis that closes the one at `opening`, or None."""
+    """Return the index after the parenthesis that closes the one at the index `opening`; None if it is not closed."""
     depth = 0
     for place, letter in _outside_quotes(text, opening):
         depth += {"(": 1, ")": -1}.get(letter, 0)
@@ -125,7 +125,7 @@ def _sides(text: str) -> Iterator[str]:
 
 
 def _outside_quotes(text: str, begin: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield the places and letters of a text outside of quotes."""
+    """Yield the index and the letter for each letter of a text outside of quotes, from the index `begin` on."""
     quote = ""
     for place in range(begin, len(text)):
         letter = text[place]

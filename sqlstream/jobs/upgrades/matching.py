@@ -66,7 +66,7 @@ def _state(operator: OperatorRecord) -> Hashable | None:
 
 
 def _state_by_columns(operator: OperatorRecord) -> Hashable | None:
-    """Return a value that is equal for operators that have the same state, or had if columns decided ties in both."""
+    """Return a value that is equal for operators whose state would be the same if columns decided ties in both."""
     shape = operator.shape
     if shape is None:
         return None

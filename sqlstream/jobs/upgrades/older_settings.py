@@ -127,7 +127,7 @@ def _limit(texts: Texts) -> int | None:
 
 
 def _by_place(texts: Texts, what: str) -> dict[int, str]:
-    """Return the texts of a setting that each input has, such as `time of input 0`, by the place of the input."""
+    """Return the texts of a setting that each input has, such as `time of input 0`, by the index of the input."""
     matches = ((_OF_INPUT.fullmatch(name), text) for name, text in texts.items())
     return {int(match["place"]): text for match, text in matches if match and match["what"] == what}
 
@@ -137,7 +137,7 @@ def _times(texts: Texts) -> tuple[Sql, ...]:
 
 
 def _changing(texts: Texts) -> tuple[int, ...]:
-    """Return the places of the inputs that are changelogs; operators with one input have one text for all."""
+    """Return the indexes of the inputs that are changelogs. Operators with one input have a text without an index."""
     return tuple(sorted(_by_place(texts, "changes"))) or ((0,) if "changes below" in texts else ())
 
 

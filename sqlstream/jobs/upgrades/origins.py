@@ -1,4 +1,4 @@
-"""Which scans of a job and of a changed query are the same, where the name of a table does not say it."""
+"""Identifies the scans of a job and of a changed query across both, where the name of a table is not enough."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, RowPath
 
 
 def with_origins(old: JobRecord, new: JobRecord, sources: Sequence[SourceChange]) -> tuple[JobRecord, JobRecord]:
-    """Return the records of a job and of a changed query, with paths whose sources are equal only if their rows are.
+    """Return the two records with paths changed, so that two paths have equal sources only if they come from the same scan.
 
-    A table that both read once, and that has no operator's name, keeps its name. Otherwise the source of a path, and its `scan`,
-    say which scan of the job it is, or that it is a new one. Where an earlier version recorded only the table, that is left.
+    The name of a table stays if neither record has several scans of it, nor an operator of that name. Otherwise `source` and
+    `scan` of a path get the name of the job's scan, or the name of a new scan of the changed query. Paths in records of earlier
+    versions that do not say which scan they come from stay as they are.
     """
     names = {s.name: s.name for s in old.scans}
     new_names = {
@@ -26,7 +27,7 @@ def with_origins(old: JobRecord, new: JobRecord, sources: Sequence[SourceChange]
 
 
 def _ambiguous(records: Sequence[JobRecord]) -> set[str]:
-    """Return the names of tables that do not tell what rows come from, without those of which a record knows no more."""
+    """Return the tables whose name does not identify one scan, except tables of which a path does not say the scan."""
     tables = set[str]()
     for record in records:
         scanned = [scan.table for scan in record.scans]
@@ -45,7 +46,7 @@ def _is_known(record: JobRecord, path: RowPath) -> bool:
 
 
 def _renamed(record: JobRecord, tables: set[str], names: dict[str, str]) -> JobRecord:
-    """Return a record whose paths from `tables` say which scan they come from; `names` has what scans are called."""
+    """Return a record whose paths from `tables` name the scan they come from; `names` maps names of scans to new names."""
     scans = {scan.name for scan in record.scans}
 
     def renamed(path: RowPath) -> RowPath:
@@ -53,7 +54,7 @@ def _renamed(record: JobRecord, tables: set[str], names: dict[str, str]) -> JobR
         if path.source not in tables or origin not in scans:
             return replace(path, scan="")
         name = names[origin]
-        # No name has such a letter.
+        # No name of a table has a line break.
         return replace(path, source=f"{path.source}\n{name}", scan=name)
 
     return replace(

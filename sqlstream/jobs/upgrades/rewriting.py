@@ -78,11 +78,11 @@ class SinkSource:
 class Rewritten:
     """What to rewrite a savepoint into: the record of the job, and what each part of it is made from.
 
-    `scans` maps new scans to scans of the savepoint, None for a scan that starts anew. `outputs` maps the places of sinks to the
-    places that they had. `positions` are texts by their paths below the folder of positions; `received` maps old folders of files
-    there to new ones. With `by_clock` the watermark is a processing time, and so it is of the operators
-    `clocked` in a job that also goes by event time. `begun` is the batch that has begun. `waiting` are
-    files of the current job with rows that sinks have not passed on, by their paths below the folder of output.
+    `scans` maps new scans to scans of the savepoint, None for a scan that starts anew. `outputs` maps the indexes of sinks in the
+    plan to those that they had. `positions` are texts by their paths below the folder of positions; `received` maps old folders
+    of files there to new ones. With `by_clock` the job's watermark is processing time. `clocked` are the operators whose
+    watermark is processing time in a job that also uses event time. `begun` is the batch that has begun, if any. `waiting` has
+    files of the current job with rows that sinks have not sent yet, by their new paths below the folder of output.
     """
 
     record: JobRecord

@@ -108,7 +108,7 @@ class _Shaping:
 
 
 def _other(origin: str, written: str) -> str:
-    """Return the origin of an expression, if that is not what is written."""
+    """Return the origin of an expression; empty if it equals `written`, the expression's own SQL."""
     return origin if origin != written else ""
 
 

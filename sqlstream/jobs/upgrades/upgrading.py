@@ -63,10 +63,10 @@ class Upgrade:
         return self.migrations is not None and self.migrations.concern(job)
 
     def may_change(self, record: JobRecord, planned: PlannedJob) -> bool:
-        """Tell whether the planned job may be an upgrade of the recorded one.
+        """Return whether the planned job may be an upgrade of the recorded one.
 
-        It is one if its query differs, or migrations compute its state. If the columns decide ties in the job, the order of
-        arrival will, where its state allows that: see `Upgrader.changes`. So will Flink's values of expressions.
+        It may be if its query differs, if migrations compute its state, or if the recorded job follows an older rule for ties or
+        older semantics of expressions: an upgrade gives it the newer ones, where its state allows that.
         """
         if planned.is_query or planned.appends:
             return False
@@ -74,17 +74,17 @@ class Upgrade:
 
 
 def keeps_columns(record: JobRecord, planned: PlannedJob) -> bool:
-    """Tell whether the planned job has ties which the order of arrival decides, and the recorded job decides them by columns."""
+    """Return whether the recorded job decides ties by columns, and its plan would differ if the order of arrival did."""
     return record.ties != planned.ties and planned.has_ties
 
 
 def keeps_values(record: JobRecord, planned: PlannedJob) -> bool:
-    """Tell whether expressions of the planned job have values of Flink's that they do not have in the recorded job."""
+    """Return whether the recorded job has DuckDB's semantics, and its plan would differ under Flink's."""
     return record.semantics != planned.semantics and planned.has_semantics
 
 
 def keeps_rules(record: JobRecord, planned: PlannedJob) -> bool:
-    """Tell whether the recorded job has an older rule than the planned job, of ties or of values, which makes a difference."""
+    """Return whether the recorded job follows an older rule for ties, or older semantics, that makes its plan differ."""
     return keeps_columns(record, planned) or keeps_values(record, planned)
 
 
@@ -109,11 +109,11 @@ class Upgrader:
         return self._upgrade.migrates(saved.job) or self._upgrade.migrates(self._planned.name)
 
     def may_change(self, saved: JobRecord) -> bool:
-        """Tell whether a recorded job with the same query may change all the same: see `changes`."""
+        """Return whether an upgrade may change a recorded job although its query is the same: see `changes`."""
         return self.migrates(saved) or keeps_rules(saved, self._planned)
 
     def changes(self, saved: JobRecord, comparison: Comparison) -> bool:
-        """Tell whether an upgrade of a recorded job changes anything: its query, its state, or what decides ties or values."""
+        """Return whether an upgrade changes anything of a recorded job: query, state, rule for ties, semantics of expressions."""
         is_same = is_planned(saved, self._planned) and comparison.ties == comparison.ties_before
         is_same = is_same and comparison.semantics == comparison.semantics_before
         return not is_same or self.migrates(saved)
@@ -121,9 +121,9 @@ class Upgrader:
     def compared(self, saved: JobRecord, *, is_fork: bool = False, state: Warehouse | None = None) -> Comparison:
         """Return the changes of a recorded job under the planned query. Raises the errors of migrations.
 
-        `state` is the savepoint that the state comes from; without it, the job's newest version. The order of arrival decides
-        ties from now on, unless columns did before and the state does not allow the other: then they go on to. It is the same
-        with Flink's values of expressions.
+        `state` is the savepoint that the state comes from; without it, the job's newest version. The new plan follows the newest
+        rule for ties and Flink's semantics. It keeps the job's older rule, or semantics, if the state could not continue
+        otherwise: then `keeps_ties` or `keeps_semantics` are the reasons.
         """
         in_flinks = self._by_ties(saved, self._planned, is_fork=is_fork, state=state)
         if not keeps_values(saved, self._planned):
@@ -135,7 +135,7 @@ class Upgrader:
         return with_field(before, keeps_semantics=reasons) if reasons else in_flinks
 
     def _by_ties(self, saved: JobRecord, planned: PlannedJob, *, is_fork: bool, state: Warehouse | None) -> Comparison:
-        """Return the changes of a recorded job by the order of arrival, or by columns if its state does not allow the other."""
+        """Return the changes of a recorded job if the order of arrival decides ties; if its state forbids that, by columns."""
         by_arrival = self._compared(saved, planned, is_fork=is_fork, state=state)
         if not keeps_columns(saved, planned):
             return by_arrival
@@ -180,7 +180,7 @@ class Upgrader:
                 yield f'table "{change.table}": it is published with other columns; {ways}'
 
     def _new_record(self, saved: JobRecord, ties: Ties, semantics: Semantics) -> JobRecord:
-        """Return the record of the job with the new query, in which `ties` decides ties, and expressions have such values."""
+        """Return the record of the job with the new query, under this rule for ties and these semantics of expressions."""
         planned = self._planned.under(ties, semantics)
         spec = job_spec(
             planned,
@@ -330,7 +330,7 @@ class Upgrader:
         )
 
     def _with_begun(self, target: Rewritten, version: int, was: Sequence[int | None]) -> Rewritten:
-        """Add a batch that has begun after the newest version, and rows that sinks have not passed on: no savepoint has them."""
+        """Add what no savepoint has: a batch that has begun after the newest version, and rows that sinks have not sent yet."""
         fs, paths = self._warehouse.fs, self._warehouse.job(target.record.job)
         entry = JobLog(fs, paths.log).entry(version)
         assert entry is not None
@@ -360,7 +360,10 @@ def _sink_source(sink: SinkPlan, was: str, columns: Mapping[str, str] | None) ->
 
 
 def _reasons_against(new: Comparison, before: Comparison) -> tuple[str, ...]:
-    """Return why a job cannot go on by a new rule; nothing if operators go on by it as they do by the rule before."""
+    """Return why a job must keep an older rule; empty if the new rule is not refused, and the same operators keep their state.
+
+    `new` and `before` are the comparisons under the new and the old rule.
+    """
     if not new.refused and new.begins_anew == before.begins_anew:
         return ()
     reasons = [reason for reason in new.refused if reason not in before.refused]

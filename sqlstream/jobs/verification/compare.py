@@ -27,8 +27,8 @@ _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
 class Sides:
     """Tables of a DuckDB connection to compare: `actual`, which the job wrote, and `answers`, the batch answers by cause.
 
-    The first answer is over all rows; each next one is corrected for its cause, too. `keys` are the primary key of a table with
-    one row per key, `looked_up` the columns whose values come from lookup tables.
+    The first answer, of the cause "", is over all rows; each further answer also applies the correction for its own cause. `keys`
+    are the primary key of a table with one row per key, `looked_up` the columns whose values come from lookup tables.
     """
 
     name: str

@@ -52,7 +52,7 @@ class _Step:
 class RunsFunctions:
     """Runs process functions over the rows of SELECTs, and stores the rows that they emit in temporary tables of `con`.
 
-    `moments` are the batches of the job in their order, `marks` the watermarks before them, up to the version `at`.
+    `moments` are the batches of the job in their order, up to the version `at`; `marks` has the watermarks before each batch.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -177,7 +177,7 @@ class RunsFunctions:
 
 
 def can_repeat(function_inputs: Sequence[FunctionInput]) -> bool:
-    """Return whether the batches of all input rows are known: they are for rows of tables, and not for rows of operators."""
+    """Return whether the batch of every input row is known. It is known of rows from tables, but not from operators."""
     return all(one.is_read for one in function_inputs)
 
 

@@ -28,9 +28,9 @@ from sqlstream.units import EventTime, ProcessingTime
 
 @dataclass(frozen=True, slots=True)
 class BatchRead:
-    """A batch that read rows, or only a clock: its number and its processing time.
+    """A batch that had a descriptor: the number of the descriptor, and the processing time of the batch.
 
-    With `joins_next`, no empty batch came between it and the next one: the watermark moved with the next one.
+    With `joins_next`, no empty batch followed: the watermark that this batch has reached was first used by the next `BatchRead`.
     """
 
     sequence: int

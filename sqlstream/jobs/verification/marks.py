@@ -44,14 +44,14 @@ class JobMarks:
         self._batches.append((batch, tuple(scans), own))
 
     def before(self, node: Node) -> Before:
-        """Return the watermarks that make that of an operator, before each batch; operators may stay behind them by a delay."""
+        """Return an operator's watermark before each batch, without the delay by which operators stay behind it."""
         places = self._places(node)
         if places not in self._before:
             self._before[places] = self._replayed(places)
         return self._before[places]
 
     def _replayed(self, places: Sequence[int]) -> Before:
-        """Return the least watermark of scans before each batch: as a job has them, they never go back."""
+        """Return the least watermark of some scans before each batch. Like watermarks of a running job, it never goes back."""
         marks: dict[int, EventTime | None] = {}
         mark: EventTime | None = None
         for batch, scans, own in self._batches:
@@ -79,7 +79,7 @@ class JobMarks:
         return f"(SELECT _of.mark FROM {self._tables[places]} AS _of WHERE _of.batch = {BATCH.name})"
 
     def reached(self, node: Node, version: JobVersion) -> EventTime | None:
-        """Return the watermark that an operator had at a version, but for its delay."""
+        """Return the watermark that an operator had at a version, not reduced by the operator's delay."""
         places = self._places(node)
         alike = (stage.name for stage in self.plan.stages if stage.reads_time and stage.timed_by == places)
         return version.watermark_of(next(alike, ""))

@@ -95,8 +95,8 @@ class _Session:
 def in_order_of_arrival(rows: Iterable[Arrived]) -> Iterator[tuple[int, int, int]]:
     """Yield (number, start, end) of each row of a key that was in time for a session; `rows` are in the order of their batches.
 
-    A batch first closes the sessions that end by then. Then its rows join open sessions, and each other; rows whose sessions
-    end by then even so are late.
+    A row is (number, batch, start, end, passed), see `Arrived`. A batch first closes the sessions that end at `passed` or before.
+    Then its rows join open sessions, and each other. Rows whose sessions still end at `passed` or before are late.
 
     >>> early, late = (1, 0, 0, 4, None), (2, 1, 3, 7, 5)
     >>> list(in_order_of_arrival([early, late, (3, 1, 9, 13, 5)]))

@@ -34,8 +34,9 @@ _AS_ANOTHER = "Run the query as a job of another name over all input, and compar
 class Earlier:
     """A job before its query changed: the savepoint of the upgrade, and how the upgrade treated its operators and tables.
 
-    The rows of the earlier query count as correct. The rows that the new query added are compared with the change of its batch
-    answer since the upgrade if it `goes_on` with operators, else with its batch answer over the input since the upgrade.
+    The rows that the earlier query wrote count as correct. The rows that the new query added are compared with batch answers of
+    the new query. If an operator `goes_on` with its state, they must be the difference between the answers over the input up to
+    now and up to the upgrade; otherwise, the answer over the input since the upgrade.
     """
 
     savepoint: Savepoint
@@ -127,7 +128,10 @@ class Earlier:
         return ([replace(one, scan=places[one.scan]) for one in from_lines(text)] for text in texts)
 
     def part(self, read: Callable[[Scan], Relation], *, is_before: bool) -> Callable[[Scan], Relation]:
-        """Return a function that reads scans: the rows before the upgrade, or the rows to check the new query with."""
+        """Return a function that reads scans: rows before the upgrade or, without `is_before`, the input of the new query.
+
+        That is all rows if an operator `goes_on` with its state, else the rows since the upgrade.
+        """
         if self.goes_on and not is_before:
             return read
         condition = Condition(f"{BATCH.name} {'<=' if is_before else '>'} {self.sequence}")

@@ -52,9 +52,9 @@ def batch_query(planned: PlannedJob) -> str:
 
 
 def _in_text(plan: PhysicalPlan, scan: Scan) -> Relation:
-    """Return what a text reads in place of a scan: the table, with the options that tell it from other scans of the table.
+    """Return the relation that stands for a scan in a query for people: the table, with a hint that tells it from other scans.
 
-    If the order of arrival decides ties, it is the order of the table's rows.
+    If the order of arrival decides ties, rows are taken to arrive in the order in which DuckDB reads the table.
     """
     relation = _table_in_text(plan, scan)
     if not has_arrival(scan):
@@ -131,7 +131,7 @@ def _usage_error_if_gone(name: str, version: int) -> Iterator[None]:
 
 
 def _logical(planned: PlannedJob) -> list[ResultSink]:
-    """Return the bound plan, before all rules but that of ties: so a fault of a rule is noticed."""
+    """Return the plans without the optimizer's rules, so that verification finds a fault of a rule; ties are as in the job."""
     ttl = planned.options.duration("table.exec.state.ttl")
     sinks = [with_session_ttl(sink, ttl) for sink in planned.logical]
     return decided(sinks) if planned.ties == "arrival" else sinks
@@ -234,8 +234,7 @@ def _answers(
 ) -> dict[str, Relation]:
     """Return temporary tables with the batch answers, by cause, each with one more correction; equal queries share a table.
 
-    For an upgraded job (`earlier`), the answers are over the rows to check the new query with; with `is_before` over the rows
-    before the upgrade.
+    For an upgraded job (`earlier`), the answers are over the rows that `Earlier.part` selects.
     """
     con, at = inputs.con, runs.at
     read: Callable[[Scan], Relation] = inputs.relation

@@ -18,8 +18,8 @@ from sqlstream.sql.spans import span_of
 def with_name(node: Node, name: str, below: Collection[Node] = ()) -> Node:
     """Name the topmost stateful operator of a relation; only filters, projections and LATERAL may be above it.
 
-    An operator that is read through SIDE_OUTPUT or LATE_ROWS is not renamed: the query of its result names it. Nor is one of
-    the nodes `below`, and what is below them.
+    An operator that is read through SIDE_OUTPUT or LATE_ROWS is not renamed: the query of its result names it. The nodes `below`,
+    and all nodes under these, are not renamed either.
     """
     if any(node is n for n in below):
         return node

@@ -153,7 +153,7 @@ def declared_view(statement: CreateView) -> View:
 
 
 def in_one_job(sinks: Sequence[ResultSink]) -> tuple[ResultSink, ...]:
-    """Return the plans of the queries of a job with the times by which the job as a whole goes."""
+    """Return the plans of one job's queries with what they decide together: see `with_times` and `with_clock`."""
     return tuple(with_clock(with_times(sinks)))
 
 
@@ -191,7 +191,7 @@ def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
 
 
 def _without_fractions(node: Node, targets: Sequence[Column], statement: Insert, checker: TypeChecker) -> Node:
-    """Return the query with fractions cut off that go into columns of integers, as CAST cuts them; each is noticed."""
+    """Return the query with fractions cut off, as CAST does, where numbers go into integer columns; warn about each column."""
     meaning, items = checker.meaning, []
     for place, (own, target) in enumerate(zip(node.schema, targets, strict=True)):
         value = Expression.of_column(own.name, own.type)

@@ -87,14 +87,14 @@ class FollowedHints:
         return named
 
     def expect(self, query: exp.Expr, source: SourceText) -> None:
-        """Announce that the plan of a query will come to `follow`, before its blocks are bound."""
+        """Announce, before the blocks of a query are bound, that `follow` will be called with the query's plan."""
         if (uid := uid_of(_first_block(query), source)) is not None:
             self._above[uid.span] += 1
 
     def follow(self, query: exp.Expr, node: Node, below: Collection[Node], source: SourceText) -> Node:
-        """Return the plan of DISTINCT, ORDER BY or a set operation above query blocks, the nodes `below`, with both hints.
+        """Return the plan of a DISTINCT, ORDER BY or set operation with both hints applied; `below` are the plans of its blocks.
 
-        The hints are those of the first block, whose own operator comes first for a name.
+        The hints are written in the first block. UID names an operator of that block; only if it has none, one of this plan.
         """
         node, block = self.apply(query, node, below, source), _first_block(query)
         if (uid := uid_of(block, source)) is None:
@@ -126,7 +126,7 @@ def called(relation: exp.Expr | None, node: Node) -> Node:
 
 
 def has_hints_of_block(node: Node) -> bool:
-    """Return whether a called node has state, to which the hints of the block apply that has the call in FROM."""
+    """Return whether a call in FROM has state of its own, so that the hints of the query block apply to it."""
     return isinstance(node, CountWindows | Process | SessionWindow)
 
 

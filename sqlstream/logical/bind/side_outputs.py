@@ -165,7 +165,7 @@ def dropping(node: Node) -> DropsLateRows | None:
 def _input(
     operator: DropsLateRows, name: exp.Literal | None, named: Relation, span: Span, source: SourceText
 ) -> tuple[DropsLateRows, int]:
-    """Return the operator and the place of the input with a name, which is required if there are several. Raises BindError."""
+    """Return the operator and the index of the input with a name, which is required if there are several. Raises BindError."""
     inputs = _inputs(operator)
     if name is None:
         if len(inputs) > 1:

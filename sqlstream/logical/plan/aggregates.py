@@ -221,7 +221,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 
     @property
     def times_read(self) -> tuple[tuple[int, str], ...]:
-        """A bound of its windows: it goes by the time by which they are made."""
+        """A bound of its windows: it works by the time over which they are made."""
         return tuple((0, name) for name in self.window.names[:1])
 
     @property

@@ -1,7 +1,7 @@
-"""The order of arrival in plans: rows that no other order tells apart are in the order in which they came.
+"""The order of arrival in plans: it decides which row comes first if rows are equal in an ORDER BY (*ties*).
 
-The hidden column ARRIVED says when a row came. Scans of append-only tables have it if an operator above asks for it, and the
-nodes between pass it on. Nobody sees it: a projection above the operator leaves it out.
+The hidden column ARRIVED has the position of a row in the order of arrival. A scan has the column if an operator above needs it
+to decide ties, and the nodes in between pass it on. Users never see it: a projection above the operator leaves it out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.logical.plan.windows import TimeWindows
 
-# The type of ARRIVED where it tells the elements of a list apart, too. Parquet has it exactly, which it has no HUGEINT.
+# The type of ARRIVED where the elements of a list have positions of their own. Unlike HUGEINT, Parquet stores it exactly.
 _FINER = "DECIMAL(38,0)"
 # More rows than UNNEST makes of the rows of a batch.
 _MANY = 1 << 32
@@ -42,7 +42,7 @@ def has_arrival(node: Node) -> bool:
 
 
 def arrival_of(node: Node) -> Expression:
-    """Return the column ARRIVED of a node that has it, with its type, which is not the same everywhere."""
+    """Return the column ARRIVED of a node that has it. Its type depends on the node: BIGINT, or _FINER above lists."""
     return next(Expression.of_column(f.name, f.type) for f in node.schema if f.name == ARRIVED.name)
 
 
@@ -50,11 +50,9 @@ def arrival_of(node: Node) -> Expression:
 def with_arrival(node: Node) -> Node | None:
     """Return a node with ARRIVED among its columns; None if its rows have no order of arrival.
 
-    Changes of a table have it if the table has a PRIMARY KEY: then an operator keeps the current rows.
-
-    The elements of a list come one after the other; other rows that are made of one row, such as its copies in several windows,
-    have the same place in that order. Where rows change, a row is taken back with the place that it has come with: the operators
-    that keep the current rows, Normalize and Rank, keep their places.
+    A table of changes has an order of arrival only if it has a PRIMARY KEY. The elements of a list get consecutive positions.
+    Other rows that are made from one row, such as its copies in several windows, share its position. A retraction has the
+    position of the row that it retracts: Normalize and Rank, which store the current rows, store their positions, too.
     """
     if has_arrival(node):
         return node
@@ -95,7 +93,7 @@ def with_arrival(node: Node) -> Node | None:
 
 
 def _last(node: Node, type: str) -> Node:
-    """Return a node with ARRIVED of a type as its last column: the inputs of a union have their columns at the same places."""
+    """Return a node whose last column is ARRIVED with this type, because a union matches columns by position."""
     column = arrival_of(node)
     if node.schema[-1] == Field(ARRIVED.name, type):
         return node
@@ -104,10 +102,11 @@ def _last(node: Node, type: str) -> Node:
 
 
 def _by_element(node: Node) -> Node | None:
-    """Return a node, whose rows are in the order of its input, with an ARRIVED that tells rows apart that are made of one row.
+    """Return a node that makes rows from lists, with a position in ARRIVED for each element; None over a changelog.
 
-    Of lists within lists, the elements of the outer ones only, if an operator is between: its rows are not together any more.
-    None over rows that change: an element is taken back in another batch, and would have another number.
+    If an operator lies between two nodes that make rows from lists, only the elements of the lower one have own positions: the
+    operator does not keep rows of one list together. Over a changelog, an element that is retracted in a later batch would get
+    another position than it had.
     """
     if node.is_changelog:
         return None
@@ -121,7 +120,7 @@ def _by_element(node: Node) -> Node | None:
 
 def _finer(column: Expression, number: str = "") -> Expression:
     place = f"CAST({column.sql} AS HUGEINT)"
-    # The numbers of elements of outer lists are in the order of those of inner ones.
+    # row_number() also keeps the order of elements of a list below, so the number that told those apart is dropped.
     place = f"{place} // {_MANY}" if column.type == _FINER else place
     return Expression(f"CAST({place} * {_MANY}{number} AS {_FINER})", _FINER, reads=column.reads)
 
@@ -131,21 +130,21 @@ def _passed(schema: Schema) -> list[Item]:
 
 
 def decided(plans: Sequence[ResultSink]) -> list[ResultSink]:
-    """Return the plans of a job in which rows that are equal in an order are in the order of arrival, where they have one.
+    """Return the plans of a job in which the order of arrival decides ties, wherever rows have such an order.
 
-    A scan or an operator whose rows some need with ARRIVED, and others without it, runs once.
+    If some nodes read a scan or an operator with ARRIVED, and others without, it runs once, with ARRIVED.
     """
     rewritten = [cast(ResultSink, rebuilt(plan, _decided)) for plan in plans]
     return shared(_read_once(shared(rewritten)))
 
 
 def reads_arrival(plans: Iterable[Node]) -> bool:
-    """Return whether the order of arrival decides anything in plans."""
+    """Return whether a node of the plans reads the order of arrival."""
     return any(has_arrival(node) for plan in plans for node in walk(plan))
 
 
 def _decided(node: Node) -> Node:
-    """Return a node that reads the order of arrival if it has ties to decide, above nodes that have been rewritten already."""
+    """Return a node that reads the order of arrival if it has ties to decide; its children must be rewritten already."""
     match node:
         case Rank() | WindowRank() | Over() | Sort() if node.has_ties and (below := with_arrival(node.input)):
             item = arrival_of(below)
@@ -171,10 +170,10 @@ def _decided(node: Node) -> Node:
             # Changes reach it in the order of the changes.
             return replace(node, inputs=tuple(map(_arriving, node.inputs)))
         case Projection(input=Projection() as below) if below == without_arrival(below.input) is not below.input:
-            # It names the columns that it reads: what leaves ARRIVED out is not needed below it.
+            # A projection names the columns that it reads, so the one below, which only leaves ARRIVED out, is not needed.
             return replace(node, input=below.input)
         case LateRows(input=Projection() as below):
-            # The operator itself is what drops the rows; its late rows are without ARRIVED.
+            # LateRows must be right above the operator that drops the rows; late rows do not have ARRIVED.
             return replace(node, input=below.input)
         case _:
             return node
@@ -195,12 +194,15 @@ def without_arrival(node: Node) -> Node:
 
 
 def has_total_order(node: Rank | WindowRank | Over | Sort, *, windowed: bool = False) -> bool:
-    """Return whether no two rows of a key, and window if it is `windowed`, are equal in an order that ends with their places."""
+    """Return whether the order of a node ends with the order of arrival, and no two rows share a position there.
+
+    Only rows of one key are compared and, with `windowed`, of one window.
+    """
     return node.is_by_arrival and not _repeats_places(node.input, windowed=windowed)
 
 
 def _repeats_places(node: Node, *, windowed: bool) -> bool:
-    """Return whether rows of one key, and window if it is `windowed`, can have the same place: they are made of one row."""
+    """Return whether rows of one key (with `windowed`, of one key and window) can share a position: they come from one row."""
     below = list(walk(node))
     copied = sum(n.overlap is not None and n.overlap.windows > 1 for n in below)
     # A row is once in the windows by which an aggregate groups, and ARRIVED tells the elements of one list apart.
@@ -213,7 +215,7 @@ def _repeats_places(node: Node, *, windowed: bool) -> bool:
 
 
 def _reads_twice(union: Union) -> bool:
-    """Return whether two inputs of a union read the same table: a row of it is then in both of them, with one place."""
+    """Return whether two inputs of a union read the same table: then a row of the table is in both, with the same position."""
     scans = [n.declared for child in union.inputs for n in walk(child) if isinstance(n, Scan)]
     return any(one.is_same(other) for one, other in combinations(scans, 2))
 
@@ -225,16 +227,16 @@ def _has_elements(node: Node) -> bool:
 
 
 def _last_first(node: Rank | WindowRank | Over | Sort) -> bool:
-    """Return whether the row that came last is the first of equal rows: its order asks for the latest time first."""
+    """Return whether the latest arrival comes first among ties, because the order descends by a time column."""
     times = _times(node.input)
     directions = [item.descends for item in node.order if item.column in times]
     return bool(directions) and directions[-1]
 
 
 def _times(node: Node) -> frozenset[str]:
-    """Return the columns that are, or below were, a time attribute or the processing time of a batch.
+    """Return the columns that are a time attribute or a processing time here, or were one at a node below.
 
-    In a window, the time of rows is no time attribute any more, but it still says which row is the latest one.
+    Above a window, for instance, the time of a row is no time attribute any more, but still says which row is the latest.
     """
     own = {*node.time_attributes, *node.batch_times}
     match node:
@@ -258,7 +260,7 @@ def _times(node: Node) -> frozenset[str]:
 
 
 def _read_once(plans: Sequence[ResultSink]) -> list[ResultSink]:
-    """Let those that need rows without ARRIVED read the scan, or the operator, that others need with it."""
+    """Replace scans and operators without ARRIVED by equal ones with ARRIVED, if the plans have such, so that each runs once."""
     nodes = list({id(node): node for plan in plans for node in walk(plan)}.values())
     arriving = [n for n in nodes if isinstance(n, Scan | StatefulNode) and has_arrival(n)]
     results: dict[int, Node] = {}
@@ -279,7 +281,7 @@ def _read_once(plans: Sequence[ResultSink]) -> list[ResultSink]:
 
 
 def _same_with_arrival(node: Node, arriving: Sequence[Node]) -> Node | None:
-    """Return which of the nodes with ARRIVED does the same as a node without it; None if none does."""
+    """Return the node among `arriving`, which have ARRIVED, that equals a scan or an operator without it; None if none does."""
     if not isinstance(node, Scan | StatefulNode) or has_arrival(node):
         return None
     same = with_arrival(node)

@@ -1,4 +1,4 @@
-"""Aggregate calls whose result depends on which of several rows came first: they read the order of arrival."""
+"""Aggregate calls whose result depends on the order of rows: where their ORDER BY leaves ties, the order of arrival decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHOOSING = (Kind.PICK, Kind.PICKS, Kind.ARG)
 
 
 def reads_order(call: AggregateItem) -> bool:
-    """Return whether the result of an aggregate call depends on the order of rows that its ORDER BY does not tell apart."""
+    """Return whether the result of an aggregate call depends on the order of rows that are equal in its ORDER BY."""
     if call.python is not None:
         # Accumulators merge in any order; values of a function that has no `merge` are kept.
         return not call.distinct and bool(call.order_by or not call.python.merges) and not _names_all_values(call)
@@ -30,12 +30,12 @@ def reads_order(call: AggregateItem) -> bool:
 def in_order_of_arrival(
     call: AggregateItem, place: Expression, times: Collection[str], *, repeats: bool
 ) -> AggregateItem:
-    """Return a call with the order of arrival, the column `place`, behind its own order, if its result depends on that.
+    """Return a call that orders ties by arrival: the column `place` follows its ORDER BY, if its result depends on ties.
 
-    With `repeats` several rows may have the same place: then their values decide.
+    With `repeats` several rows may have the same position there: then their values decide.
 
-    The row that came last is the first of equal rows if the call asks for the latest time first: `times` are the columns of the
-    input that are times of rows. So arg_max(x, ts) is the x of the row that ROW_NUMBER() OVER (ORDER BY ts DESC) makes the first.
+    `times` are the time columns of the input. If the call takes the latest time first, it also takes the latest arrival first. So
+    arg_max(x, ts) is the x of the row for which ROW_NUMBER() OVER (ORDER BY ts DESC) is 1.
     """
     if not reads_order(call):
         return call
@@ -46,7 +46,10 @@ def in_order_of_arrival(
 
 
 def _values(call: AggregateItem) -> Iterator[Expression]:
-    """Yield the values of a call as items of its order: of rows with equal keys, arg_max has always taken the greatest value."""
+    """Yield the arguments of a call as items of ORDER BY, which decide between rows of one position.
+
+    For arg_max they descend, because it takes the greatest value of rows with equal keys in older jobs, too.
+    """
     function = ALIASES.get(call.function, call.function)
     if call.python is not None:
         yield from call.arguments

@@ -1,7 +1,7 @@
-"""The times of a job: whether its tables are read by processing time or by their watermarks, and which ranks keep event times.
+"""The times of a job: which tables have processing time as their watermark, and which ranks pass event times on.
 
-The columns by which rows are in time are among the values that identify a job, and so is the clock of a table. So both functions
-leave the plans of jobs as they have always been, unless an operator needs more.
+Time attributes, and the choice of a table's watermark, are among the values that identify a job. So `with_times` and `with_clock`
+change a plan only where an operator needs it: all other jobs keep their identity.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from sqlstream.logical.plan.tables import Scan, by_clock
 
 
 def ordering_times(node: Node) -> tuple[str, ...]:
-    """Return the columns by which rows can be ordered, joined and put into windows: time attributes, and times of the clock.
+    """Return the columns by which rows can be ordered, joined and put into windows: time attributes and processing times.
 
-    The start and the end of a window are not among them: the clock has passed both when the window's rows leave.
+    The start and the end of a window are not among them: processing time has passed both when the window's rows leave.
     """
     bounds = node.window_columns.names if node.window_columns is not None else ()
     return tuple(dict.fromkeys((*node.time_attributes, *(t for t in node.clock_times if t not in bounds))))
 
 
 def with_times(plans: Sequence[N]) -> Sequence[N]:
-    """Return the plans of a job in which ranks keep the times of their rows only where an operator above goes by these."""
+    """Return the plans of a job in which a rank has time attributes only if an operator above uses the times of its rows."""
     if any(_timed(plans)):
         # A rank whose rows one query puts into windows, and another one does not, is one operator.
         plans = shared(plans)
@@ -44,9 +44,10 @@ def with_times(plans: Sequence[N]) -> Sequence[N]:
 
 
 def with_clock(plans: Sequence[N]) -> Sequence[N]:
-    """Return the plans of a job in which what goes by processing time reads its tables by it, too, if all of the job can.
+    """Return the plans of a job in which tables below operators over processing time have processing time as watermark.
 
-    Where an operator of the job goes by event time, or a table has a watermark, tables keep theirs.
+    This holds for the whole job or not at all: if an operator uses event time, or another table has a watermark, the plans stay
+    as they are.
     """
     if any(_reads_event_time(n) for plan in plans for n in walk(plan)):
         return plans
@@ -55,7 +56,7 @@ def with_clock(plans: Sequence[N]) -> Sequence[N]:
 
 
 def has_two_clocks(plans: Sequence[Node]) -> bool:
-    """Return whether some tables of a job are read by processing time, and others have a watermark."""
+    """Return whether some tables of a job have processing time as watermark, and others the watermark that they declare."""
     scans = [n for plan in plans for n in walk(plan) if isinstance(n, Scan)]
     return any(s.by_clock for s in scans) and any(not s.by_clock and s.table.watermark for s in scans)
 
@@ -72,7 +73,7 @@ def _clocked(node: Node) -> Node:
 
 
 def _timed(plans: Sequence[Node]) -> Iterator[Node]:
-    """Yield the operators whose changes reach an operator that goes by the times of their rows."""
+    """Yield the operators that emit a changelog whose event times an operator above uses."""
     for node in (n for plan in plans for n in walk(plan)):
         for place, _ in node.times_read:
             yield from _origins(node.children[place])

@@ -33,9 +33,9 @@ from sqlstream.units import Duration, duration
 class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
     """Emits each row once for every window of rows that holds it, when the watermark has passed the window's last row.
 
-    The rows of a key are numbered by time once the watermark has passed them, rows of one time by their arrival or, without
-    ARRIVED among the columns, by all of these. Every `slide` rows there is a window of the last `size` rows; the first windows
-    have fewer if `size` is greater. Adds the times of the first and the last row as `window_start` and `window_end`,
+    The rows of a key are numbered by time once the watermark has passed them; rows of equal time by the column ARRIVED or,
+    without it, by all columns. Every `slide` rows there is a window of the last `size` rows; the first windows have fewer rows
+    if `size` is greater than `slide`. Adds the times of the first and the last row as `window_start` and `window_end`,
     `window_time` (as for TimeWindows), and `window_id`, which counts the windows of a key. Keeps rows that a window may still
     need, up to `size` of every key; a row behind the watermark is dropped and counted. `ttl`: see Aggregate; it begins when a
     row gets its number.

@@ -88,7 +88,7 @@ class Join(Joining):
 
     @cached_property
     def growing(self) -> tuple[int, ...]:
-        """The places of the inputs whose stored rows grow without a bound."""
+        """The indexes of the inputs whose stored rows grow without a bound."""
         pairs = enumerate(zip(self.inputs, self.ttls, strict=True))
         return tuple(place for place, (node, ttl) in pairs if not ttl and node.grows)
 
@@ -203,9 +203,9 @@ class IntervalJoin(TimedJoin):
 
     @property
     def kept_back(self) -> Duration:
-        """How far its watermark stays behind, beyond the inputs' delay, so that rows of the watermark's time are not late.
+        """How far its watermark stays behind, in addition to the inputs' delay: a row at exactly the watermark is not late then.
 
-        0 for window joins, whose rows are late by the window's end, and over processing time, where no row is late.
+        0 for window joins, in which the end of a window decides what is late, and over processing time, where no row is late.
         """
         return NO_TIME if self.windowed or self.goes_by_clock else UNTIL_PASSED
 
@@ -223,7 +223,7 @@ class IntervalJoin(TimedJoin):
 
     @property
     def reach(self) -> Duration:
-        """How far the watermark may be ahead of the time of a row when it leaves, beyond the inputs' delay."""
+        """How far the watermark may be ahead of a row's time when the row leaves, in addition to the inputs' delay."""
         return max(NO_TIME, self.before, self.after)
 
     @property
@@ -278,7 +278,7 @@ class TemporalJoin(TimedJoin):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether of several versions of a key at one time the one that came last is valid; it has the column ARRIVED."""
+        """Whether the version that arrived last is valid if a key has several at one time: versions then have ARRIVED."""
         return any(f.name == ARRIVED.name for f in self.inputs[1].schema)
 
     @property

@@ -107,9 +107,9 @@ def with_late_reads(plans: Sequence[N]) -> Sequence[N]:
 
 
 def united(plans: Sequence[N]) -> Sequence[N]:
-    """Let late rows be read from the operator whose result is read, if rules have made two versions of one operator.
+    """Make one operator of two, if rules have changed it differently for readers of its result and for readers of its late rows.
 
-    Otherwise the job would run both versions.
+    Late rows are then read from the operator whose result is read. Otherwise the job would run both.
     """
     operators: dict[LateReads, Node] = {}
     for node in (n for plan in plans for n in walk(plan) if not isinstance(n, LateRows)):

@@ -64,7 +64,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class LateReads:
-    """Marks an operator whose late rows a query reads, with the places of the inputs that they come from.
+    """Marks an operator whose late rows a query reads; `inputs` are the indexes of the inputs that they come from.
 
     `operator` numbers the marked operators of a job: it identifies one after rules have changed it.
     """
@@ -115,7 +115,7 @@ class Node(ABC):
 
     @property
     def windows_text(self) -> str:
-        """The windows of its rows, as a phrase that begins with "in"."""
+        """The windows of its rows in words, as a phrase that begins with "in"."""
         return IN_WINDOWS_OF_INPUT
 
     @property
@@ -179,7 +179,7 @@ class Node(ABC):
 
     @property
     def is_table(self) -> bool:
-        """Whether its rows are the rows of a table: a scan, or a scan of changes with the operator that applies them."""
+        """Whether its rows are the rows of a table: a Scan, or the Normalize above the scan of a table of changes."""
         return False
 
     # -- time
@@ -211,15 +211,15 @@ class Node(ABC):
 
     @property
     def clock_times(self) -> tuple[str, ...]:
-        """The columns that hold times of the clock: it is as far as every time in them when a row leaves, but for a delay.
+        """The columns with times that processing time has reached, up to `clock_delay`, when a row leaves this node.
 
-        Beside processing times these are the bounds of windows over them, and the time attributes of what goes by them.
+        These are processing times, bounds of windows over processing time, and time attributes of operators over it.
         """
         return self.processing_times
 
     @property
     def times_read(self) -> tuple[tuple[int, str], ...]:
-        """The time columns of its inputs that it goes by, each with the place of the input; empty if it looks at no time."""
+        """The time columns of its inputs by which it works, as (index of the input, column); empty if it uses no time."""
         return ()
 
     @property
@@ -229,12 +229,12 @@ class Node(ABC):
 
     @property
     def time_inputs(self) -> tuple[Node, ...]:
-        """The children whose watermarks make that of this node: a watermark flows along these edges of the plan."""
+        """The children that this node waits for: its watermark is the least of their watermarks."""
         return self.children
 
     @cached_property
     def timed_by(self) -> tuple[Node, ...]:
-        """The scans whose watermarks make that of this node, which is the least of them; each once."""
+        """The scans that this node waits for, directly or through other nodes: its watermark is the least of theirs."""
         return tuple({id(scan): scan for child in self.time_inputs for scan in child.timed_by}.values())
 
     @cached_property
@@ -244,7 +244,7 @@ class Node(ABC):
 
     @cached_property
     def delay_below(self) -> Duration:
-        """How far this node's watermark stays behind the job's, so that no row is late that a child emits on time."""
+        """How far this node's watermark stays behind the job's, so that rows which a child emits on time are not late here."""
         return max((child.delay for child in self.children), default=NO_TIME)
 
     @property
@@ -254,7 +254,7 @@ class Node(ABC):
 
     @cached_property
     def clock_delay(self) -> Duration:
-        """How far the clock may be ahead of the `clock_times` of a row when the row leaves this node."""
+        """How far processing time may be ahead of the `clock_times` of a row when the row leaves this node."""
         return max((child.clock_delay for child in self.children), default=NO_TIME)
 
     @property
@@ -300,9 +300,9 @@ class Node(ABC):
 
     @property
     def changes_are_timed(self) -> bool:
-        """Whether the changes that it makes have the event times of their rows, and come in the batch of a row that causes them.
+        """Whether each change has the event time of its row, and leaves in the batch of the row that caused it.
 
-        Only asked of the origin of a changelog.
+        Ask only the `changelog_origin` of a changelog.
         """
         return self.is_table
 
@@ -490,6 +490,6 @@ def passed_on(items: Iterable[Item], column: str | None) -> str | None:
 
 
 def named_columns(node: Node, expressions: Iterable[Expression]) -> frozenset[str]:
-    """Return the columns of a node that are named by the expressions among these that are plain columns."""
+    """Return the columns of a node that occur among `expressions` as plain columns."""
     names = {e.column for e in expressions}
     return frozenset(f.name for f in node.schema if f.name in names)

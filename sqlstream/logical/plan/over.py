@@ -127,7 +127,7 @@ class OverItem:
 class InTimeOrder(SingleInput, StatefulNode):
     """A node that emits every row once, in the order of the column `time`, as the watermark passes it.
 
-    Over processing time a row leaves in the batch in which it arrives, and so stays as late, or in time, as it is.
+    Over processing time a row leaves in the batch in which it arrives, so it is as late, or as much on time, as before.
     """
 
     time: str
@@ -148,12 +148,12 @@ class InTimeOrder(SingleInput, StatefulNode):
 
     @property
     def keeps_by_time(self) -> bool:
-        """Whether it keeps rows that have left until they are too old for the frames of later ones."""
+        """Whether it keeps emitted rows until they are too old for the frames of later rows."""
         return False
 
     @property
     def clock_times(self) -> tuple[str, ...]:
-        """Those of its input, if rows leave at once; else its time, if that is one and rows do not wait for later ones."""
+        """The input's `clock_times` if rows leave at once; else only those that are its time attributes."""
         below = self.input.clock_times
         if self.leaves_at_once:
             return below
@@ -162,7 +162,7 @@ class InTimeOrder(SingleInput, StatefulNode):
     @property
     @abstractmethod
     def waits(self) -> bool:
-        """Whether rows leave after the watermark has passed them, since they wait for later rows."""
+        """Whether a row may leave after the watermark has passed it, because it waits for later rows."""
 
     @cached_property
     def by_clock(self) -> bool:
@@ -224,12 +224,13 @@ class InTimeOrder(SingleInput, StatefulNode):
 class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
     """Emits each row once, with the results of calls over the rows of its key around it, when these are final.
 
-    That is when the watermark passes the row's time; over processing time, in the batch in which it arrives; if a frame includes
-    later rows, when these are final, too, or the input ends. The first item of `order` is the time; the SQL of items includes
-    their direction. Rows that are equal in it are ordered by all their columns; its last item
-    can be the order of arrival, in which rows are no peers of RANGE. Keeps rows that wait, and what frames still need
-    of emitted rows: rows as far back as a frame reaches, and for a frame without a bound a partial result per key. A row behind
-    the watermark is dropped and counted. `ttl`: see Aggregate.
+    Results are final when the watermark passes the row's time; over processing time, in the batch in which the row arrives. If a
+    frame includes later rows, these must be final, too, or the input must have ended.
+
+    The first item of `order` is the time; the SQL of items includes their direction. The last item can be the order of arrival,
+    which does not tell the peers of a RANGE frame apart. Rows that are equal in `order` are ordered by all their columns.
+    Keeps rows that wait, and what frames still need of emitted rows: rows as far back as a frame reaches, and for a frame without
+    a bound a partial result per key. A row behind the watermark is dropped and counted. `ttl`: see Aggregate.
     """
 
     node_kind: ClassVar[str] = "over"

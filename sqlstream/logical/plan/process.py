@@ -184,7 +184,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def time_inputs(self) -> tuple[Node, ...]:
-        """The inputs whose rows have an event time, of broadcast inputs those with an order; or else the keyed ones."""
+        """The inputs with an event time (broadcast inputs only if they have an ORDER BY); if there are none, the keyed inputs."""
         timed = [place for place, read in enumerate(self.reads) if read.order or (read.time and not read.broadcast)]
         return tuple(self.inputs[place] for place in timed or self.keyed_inputs)
 
@@ -194,7 +194,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def time_of_timers(self) -> str | None:
-        """The time of its rows, if the function may set timers by it, and gets its rows in the order of arrival."""
+        """The event-time column of its rows, if the function may set event-time timers, and gets its rows as they arrive."""
         if self.in_order or not (self.function.has_timers and self.has_rowtime):
             return None
         return next((read.time for read in self.reads if read.time is not None and not read.broadcast), None)
@@ -293,7 +293,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @cached_property
     def _keyed(self) -> int:
-        """The place of the first input that is not broadcast; all such inputs agree in the types of keys, order and time."""
+        """The index of the first input that is not broadcast; all such inputs agree in the types of keys, order and time."""
         return next(place for place, read in enumerate(self.reads) if not read.broadcast)
 
     @property
@@ -486,6 +486,6 @@ class SideOutputRead(SingleInput, Stateless, Unwindowed):
 
 
 def waits_by_arrival(node: Process, place: int) -> bool:
-    """Return whether an input's rows wait for their order, and those that are equal in it are in the order of arrival."""
+    """Return whether an input has an ORDER BY, for which its rows wait, and the order of arrival decides ties in it."""
     waits = bool(node.reads[place].order)
     return waits and any(f.name == ARRIVED.name for f in node.inputs[place].schema)

@@ -34,8 +34,7 @@ from sqlstream.units import NO_TIME, Duration
 class Numbering(StatefulNode):
     """A node that adds a column with the rank of a row among the rows of its key, and window if it has one.
 
-    ROW_NUMBER numbers rows that are equal in `order` by all their columns. The last item can be the order of arrival: then that
-    comes before the columns.
+    The last item of `order` can be the order of arrival. ROW_NUMBER numbers rows that are equal in `order` by all their columns.
     """
 
     input: Node
@@ -154,7 +153,7 @@ class WindowRank(Numbering, AtWindowEnd):
 
     @property
     def times_read(self) -> tuple[tuple[int, str], ...]:
-        """A bound of its windows: it goes by the time by which they are made."""
+        """A bound of its windows: it works by the time over which they are made."""
         return tuple((0, name) for name in self.window.names[:1])
 
     @property
@@ -192,8 +191,8 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
 
     With a `limit` it emits only rows up to that rank; append-only rows beyond it are not stored. Keeps all other rows until
     they are retracted. The SQL of the items of `order` includes their direction. `ttl`: see Aggregate. With `by_clock` the order
-    is by processing time, ascending. It `keeps_times` unless no operator above goes by them (see `clocks.with_times`). With
-    `passes_arrival` an operator above decides ties by the order of arrival of its rows.
+    is by processing time, ascending. With `keeps_times` it has time attributes, for an operator above (see `clocks.with_times`).
+    With `passes_arrival` its rows have the column ARRIVED, for an operator above.
     """
 
     node_kind: ClassVar[str] = "rank"
@@ -242,7 +241,7 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns, without the order of arrival unless it passes it: rows that differ in nothing else are the same row."""
+        """The columns and the rank, without ARRIVED unless it `passes_arrival`: rows that differ only in ARRIVED are equal."""
         below = self.input.schema
         return (*(below if self.passes_arrival else visible(below)), Field(self.column, "BIGINT"))
 
@@ -263,13 +262,16 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
 
     @cached_property
     def time_attributes(self) -> tuple[str, ...]:
-        """The event times of append-only rows that arrive as they are read: each is added, or retracted, when a row arrives."""
+        """The input's event times, if it is append-only and its rows come straight from tables, so that they can be late.
+
+        Both an addition and a retraction then leave in the batch of an arriving row.
+        """
         has_times = self.keeps_times and not self.input.is_changelog and not self.input.on_time
         return self.input.time_attributes if has_times else ()
 
     @cached_property
     def clock_times(self) -> tuple[str, ...]:
-        """The processing times of append-only rows: a row is retracted with the time at which it came."""
+        """The processing times of an append-only input: a retraction has the time at which its row arrived."""
         return self.input.processing_times if self.keeps_times and not self.input.is_changelog else ()
 
     @cached_property

@@ -122,7 +122,7 @@ class Projection(PassThrough):
 
     @cached_property
     def clock_times(self) -> tuple[str, ...]:
-        """Those of its input that it passes on, and the current time, of rows that are never retracted."""
+        """The input's `clock_times` that it passes on and, if rows are never retracted, columns with the current time."""
         below, is_final = self.input.clock_times, not self.input.is_changelog
         return tuple(i.name for i in self.items if i.expression.column in below or (is_final and i.expression.is_now))
 
@@ -300,7 +300,7 @@ class Union(Stateless):
 
     @cached_property
     def time_attributes(self) -> tuple[str, ...]:
-        """Those of all inputs, but for columns that have times of the clock in some inputs, and event times in others."""
+        """The time attributes that all inputs share, unless a column has processing time in one and event time in another."""
         event = self._in_all_inputs(lambda node: tuple(t for t in node.time_attributes if t not in node.clock_times))
         times = self._in_all_inputs(lambda node: node.time_attributes)
         return tuple(time for time in times if time in event or time in self.clock_times)
@@ -348,7 +348,7 @@ class Union(Stateless):
         return any(node.grows for node in self.inputs)
 
     def _mixes_clocks(self, window: WindowColumns) -> bool:
-        """Return whether some inputs have windows of the clock, and others of event time."""
+        """Return whether some inputs have windows over processing time, and others over event time."""
         names = [f.name for f in self.schema]
         ends = {names.index(name) for name in window.names}
         return len({bool(ends & _positions(node, node.clock_times)) for node in self.inputs}) > 1

@@ -167,7 +167,7 @@ class SinkSettings(NodeSettings, frozen=True, omit_defaults=True):
 class ProcessInputSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table argument of a process function: `name` is its name in the class. `time` is None if `order` includes it.
 
-    Rows that are equal in an `order` are in that of `ties`.
+    `ties` says what orders rows that are equal in `order`: the order of arrival, or all their columns.
     """
 
     name: str

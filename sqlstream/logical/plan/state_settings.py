@@ -108,7 +108,7 @@ class EarlyFiring(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FrameReach(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far the frames of all calls reach: in time before and after a row, and in rows after it.
+    """How far the frames of all calls reach: `span` and `later` are times before and after a row, `following` is rows after it.
 
     `last` is the number of a key's last rows that stay in the state, None if all rows do.
     """
@@ -127,14 +127,14 @@ class Interval(msgspec.Struct, frozen=True):
 
     @property
     def length(self) -> Duration:
-        """How long a row can find matches."""
+        """The length of the interval in which a row can find matches."""
         return Duration(self.before + self.after)
 
 
 class InputOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """The order in which a process function receives the rows of an input; `broadcast` inputs go to all tasks.
 
-    Rows that are equal in an `order` are in that of `ties`.
+    `ties` says what orders rows that are equal in `order`: the order of arrival, or all their columns.
     """
 
     order: tuple[Sql, ...] = ()
@@ -147,7 +147,7 @@ class InputOrder(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StateSettings(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind"):
-    """The base class: `changing` are the places of the inputs that are changelogs."""
+    """The base class: `changing` are the indexes (from 0) of the inputs that are changelogs."""
 
     # The unit of the times in state tables at which the last row of a key came.
     clock: ClassVar[Duration] = MILLISECOND

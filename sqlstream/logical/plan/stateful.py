@@ -27,29 +27,32 @@ class StatefulNode(Node):
         return False
 
     def passing_arrival(self, below: Node) -> Node:
-        """Return a node that `passes_rows_on` over an input with the order of arrival, which its rows then have, too."""
+        """Return this node over `below`, its input with ARRIVED; its rows then have ARRIVED. Only if it `passes_rows_on`."""
         return self.with_children((below,))
 
     @property
     def has_ties(self) -> bool:
-        """Whether rows of a key may be equal in its order, and its result depends on which of them is the first."""
+        """Whether rows of a key may be equal in its ORDER BY (ties), and its result depends on which of them comes first."""
         return False
 
     @property
     def is_by_arrival(self) -> bool:
-        """Whether the order of arrival is the last item of its order."""
+        """Whether the order of arrival is the last item of its ORDER BY."""
         return False
 
     @property
     def ties(self) -> Ties | None:
-        """What decides which of several rows is the first if they are equal in its order; None if nothing depends on that."""
+        """The rule for ties: the order of arrival, or the values of all columns; None if its result does not depend on ties."""
         return "arrival" if self.is_by_arrival else "columns" if self.has_ties else None
 
     # -- batches
 
     @property
     def time_of_timers(self) -> str | None:
-        """The time of rows that timers by the same time may meet within a batch, before or after them; None if none does."""
+        """The event-time column of rows if timers of that time may fire before or after rows of the same batch; else None.
+
+        Then results may depend on how rows are divided into batches.
+        """
         return None
 
     # -- in EXPLAIN
@@ -113,13 +116,13 @@ class StatefulNode(Node):
 
     @property
     def keyed_inputs(self) -> tuple[int, ...]:
-        """The places of the inputs that have keys."""
+        """The indexes (from 0) of the inputs that have keys."""
         return tuple(range(len(self.children)))
 
     @property
     @abstractmethod
     def key_ttl(self) -> Duration:
-        """The time to live of a key's state: 0 for ever, also if each state or input has its own."""
+        """The time to live of a key's state. 0: for ever, or each state or input has a time to live of its own."""
 
     @property
     @abstractmethod
@@ -161,7 +164,7 @@ class StatefulNode(Node):
         return replace(self, name=name) if name and not self.name else self  # type: ignore[type-var]
 
     def without_times(self) -> Node:
-        """Return the node where no operator above goes by the event times of its rows; the same object if it keeps none."""
+        """Return this node without time attributes, for a plan in which no operator above uses them; else the same object."""
         return self
 
     @property
@@ -180,23 +183,23 @@ class StatefulNode(Node):
 
     @property
     def reads_time(self) -> bool:
-        """Whether what it emits or keeps depends on its watermark. If not, it waits for none of its inputs."""
+        """Whether its watermark decides what it emits or keeps. If not, it waits for the watermark of no input."""
         return False
 
     @cached_property
     def goes_by_clock(self) -> bool:
-        """Whether the times by which it goes are times of the clock."""
+        """Whether it works by processing time: all its `times_read` are `clock_times` of its inputs."""
         times = [time in self.children[place].clock_times for place, time in self.times_read]
         return bool(times) and all(times)
 
     @property
     def is_never_late(self) -> bool:
-        """Whether no row is late for it: it goes by the clock, and its inputs retract no rows, whose times would have passed."""
+        """Whether no row can be late: it works by processing time, and no input retracts rows, which would have past times."""
         return self.goes_by_clock and not any(child.is_changelog for child in self.children)
 
     @property
     def waits_for_clock(self) -> bool:
-        """Whether its watermark is the clock of the job: it goes by the clock, and the tables below keep their watermarks."""
+        """Whether its watermark is processing time although the watermark of a table below is not."""
         return self.goes_by_clock and not self.reads_by_clock
 
     @cached_property
@@ -204,19 +207,19 @@ class StatefulNode(Node):
         return max((self.delay_of(child) for child in self.children), default=NO_TIME)
 
     def delay_of(self, child: Node) -> Duration:
-        """Return how far its watermark may be ahead of the times of a child's rows by which it goes, when they come."""
+        """Return how far its watermark may be ahead of the time of a child's row when that row arrives."""
         return child.clock_delay if self.waits_for_clock else child.delay
 
     @cached_property
     def clock_delay(self) -> Duration:
-        """The delay of its own times, if it goes by the clock; rows that leave at once have the times of the rows below."""
+        """As of its inputs if rows leave at once; else its own `delay` if it works by processing time, else 0."""
         if self.leaves_at_once:
             return max((child.clock_delay for child in self.children), default=NO_TIME)
         return self.delay if self.goes_by_clock else NO_TIME
 
     @property
     def clock_times(self) -> tuple[str, ...]:
-        """By default its time attributes, if it goes by the clock."""
+        """By default its time attributes, if it works by processing time."""
         return self.time_attributes if self.goes_by_clock else ()
 
     # -- time to live

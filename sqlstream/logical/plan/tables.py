@@ -146,7 +146,7 @@ class Scan(Stateless):
 
     @property
     def on_time(self) -> bool:
-        """Whether the watermark is processing time, which no row is behind."""
+        """Whether the watermark is processing time: no row is behind it."""
         return self.by_clock
 
     @property
@@ -244,7 +244,7 @@ class Normalize(Updating, StatefulNode):
 
     @property
     def clock_times(self) -> tuple[str, ...]:
-        """Those of the table: a row is retracted with the time at which it came."""
+        """The processing times of the table: a retraction has the time at which its row arrived."""
         return self.input.clock_times
 
     @property
@@ -338,5 +338,5 @@ class ResultSink(PassThrough):
 
 
 def by_clock(node: Node) -> Node:
-    """Return the plan with all scans `by_clock`: its time attributes are processing times, not event times."""
+    """Return the plan with all scans `by_clock`: their watermarks, and the time attributes of the plan, are processing times."""
     return rebuilt(node, lambda n: replace(n, by_clock=True) if isinstance(n, Scan) and not n.by_clock else n)

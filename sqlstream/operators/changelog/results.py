@@ -13,8 +13,8 @@ from sqlstream.operators.operator import Holds
 class KeptState(ABC):
     """The state of each key, in parts: tables of the operator.
 
-    Columns start with the keys. Exactly one part has one row per key, with AT as its last column; where that part is KEYS, no
-    rows arrive for it.
+    Columns start with the keys. Exactly one part has one row per key; its last column AT is the time of the key's last row. If
+    that part is KEYS, the operator makes its rows itself.
     """
 
     @property
@@ -36,7 +36,7 @@ class KeptState(ABC):
     def advance(self, part: str, old: Relation, delta: Relation) -> Select:
         """Return a part's new state, with weights, from its old state and arrived rows.
 
-        A key's new state depends on no other key: only the keys of a batch are passed.
+        A key's new state depends on no other key, so callers pass only the keys of a batch.
         """
 
     @property
@@ -50,7 +50,7 @@ class KeptState(ABC):
 
 
 class ChangingResult(ABC):
-    """Computes a result from the state. A key's result depends on no other key: only some keys are passed."""
+    """Computes a result from the state. A key's result depends on no other key, so callers pass only the keys of a batch."""
 
     @property
     @abstractmethod
@@ -72,7 +72,7 @@ class ChangingResult(ABC):
         """Return the result, without weights, of the parts: Z-sets with each row once."""
 
     def emitted(self, relations: Relations) -> Select:
-        """Return the rows emitted for a state: `result`, unless an upgraded query resumes from an older one."""
+        """Return the rows that have been emitted for a state: `result`, unless an upgrade has changed the query since."""
         return self.result(relations)
 
     @property

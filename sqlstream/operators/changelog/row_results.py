@@ -81,8 +81,8 @@ class RecomputedAggregates(ChangingResult):
 class RankedRows(ChangingResult):
     """Rows with their rank among the rows of equal keys.
 
-    Unless it `passes_arrival`, the result leaves out the order of arrival, which only decides ties: a row in the place of an
-    equal one is no change.
+    With `passes_arrival` the result has the column ARRIVED. Without, ARRIVED only decides ties, and rows that differ in nothing
+    else are equal: if one takes the rank of the other, nothing is emitted.
     """
 
     rows: KeptRows

@@ -49,8 +49,8 @@ class IntervalJoinOperator(Operator):
     """Joins a left and a right row if they match, and the right time is in [left time - `before`, left time + `after`].
 
     `join` is inner, left, right, full, semi or anti. `times` are the SQL of the event times of left and right rows. The operator
-    drops late rows; `late_inputs` are the inputs whose late rows are side outputs, and show a watermark that is `kept_back` later
-    than the operator's (see LateOutput).
+    drops late rows; `late_inputs` are the indexes of the inputs whose late rows are side outputs. These show the watermark of the
+    inputs, which is `kept_back` later than the operator's (see LateOutput).
     """
 
     matching: Matching
@@ -273,8 +273,8 @@ class IntervalJoinOperator(Operator):
     def view(self, place: int, relations: Relations, watermark: str) -> Select:
         """Return an input's rows in state, with `_event_time`, `_leaves_at` and `_matched` (see `view_columns`).
 
-        `relations` and `watermark` are the arguments of `current`. A row can stay in state, for the sake of others, when it can
-        get no match any more. Its own matches may have expired by then, so `_matched` is NULL unless one is still in state.
+        `relations` and `watermark` are the arguments of `current`. A row that can get no match any more may stay in state as a
+        match of other rows. Its own matches may have expired by then: so its `_matched` is true or NULL (not known).
         """
         rows = self.matching.named(place, relations[SIDES[place]], AT.name, UNTIL.name)
         exists = self._exists(1 - place, relations[SIDES[1 - place]])

@@ -19,9 +19,9 @@ from sqlstream.units import Duration
 class Matching:
     """The join condition: rows of the inputs match if their keys are equal, none is NULL, and `condition` is true.
 
-    An input is identified by its place, from 0. Each of the `keys` is a type, and for every input the SQL that computes the key
-    from its rows. `columns` are the columns of every input; no two columns of the join have the same name. `condition` is over
-    these names (None: there are only keys).
+    Here a `place` is the index of an input, from 0. Each of the `keys` is a type, and for every input the SQL that computes the
+    key from its rows. `columns` are the columns of every input; no two columns of the join have the same name. `condition` is
+    over these names (None: there are only keys).
     """
 
     keys: tuple[tuple[str, tuple[str, ...]], ...]

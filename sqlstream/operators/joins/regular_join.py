@@ -35,12 +35,12 @@ PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": 
 
 @dataclass(frozen=True)
 class RegularJoin(Operator):
-    """Joins inputs of which each may be `changing`, a changelog with weights, and has a time to live for its keys (0: for ever).
+    """Joins inputs. For each input, `changing` says whether it is a changelog, `ttls` how long its keys live (0: for ever).
 
-    `join` is inner, left, right, full, semi or anti; only an inner join can have more than two inputs. State tables are Z-sets:
-    `rows_<place>` has the rows of an input; with a time to live `keys_<place>` has its keys with the time of their last row. If
-    rows of the other side expire, `alone_<place>` has the rows of a preserved input that have no match: the remaining rows
-    do not show which rows were emitted as unmatched.
+    `join` is inner, left, right, full, semi or anti; only an inner join can have more than two inputs. State tables are Z-sets,
+    named by the index of the input: `rows_<index>` has its rows; with a time to live `keys_<index>` has its keys with the time of
+    their last row. If rows of the other input expire, `alone_<index>` has the rows that were emitted without a match: the
+    remaining rows do not tell which these are.
     """
 
     matching: Matching
@@ -93,7 +93,10 @@ class RegularJoin(Operator):
 
     @cached_property
     def remembered(self) -> tuple[Remembered, ...]:
-        """The rows of each input, named by its place; without a time to live the batches of the rows tell when a key changed."""
+        """The stored rows of each input, named by the input's index (from 0).
+
+        Of an input without a time to live, the versions that changed rows of a key tell when its last row came.
+        """
         by_input = []
         for place, state in enumerate(self._states):
             asks = tuple(f"rows_{other}" for other in self._places if other != place)
@@ -115,7 +118,7 @@ class RegularJoin(Operator):
 
     @cached_property
     def parts(self) -> dict[str, Select]:
-        """For each `rows_<place>`: the input's state columns and the weight, which is 1 without changes.
+        """For each `rows_<index>`: the input's state columns and the weight, which is 1 for an append-only input.
 
         Rows with a NULL key are left out, unless rows of the input without a match count.
         """
@@ -187,7 +190,7 @@ class RegularJoin(Operator):
         keep_view(con, f"_delta_{place}", select)
 
     def _load(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, came: list[bool], clock: Clock) -> None:
-        """Make relations of an input's rows of the keys of the batch: `_old_rows_<place>` before it, `_new_<place>` after it."""
+        """Make relations of an input's rows with keys of this batch: `_old_rows_<place>` before it, `_new_<place>` after it."""
         keyed, columns = self._states[place], self.matching.stored(place)
         touching = [p for p in self._places if came[p] and (p != place or self._looks_at_own(place))]
         by = ", ".join(self.matching.key_names) or "true AS _all"
@@ -282,7 +285,7 @@ class RegularJoin(Operator):
         return summed(stored[:-1], subquery(Select(rows)))
 
     def _select(self, place: int, rows: Relation, how: str, others: Relation) -> Relation:
-        """Return those of an input's stored `rows` that match one of `others` (`how` is SEMI), or none (ANTI)."""
+        """Return the `rows` of an input that match a row of `others` (`how` is SEMI), or that match none (ANTI)."""
         other = 1 - place
         if how == "ANTI" and self.changing[other]:
             # A row that was retracted before it was inserted does not count as a match.

@@ -56,9 +56,9 @@ class TemporalJoinOperator(Operator):
     """Joins each row of the left input with the newest version, at its event time, of its key in the right input.
 
     `join` is inner or left; `times` are the SQL of the event times of rows and of versions. With `changing` the right input is a
-    changelog with a key. Of several versions of a key at one time the last one in the order of the source is valid, or without
-    `changing` the one that came last if versions have the column ARRIVED, else the first one in the order of all columns. The
-    operator drops late rows; `late_inputs` are the inputs whose late rows are side outputs.
+    changelog with a key. If a key has several versions at one time, one is valid: with `changing` the last one in the order of
+    the source; else the last one to arrive, if versions have the column ARRIVED; else the first one in the order of all columns.
+    The operator drops late rows; `late_inputs` are the indexes of the inputs whose late rows are side outputs.
     """
 
     matching: Matching
@@ -231,7 +231,7 @@ class TemporalJoinOperator(Operator):
             return [f"{c.name} DESC" for c in PLACE]
         own = zip(self.matching.columns[1], self.matching.own_columns(1), strict=True)
         arrived = [f"{stored.name} DESC" for c, stored in own if c.name == ARRIVED.name]
-        # Versions that were kept before they had places have one together.
+        # Versions that the job stored before it recorded the order of arrival share one position in it.
         return [*arrived, *(c.name for c in self.matching.stored(1))]
 
     @property

@@ -111,7 +111,7 @@ class OverContext:
 
     @property
     def _bounds(self) -> list[str]:
-        """The select items, over those of `_places`, of the columns that frames refer to."""
+        """The select items, over the columns of `_places`, of the columns that frames refer to."""
         number = f"row_number() OVER () AS {ID}"
         if not self._has_equals:
             return [number, f"0 AS {BEFORE}", f"0 AS {AFTER}"]

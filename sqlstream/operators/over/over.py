@@ -59,12 +59,13 @@ UNTIL = "_until"
 class OverOperator(Operator):
     """Emits the rows of each partition in the order of time, with the results of calls over the rows around them.
 
-    `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` of items behind it
-    in ORDER BY. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With `sorts` the rows
-    of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has become final
-    for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output. `ties` are items of an order of rows
-    that are equal in time and `order`, before the order by all columns. With `is_total` no two rows that arrive are equal in
-    `ties`, the order of arrival.
+    `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` has the SQL of the
+    further items of ORDER BY. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With
+    `sorts` the rows of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has
+    become final for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
+
+    Rows that are equal in time and `order` are ordered by the items `ties` (the order of arrival, if any), then by all columns.
+    With `is_total` no two arriving rows are equal in `ties`.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -298,7 +299,10 @@ class OverOperator(Operator):
                 keep(con, _TOTALS, self._running.totals(context.partition_columns, _RUNNING))
 
     def _keeps_equals(self, con: duckdb.DuckDBPyConnection, rows: Sequence[Select]) -> bool:
-        """Whether rows may have the same place: those that the job has kept while columns decided ties, before all others."""
+        """Whether some rows may share a position in the order of arrival.
+
+        The job stored such rows while columns decided ties; their position is negative, before all others.
+        """
         place = next(f"c{i}" for i, c in enumerate(self.columns) if c.name == ARRIVED.name)
         [(count,)] = con.execute(f"SELECT count(*) FROM ({union_all(rows)}) WHERE {place} < 0").fetchall()
         return bool(count)

@@ -37,8 +37,8 @@ class RunningColumn:
 class Running:
     """Calls over all rows up to the current one (and its peers): their state columns, one row per partition, and results.
 
-    With `in_places`, of several rows with the extreme key arg_min and arg_max take the first one, else the one with the extreme
-    value.
+    If several rows have the extreme key, arg_min and arg_max take the first of these rows with `in_places`, and otherwise the
+    one with the extreme value.
     """
 
     calls: tuple[OverCall, ...]

@@ -147,7 +147,7 @@ class Collection(StoredItems):
             self._append(_negated(summed(self.columns, subquery(union_all(parts)))))
 
     def _stored_columns(self, keys: str) -> Items:
-        """Return the columns of a stored row: of the relation `s`, but the key columns of the relation `keys`."""
+        """Return the columns of a stored row: the key columns of the relation `keys`, then the other columns of `s`."""
         items = [f"{keys}.{quote_name(k.name)}" for k in self.tables.keys]
         return Items(", ".join([*items, listed(self.item_columns, "s"), f"s.{WEIGHT}"]))
 

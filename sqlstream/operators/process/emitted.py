@@ -31,10 +31,10 @@ _SHOWN = 200
 
 
 class EmittedRows:
-    """The emitted rows of an output, in stretches, whose rows share a key's number, an event time, and whether they are late.
+    """The emitted rows of an output. A *stretch* is successive rows that share a key, an event time, and whether they are late.
 
-    Without `timed` rows have no event times. `where` names the output in errors. Rows that are `is_keyless` belong to no key:
-    they can have key columns of their own, which are NULL otherwise.
+    Without `timed` rows have no event times. `where` names the output in errors. With `is_keyless` rows belong to no key: key
+    columns have the values that the rows emit, or NULL.
     """
 
     # From so many rows on the output is drained.
@@ -52,7 +52,10 @@ class EmittedRows:
         self.late: list[bool] = []
 
     def mark(self, number: int, time: Any, *, late: bool) -> int:
-        """End a stretch: set the key's number and the event time of the rows since the last one; return the number of rows."""
+        """End a stretch: set the key's number and the event time of the rows emitted since the last stretch.
+
+        Return the number of rows since the last `drain`.
+        """
         size = len(self.rows)
         self.ends.append(size)
         self.numbers.append(number)
@@ -108,7 +111,7 @@ class EmittedRows:
         return others
 
     def _timed(self, times: pa.Array, late: pa.Array, places: pa.Array) -> dict[str, Any]:
-        """Return ROWTIME and LATE_RESULT. Each argument has one value per row: time, lateness and place of its stretch."""
+        """Return ROWTIME and LATE_RESULT. Each argument has one value per row: time, lateness and index of its stretch."""
         return {ROWTIME: times, LATE_RESULT.name: late}
 
     def _clear(self) -> None:
@@ -162,7 +165,7 @@ def _as_key(name: str, values: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
-    """Return the place of the first emitted value that differs from its key's, None if all are equal."""
+    """Return the index of the first emitted value that differs from its key's, None if all are equal."""
     try:
         equal = pc.fill_null(pc.equal(emitted, keys), False).to_numpy(zero_copy_only=False)
     except pa.ArrowException:

@@ -232,7 +232,10 @@ class KeyedRun:
         self._see(None)
 
     def _see(self, time: dt.datetime | None) -> None:
-        """Set `ctx.watermark` to the batch's or, for an on-time row behind it, to just before the row's `time` (else None)."""
+        """Set `ctx.watermark` for a row on time; None stands for the watermark of the batch.
+
+        It is the batch's watermark or, if the row's `time` is not after that, a microsecond before `time`.
+        """
         context, timers = self.context, self.timers
         if time is None or self.watermark is None or time > self.watermark:
             context.watermark, timers.late_before = self.watermark, timers.watermark

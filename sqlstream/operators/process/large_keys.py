@@ -214,9 +214,9 @@ class LargeKeys:
         )
 
     def rows_at(self, places: Relation, count: int) -> Relation | None:
-        """Return stored rows, among them those of the keys and places in the temporary table `places`.
+        """Return stored rows: all rows with a key and place of the temporary table `places`, and possibly others.
 
-        The table has `count` rows. None: nothing is stored for it.
+        `count` is the number of rows of that table. None: nothing is stored.
         """
         of, names = self._of, [c.name for c in self._columns]
         if "_reads" in vars(self) or has_large(of.state.segments(of.table), count):

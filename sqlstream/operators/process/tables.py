@@ -301,7 +301,7 @@ def more_views(
 
 
 def _free(name: str, used_names: list[str]) -> str:
-    """Return the name, with as many underscores as make it differ from those `taken`, to which it is added."""
+    """Return the name, with underscores appended until no name in `used_names` equals it in any case, and add it to these."""
     while name.lower() in (other.lower() for other in used_names):
         name = f"{name}_"
     used_names.append(name)

@@ -25,8 +25,8 @@ from sqlstream.units import EventTime
 class Visit:
     """A call of a method for each key, at the event time `micros` (NEVER: before all else).
 
-    `version` is how many broadcast rows of the batch the broadcast states show then. `ctx.event_time` and `ctx.watermark` are
-    `time` and `watermark`, as for the broadcast row; `is_late` says whether emitted rows are late.
+    During the call, broadcast states show their values after the first `version` broadcast rows of the batch. `ctx.event_time`
+    and `ctx.watermark` are `time` and `watermark`, as for the broadcast row; `is_late` says whether emitted rows are late.
     """
 
     method: Callable[..., Any]

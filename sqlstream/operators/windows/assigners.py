@@ -51,7 +51,7 @@ class WindowSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """By table: rows of windows that close, with their window's bounds, and rows to store `again`."""
+    """What is due when windows close, by table: `closed` are their rows with the windows' bounds, `again` rows to store again."""
 
     closed: Relations
     again: Relations = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """By table the rows to store after windows have closed, and the partials that came too late."""
+    """Rows that arrived behind the watermark: `rows` to store after windows have closed, by table, and `late` partials."""
 
     rows: Relations
     late: Relation | None = None
@@ -87,17 +87,17 @@ class WindowAssigner(Grouping, Protocol):
 
     @property
     def meeting(self) -> tuple[str, ...]:
-        """The window columns whose hash picks the bucket of rows without keys; none: those rows share one bucket."""
+        """The window columns whose hash picks the bucket if rows have no keys; if there are none, all rows are in one bucket."""
         ...
 
     @property
     def may_be_late(self) -> str:
-        """The TIMESTAMP column that the watermark must reach before a row can be late."""
+        """The name of a TIMESTAMP column: a row can only be late once the watermark has reached its value there."""
         ...
 
     @property
     def admits_late(self) -> bool:
-        """Whether `admit` decides which rows are late: a batch in which it gets no rows then has no late rows."""
+        """Whether `admit` decides which rows are late. Then a batch without rows behind the watermark has no late rows."""
         ...
 
     def late(self, rows: Relation, keys: Sequence[str], watermark: EventTime) -> Relation:
@@ -105,11 +105,11 @@ class WindowAssigner(Grouping, Protocol):
         ...
 
     def reach(self, watermark: EventTime) -> EventTime | None:
-        """Return the greatest stored time of rows that windows closed by `watermark` may contain; None: any row."""
+        """Return a stored time after which no row is in a window that `watermark` closes; None: such a row may have any time."""
         ...
 
     def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
-        """Return whether `watermark` closes no window of any row of a segment, which is not part of the state yet."""
+        """Return whether `watermark` closes no window of a segment's rows; the segment is not part of the state yet."""
         ...
 
     def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:

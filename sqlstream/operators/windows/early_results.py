@@ -59,7 +59,7 @@ class EveryRows:
     rows: int
 
     def due(self, clock: Clock) -> int:
-        """Return what is stored as DUE, which has no meaning here."""
+        """Return the value to store in DUE, which is not read if results are due by numbers of rows."""
         return self.rows
 
     def condition(self, clock: Clock) -> Condition:

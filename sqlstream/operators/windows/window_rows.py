@@ -24,8 +24,9 @@ _FEW = 1000
 class Ranking:
     """A ranking function per key and window: its output name, its ORDER BY items, the last rank to emit (None: all).
 
-    With `is_total` no two rows that arrive are equal in `order`. Rows in state can be: those that a job has kept while columns
-    decided ties have one place in the order of arrival. With `has_key` DuckDB's create_sort_key orders values as ORDER BY does.
+    With `is_total` no two arriving rows are equal in `order`, which ends with the order of arrival. Rows in state may still be
+    equal: all rows that a job has stored while columns decided ties share one position there. With `has_key` DuckDB's
+    create_sort_key orders values as ORDER BY does.
     """
 
     name: str

@@ -53,9 +53,9 @@ class Inputs:
     `read` returns the rows of a scan; with `is_read` they have the columns READ and UNTIMED. `looked_up` returns a lookup table.
     `processed` runs a process function over its inputs, and returns its outputs, by name; if it is None, a query with a process
     function raises CannotVerify. `sessions` returns the rows of a SELECT, partitioned by keys, that were not late for their
-    session, with its bounds (see `jobs/verification/sessions`); it is not None with `is_read`. `mark` returns the SQL of the
-    watermark that an operator had before the batch of a row with the columns READ, `reached` the one that it has; both without
-    the operator's delay.
+    session, with its bounds (see `jobs/verification/sessions`); it is not None with `is_read`. `mark` returns, as SQL over a row
+    with the columns READ, the watermark of an operator before the batch of that row. `reached` returns the watermark of an
+    operator at the verified version. Neither is reduced by the operator's delay.
     """
 
     read: Callable[[Scan], Relation]
@@ -179,9 +179,10 @@ class BatchQuery:
         return self.consolidated(node, below, on_time)
 
     def with_changes(self, node: Node) -> Node:
-        """Return a plan in which ranks of which only the first row is wanted emit their changes, if late rows are left out.
+        """Return the plan of a node whose ranks emit changes batch by batch, if late rows are left out; else the node itself.
 
-        An operator that may find rows late must see the changes as they came. Raises CannotVerify for other ranks.
+        An operator above that drops late rows must see the changes as they came. Only a rank of which the first row is read can
+        emit them. Raises CannotVerify for other ranks.
         """
         ranked = any(origin.changes_are_timed and not origin.is_table for origin in _origins(node))
         if not (self.corrections.late and ranked):
@@ -359,7 +360,7 @@ def _emits_late(node: Node) -> bool:
 
 
 def _has_times(node: Node) -> bool:
-    """Return whether a table of changes, or ranks, reach a node, so that its rows may have weights."""
+    """Return whether rows of a node come from a table of changes or from a rank, so that they may have weights."""
     return any(origin.changes_are_timed for origin in _origins(node))
 
 

@@ -282,7 +282,7 @@ def _passed(node: WindowAggregate, to: Node) -> Iterator[Expression]:
 
 
 def _is_by_the_keys_of(node: WindowAggregate, session: SessionWindow) -> bool:
-    """Return whether an aggregate's keys are the keys of the sessions: then each session is one group."""
+    """Return whether an aggregate has the same keys as the sessions below it: then each session is one group."""
     names: dict[str | None, str] = {f.name: f.name for f in session.schema}
     for step in reversed(list(_path(node.input, session))):
         if isinstance(step, Expand):

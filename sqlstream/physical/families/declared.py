@@ -36,7 +36,7 @@ class KeyItem:
 
 @dataclass(frozen=True, slots=True)
 class ColumnItem:
-    """A stored column of the input at `place`; `held_as` is its name in `Operator.holds`, which maps it to state columns."""
+    """A stored column of the input with the index `place`; `Operator.holds` has its state columns under the key `held_as`."""
 
     name: str
     expression: Expression
@@ -53,7 +53,8 @@ class ColumnItem:
 class CallItem:
     """An aggregate call, and for OVER the text of its frame (`manner`).
 
-    With `made_anew` it is computed from stored rows and has no state columns: state columns of its name store an input column.
+    With `made_anew` the result is computed anew from stored rows, so the call has no state columns. State columns under its name
+    then store an input column of that name.
     """
 
     call: AggregateItem
@@ -72,7 +73,7 @@ Item = ColumnItem | CallItem | StateItem
 
 
 class InputOrigins:
-    """Inlines expressions over the inputs of a node; an input is named by its place."""
+    """Inlines expressions over the inputs of a node; `place` is the index of an input, from 0."""
 
     def __init__(self, node: StatefulNode):
         self._node = node

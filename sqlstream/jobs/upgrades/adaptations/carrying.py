@@ -106,7 +106,7 @@ class Carrying:
     def items(self) -> tuple[Pair, ...]:
         """The items that the old shape has, too: with equal values, else with equal names and expressions.
 
-        A call that reads the order of arrival continues one that did not: see `_placed`.
+        A call that reads the order of arrival may continue an old call that does not, if they are equal otherwise.
         """
         pairs = []
         for item in self.new_shape.items:
@@ -169,7 +169,7 @@ class Carrying:
 
     @cached_property
     def _placed(self) -> tuple[GivenPlaces, ...]:
-        """The calls that read the order of arrival and continue calls that did not, by the tables that hold them."""
+        """The calls that read the order of arrival and continue calls that do not, once for each table that stores them."""
         types = {t.name: dict(t.columns) for t in self.new.tables}
         pairs = [pair for pair in self.items if gains_place(pair.new, pair.old)]
         return tuple(
@@ -180,9 +180,9 @@ class Carrying:
 
     @cached_property
     def _places(self) -> Mapping[tuple[str, str], str]:
-        """The SQL of places in the order of arrival, of rows and calls that had none, over the old table, by table and column.
+        """The SQL, over the old table, of new columns with positions in the order of arrival, by new table and column.
 
-        Raises CannotAdapt for a call that is kept in another way.
+        Raises CannotAdapt for a call whose old state does not tell them.
         """
         places = {
             (table, column): BEFORE_ALL

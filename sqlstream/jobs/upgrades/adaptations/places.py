@@ -1,6 +1,7 @@
-"""The places in the order of arrival of what aggregates keep: of a job in which columns decided ties, one before all others.
+"""Adds positions in the order of arrival to the state of aggregate calls, for jobs in which the values of columns decided ties.
 
-A call keeps a place beside its value, in the struct with its keys, or beside each of its values (see `duck.aggregates.builders`).
+A call stores a position beside its value, in the struct with its keys, or beside each of its values (see
+`duck.aggregates.builders`). State of such a job has no positions: it gets a position before all rows that come, BEFORE_ALL.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _CHOSEN = "o"
 
 @dataclass(frozen=True, slots=True)
 class GivenPlaces:
-    """A call that reads the order of arrival, and the call of the job that it continues, which did not.
+    """Computes the state of a call that reads the order of arrival from the state of a call of the job that did not, `old`.
 
-    `table` and `source` hold them; `types` are the types of the columns of `table`.
+    `table` is the new state table, with column types `types`; `source` is the job's table that stores `old`.
     """
 
     new: ShapeItem
@@ -41,7 +42,7 @@ class GivenPlaces:
             yield from zip(after[1:] if self._is_value else after[:-1], before, strict=True)
 
     def places(self) -> Mapping[str, str]:
-        """Return the SQL of its other columns over the old table; empty if they need more than one place for all rows."""
+        """Return the SQL, over the old table, of the columns with positions; empty if the rows need different positions."""
         after, before = self.new.columns[self.table], self.old.columns[self.source]
         if not decides_alone(self.new.value):
             return {}
@@ -53,17 +54,17 @@ class GivenPlaces:
 
     @property
     def _is_value(self) -> bool:
-        """Whether it keeps one value, and its place before that."""
+        """Whether the call stores one value per group, and its position in the column before that."""
         return ROWS in self.types
 
     def _place_of(self, value: str) -> str:
-        """Return the SQL of the place of a stored value; NULL if no row has been among those of the call."""
+        """Return the SQL of the position of a stored value; NULL if the call has seen no row."""
         call = call_form(self.new.value)
         skips = " FILTER (" in self.new.value or (call is not None and call.function == "any_value")
         return f"CASE WHEN {f'{quote_name(value)} IS NOT NULL' if skips else f'{ROWS} > 0'} THEN {BEFORE_ALL} END"
 
     def _in_struct(self, column: str, before: str) -> Mapping[str, str]:
-        """Return the SQL of a struct, or of a list of structs, with a place in each."""
+        """Return the SQL of a stored struct, or of a stored list of structs, with a position added to each struct."""
         type = self.types[column]
         if kind_of(type) == "list":
             packed = self._packed(element_of(type), "r")
@@ -72,7 +73,7 @@ class GivenPlaces:
         return {column: f"CASE WHEN {quote_name(before)} IS NOT NULL THEN {packed} END"} if packed else {}
 
     def _packed(self, type: str, struct: str) -> str:
-        """Return the SQL of a struct with the fields of another one and a place; empty if it is no struct with a place."""
+        """Return the SQL of a struct of `type`, with the fields of `struct` and a position; empty if `type` has no position."""
         fields = [name for name, _ in DuckDBPyType(type).children] if kind_of(type) == "struct" else []
         orders = [name for name in fields if name.startswith("o")]
         if not orders:
@@ -84,12 +85,12 @@ class GivenPlaces:
 
     @property
     def _chosen_place(self) -> str:
-        """The place with its sign: arg_max takes the greatest struct, so the row that came first has the greatest place."""
+        """The position with the sign that the call stores: negated if arg_max takes the first arrival, or arg_min the last."""
         call = call_form(self.new.value)
         takes_greatest = call is not None and call.function.startswith("arg_max")
         return BEFORE_ALL if takes_greatest == is_latest_first(self.new.value) else f"-({BEFORE_ALL})"
 
 
 def gains_place(new: ShapeItem, old: ShapeItem) -> bool:
-    """Return whether a call reads the order of arrival, and the call that it continues did not."""
+    """Return whether an aggregate call reads the order of arrival, while the call `old` that it continues does not."""
     return new.kind == "aggregate" and reads_arrival(new.value) and not reads_arrival(old.value)

@@ -214,7 +214,7 @@ def _longer_gap(before: SessionWindows, after: SessionWindows) -> tuple[dict[str
 
 
 def _emitted(carrying: Carrying) -> dict[tuple[str, str], str]:
-    """Return the SQL of the columns of emitted results, by the places of the calls; results of new calls are NULL."""
+    """Return the SQL of the columns of EMITTED, by table and column: emitted results of old calls, NULL for new calls."""
     if all(table.name != EMITTED for table in carrying.old.tables):
         return {}
     before = [item for item in carrying.old_shape.items if item.kind == "aggregate"]

@@ -425,7 +425,7 @@ def name_of(node: exp.Expr) -> str:
 
 
 def _renamed(node: exp.Expr, name: str) -> exp.Expr:
-    """Return a copy of an aggregate call, with what is around it, that calls another function; its result has no output name."""
+    """Return a copy of an aggregate call, with its FILTER and OVER, that calls another function; it has no output name."""
     copy = node.copy()
     inner = copy
     while isinstance(inner, exp.Window | exp.Filter):

@@ -1,4 +1,4 @@
-"""What expressions mean while statements are bound: they have Flink's values, or DuckDB's in jobs that began with them."""
+"""The semantics of expressions while statements are bound: Flink's, or DuckDB's for jobs that began under these."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sqlstream.logical.plan.state_settings import Semantics
 
 @dataclass(slots=True)
 class Meaning:
-    """The values that expressions have, and what was noticed while expressions were bound.
+    """The semantics of expressions, and the warnings about expressions that were bound.
 
-    `division` is the option `sqlstream.sql.division`: "whole", "double", or "" if nobody has set it. `differs` becomes true with
-    an expression that has another value in the other semantics.
+    `division` is the option `sqlstream.sql.division`: "whole", "double", or "" if it is not set. `differs` becomes true when an
+    expression is bound that has another value under the other semantics. `notices` has the warnings by place in the text.
     """
 
     semantics: Semantics = "flink"
@@ -22,7 +22,7 @@ class Meaning:
     notices: dict[Span, StatementWarning] = field(default_factory=dict)
 
     def begin(self, division: str) -> None:
-        """Forget what was noticed, before a statement is bound."""
+        """Reset `differs` and the warnings before the next statement is bound, and set `division`."""
         self.division, self.differs = division, False
         self.notices.clear()
 
@@ -36,7 +36,7 @@ class Meaning:
         return self.is_flinks and self.division != "double"
 
     def notice_division(self, span: Span) -> None:
-        """Notice a `/` of integers, unless the option says what it means."""
+        """Add a warning about a `/` of integers, unless the option `division` is set."""
         if not self.division:
             hint = (
                 "For a fraction write CAST(a AS DOUBLE) / b. SET 'sqlstream.sql.division' = 'whole' keeps whole numbers, and "
@@ -46,7 +46,7 @@ class Meaning:
             self.notices[span] = StatementWarning(message, span, hint=hint)
 
     def notice_cut(self, column: str, source: str, target: str, span: Span) -> None:
-        """Notice an INSERT of fractions into a column of integers."""
+        """Add a warning that INSERT cuts off fractions, since it writes numbers of type `source` into an integer column."""
         message = f'column "{column}" is {source}, and is written into {target}: its fraction is cut off'
         self.notices[span] = StatementWarning(
             message, span, hint=f"Write CAST(.. AS {target}) to say so, or ROUND(..)."

@@ -143,9 +143,10 @@ def _arrived(partition: Partition, arrival: ArrivalColumns) -> Partition:
 
 
 def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: OverBlock, *, waiting: bool) -> Node:
-    """Return a node with an Over node above it for every partition, with the calls that wait for later rows, or the others.
+    """Return a plan with an Over node above `node` for each partition, with some of the calls.
 
-    The waiting calls include calls of the same partition whose frame begins a number of rows before the current one.
+    With `waiting` these are the calls that wait for later rows, and calls of the same partition whose frame begins a number of
+    rows before the current row; otherwise all other calls.
     """
     groups: dict[object, tuple[Partition, list[OverItem]]] = {}
     frames = [(partition.sql, item.frame) for partition, item in overs]
@@ -169,7 +170,7 @@ def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: Ov
 
 
 def filtered(node: Filter) -> Filter:
-    """Return a filter in which a rank by time with an upper bound n > 1 is a Rank, which updates its result, not an Over.
+    """Return a filter for the first n > 1 ranks by time, in which a Rank, which updates its result, replaces the Over node.
 
     A Rank emits the first n rows of a key before the watermark has passed them, and does not store the others. With n = 1 the
     Over stays: it emits the first row once, when it is final, and stores no rows for that.
