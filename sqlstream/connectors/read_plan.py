@@ -85,7 +85,7 @@ class ReadPlan:
         return sorted(rejected_rows)
 
     def take(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Store the rows of `marked` in a temporary table of the connection, if there is `marked`.
+        """Run `marked`, if the plan has it, and store its rows in a temporary table of the connection.
 
         `well_formed`, `skipped` and `marked_rows` need it.
         """
@@ -101,16 +101,16 @@ class ReadPlan:
         return Relation(f"(SELECT * EXCLUDE ({WRONG}) FROM {_STORED} WHERE {WRONG} IS NULL)")
 
     def skipped(self, con: duckdb.DuckDBPyConnection) -> int:
-        """Return the number of malformed rows, marked or rejected, after `take`."""
+        """Return the number of malformed rows, both marked and rejected ones. Call it after `take`."""
         if self.marked is None:
             return 0
         [(count,)] = con.execute(f"SELECT count(*) FROM {_STORED} WHERE {WRONG} IS NOT NULL").fetchall()
         return int(count) + len(self.rejected(con))
 
     def marked_rows(self, con: duckdb.DuckDBPyConnection, item: str) -> list[tuple[Any, str]]:
-        """Return (value of a select item, reason) of each marked row, in the order of the item, after `take`.
+        """Return (value of `item`, reason) of each malformed row, ordered by `item`, an SQL expression. Call it after `take`.
 
-        There must be `marked`. Rows that DuckDB's CSV reader rejected are not included.
+        The plan must have `marked`. Rows that DuckDB's CSV reader rejected are not included.
         """
         return con.execute(f"SELECT {item}, {WRONG} FROM {_STORED} WHERE {WRONG} IS NOT NULL ORDER BY 1").fetchall()
 

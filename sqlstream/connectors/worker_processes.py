@@ -93,7 +93,7 @@ class WorkerProcesses:
         return [receive(ours) for ours, _ in zip(self._sockets, requests, strict=False)]
 
     def _last_words(self) -> str | None:
-        """Return the last line that the processes wrote to their output, which may say why one of them died."""
+        """Return the last line of the processes' output, which may say why one died; None without output."""
         assert self._output is not None
         self._output.seek(0)
         lines = self._output.read().decode(errors="replace").strip().splitlines()

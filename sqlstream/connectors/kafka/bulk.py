@@ -91,7 +91,7 @@ def library() -> Any:
 
 
 def takes(settings: Mapping[str, Any]) -> bool:
-    """Whether a BulkProducer with these settings behaves like confluent-kafka's producer."""
+    """Whether a BulkProducer can replace confluent-kafka's producer: it has no plugins and no OAuth."""
     return library() is not None and not any(name.startswith(_OF_PYTHON) for name in settings)
 
 

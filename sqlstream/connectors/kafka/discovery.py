@@ -36,8 +36,8 @@ def unreachable(table: Table, trouble: str) -> UsageError:
 class TopicDiscovery(Discovery):
     """Hands out new offsets of partitions; its position is an offset for each partition.
 
-    The start offset of a partition is decided when the job first sees it. During an outage, `poll` counts the offsets that it
-    knew before; if the outage lasts longer than `scan.outage-timeout`, `poll` raises OutageError.
+    A partition gets its start offset when the job first sees it. During an outage, `poll` counts the offsets that it learned
+    before; if the outage lasts longer than `scan.outage-timeout`, `poll` raises OutageError.
     """
 
     backlog_unit = "offsets"

@@ -136,7 +136,7 @@ class DividedWriter(BatchWriter):
         return context.fs.exists(f"{context.records}/{_DIVISION}")
 
     def recover(self) -> None:
-        """Open the writers, and finish a pending batch; first with the old number of writers, if it has changed.
+        """Open the writers, and finish a pending batch; a batch is finished with the number of writers that began it.
 
         Raises DamageError if a file with rows of the pending batch is gone, and JobError if a batch is committed in part, and
         cannot be finished.

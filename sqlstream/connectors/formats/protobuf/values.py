@@ -273,7 +273,7 @@ def pool_of(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
 
 
 def _place(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the place of a value's message type, and where its message begins. Raises ValueError if there is no place.
+    """Return (indexes of a value's message type, offset of its message). Raises ValueError if the indexes are malformed.
 
     >>> _place(b"....." + b"\\0x"), _place(b"....." + b"\\x04\\x02\\x00x")
     (((0,), 6), ((1, 0), 8))
