@@ -84,7 +84,7 @@ class PartedWriter(BatchWriter):
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """The number of writers of a table, and the last batch that another number of writers has committed, -1 for none."""
+    """The number of writers of a table, and the last batch that an earlier number of writers committed, -1 for none."""
 
     writers: int = 1
     before: int = -1
@@ -119,7 +119,7 @@ class PendingBatch:
 
 
 class DividedWriter(BatchWriter):
-    """Writes batches exactly once with `writers` writers, whose number may change between runs. One alone runs on the driver."""
+    """Writes batches exactly once with `writers` writers; a run may have another number. A single writer runs on the driver."""
 
     def __init__(self, table: Table, upserts: bool, context: SinkContext, writers: int):
         self._table, self._upserts, self._context, self._writers = table, upserts, context, writers
