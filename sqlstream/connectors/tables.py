@@ -65,7 +65,7 @@ def options_of_database(options: Mapping[str, str], place: Callable[[str], Span 
     """Translate the options of a table of Flink's `jdbc` to its database's connector; return other options unchanged.
 
     The result maps the name of an option to (its value, the option that it was translated from). `place` returns the place of an
-    option in the text. Raises UnsupportedError for a database that has no connector.
+    option in the statement. Raises UnsupportedError for a database that has no connector.
     """
     if options.get("connector") != jdbc.JDBC:
         return {name: (value, name) for name, value in options.items()}

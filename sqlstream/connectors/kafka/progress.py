@@ -70,8 +70,9 @@ class TopicProgress:
         self._write(ProgressRecord(batch, batch, time.time()))
 
     def resume(self, marker: int | None) -> None:
-        """Set `last` at the start. `marker` is the offset of the job's group, the cluster's last batch; None without an offset.
+        """Set `last` at the start of a run.
 
+        `marker` is the offset of the job's consumer group, that is the cluster's last batch; None if the group has no offset.
         Raises JobError if the cluster has lost a batch, or if it cannot be decided whether the cluster has the last one, unless
         the table's `sink.on-data-loss` is `continue`.
         """
