@@ -26,7 +26,7 @@ _VERIFY_MEMORY = 4
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """A call that runs in a process that can be killed. In the server, `answer` makes the HTTP answer from its result."""
+    """A call that runs in a process that can be killed. The server then makes the HTTP answer with `answer` from its result."""
 
     turns: RequestTurns
     call: ComputationCall

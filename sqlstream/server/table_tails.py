@@ -92,7 +92,7 @@ class TableWatcher:
         return events
 
     def _unreadable(self, record: JobRecord, sink: SinkRecord, error: Exception) -> list[Event]:
-        """Return, once, an event that rows cannot be read: a file that is replaced while it is read is there at the next look."""
+        """Return an event after several failed looks in a row, else none: one may fail because a file is being replaced."""
         count = self._failed[record.job] = self._failed.get(record.job, 0) + 1
         if count != _LOOKS_THAT_FAIL:
             return []

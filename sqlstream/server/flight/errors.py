@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 def flight_exception(error: Exception) -> Exception:
     """Convert an error to an exception of pyarrow.flight, which has a status; any other would show clients our stack frames.
 
-    Errors in SQL become FlightServerError: the request failed.
+    An error in SQL becomes a FlightServerError.
     """
     if isinstance(error, QueryStopped):
         # Not FlightCancelledError: pyarrow's client raises that as if Ctrl-C were pressed.

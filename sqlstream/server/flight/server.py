@@ -112,7 +112,7 @@ class FlightServer:
         self._metadata.close()
 
     def _cut(self, peer: str | None) -> None:
-        """End the connection of a peer, or all (None): Flight cannot otherwise end a call whose client does not read."""
+        """End the connection of a peer, or all (None). Nothing else ends a call of Flight whose client does not read."""
         target = None if peer is None else address_of(peer)
         if peer is not None and target is None:
             # Its address is unknown.

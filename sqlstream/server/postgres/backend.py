@@ -25,11 +25,11 @@ class Prepared:
     types: tuple[int, ...] = ()
 
     def typed(self) -> tuple[int, ...]:
-        """Return the types of all parameters; unspecified ones are text, or arrays of text."""
+        """Return the oids of the types of all parameters. A type that the client left open is text, or an array of text."""
         return tuple(oid or TEXT.oid for oid in self._parameter_types())
 
     def _parameter_types(self) -> tuple[int, ...]:
-        """Return the types of all parameters; 0 is a text, which takes the type of the expression that it is compared with."""
+        """Return the oids of the types of all parameters. 0 is an untyped text: it takes the type that it is compared with."""
         sql = self.written.sql if self.written else ""
         lists = arrays(sql)
         types_by_number = dict(enumerate(self.types, 1))

@@ -70,7 +70,8 @@ class QueryProcesses:
     def lend(self, begun: Callable[[QueryProcess], object]) -> QueryProcess:
         """Return a process for one caller, which must call `give_back` with it. Raises OutageError.
 
-        A new process first reads the project. Before that `begun` is called with it, so that it can be killed in the meantime.
+        `begun` is called with the process before it is returned. A new process first reads the project, and `begun` is called
+        before that, so that the caller can kill it meanwhile.
         """
         self.start()
         files = project_files(self._project)
