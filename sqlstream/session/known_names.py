@@ -103,7 +103,7 @@ def described(session: Session, name: Span) -> Answer:
 
 
 def _queried(session: Session, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the columns of a relation and their types, from a query."""
+    """Yield (column, type) of a relation, by opening a query of it."""
     relation = session.query(f"FROM {name}")
     for column, type in zip(relation.columns, relation.types, strict=True):
         yield column, str(type)
