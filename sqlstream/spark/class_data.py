@@ -166,7 +166,7 @@ def _delete_leftovers(cache: Path) -> None:
 
 
 def _is_held(path: Path) -> bool:
-    """Return whether a process has the number in the name of a file: the maker of the file, if it still runs."""
+    """Return whether the process that made a file still runs; the name of the file contains its pid."""
     number = _NUMBER.search(path.name)
     return number is not None and process_is_alive(int(number[1]))
 
