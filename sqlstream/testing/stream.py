@@ -82,10 +82,10 @@ ROUNDS = 1000
 class Stream:
     """One or several jobs of a script, run batch by batch.
 
-    `functions` are Python functions, or what `sqlstream.functions.load` returns. `parallelism` is the number of tasks and of
-    buckets. Times are microseconds since 1970, or texts that DuckDB reads as timestamps. The processing time starts at `now`, by
-    default in 1970, and moves by `advance`, in whole milliseconds. With the folder of a `project`, the script sees its catalog
-    and functions: see `Stream.project`.
+    `functions` are Python functions, or entries of the catalog that `sqlstream.functions.load` returns. `parallelism` is the
+    number of tasks and of buckets. Times are microseconds since 1970, or texts that DuckDB reads as timestamps. The processing
+    time starts at `now`, by default in 1970, and moves by `advance`, in whole milliseconds. With the folder of a `project`, the
+    script sees its catalog and functions: see `Stream.project`.
     """
 
     def __init__(
