@@ -1,8 +1,8 @@
 """The interface of connectors: the base classes of the built-in connectors and of connectors in other packages.
 
 A connector declares the options of its tables. It turns a table into a source (a job reads it), a sink (a job writes it) or a
-lookup (a job looks up its rows by key); each is a class of its own, and a connector has the ones that it supports. `registry`
-lists the built-in connectors; another package declares its connector by an entry point.
+lookup (a job looks up its rows by key); each has its own class, and a connector has a class for each kind that it supports.
+`registry` lists the built-in connectors; another package declares its connector by an entry point.
 """
 
 from __future__ import annotations

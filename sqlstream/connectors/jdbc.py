@@ -60,7 +60,7 @@ class Translated:
 
 
 def translated(options: Mapping[str, str]) -> Translated:
-    """Return the options of a table of `jdbc` as those of the connector that its url names.
+    """Translate the options of a table of `jdbc` into options of the connector for the database that its url names.
 
     Raises NotTranslated for a url of another database, and for parts of a url that cannot be translated.
 

@@ -1,4 +1,4 @@
-"""Every connector by its name: the built-in ones, each in its folder, and the ones of other packages.
+"""Every connector by its name: the built-in connectors, each in its folder, and connectors of other packages.
 
 Another package adds a connector by an entry point of the group `sqlstream.connectors`:
 

@@ -62,7 +62,7 @@ class WorkerProcesses:
                 if attempt == _ATTEMPTS - 1:
                     raise JobError(f"a process that writes rows has ended: {error}", detail=last_line) from error
             except BaseException:
-                # Their late replies would be taken for those of other calls.
+                # Their late replies would be taken for replies to later calls.
                 self.close()
                 raise
             else:

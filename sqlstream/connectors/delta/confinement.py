@@ -26,7 +26,7 @@ _LOG = "_delta_log"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 # What parsers of URIs skip.
 _SKIPPED = re.compile(r"[\x00-\x20]")
-# The digits of Z85, in which deletion vectors are named, and those of Python's base 85.
+# Maps the digits of Z85, which names of deletion vectors use, to the digits of Python's base 85.
 _DIGITS = str.maketrans(
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
     "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",

@@ -166,9 +166,9 @@ def puzzling_files(error: Exception, splits: Sequence[FileSplit], table: Table) 
 def read_again(
     con: duckdb.DuckDBPyConnection, error: duckdb.Error, splits: Sequence[FileSplit], table: Table
 ) -> ReadPlan | None:
-    """Return a plan that may read what DuckDB's reader failed at with `error`; None if there is none.
+    """Return another plan for splits at which DuckDB's reader failed with `error`; None if no other plan could succeed.
 
-    It reads CSV files record by record, and looks at the texts of numbers that are infinite.
+    The plan reads CSV files record by record, or judges infinite numbers of JSON by their texts.
     """
     # If malformed rows are skipped, `take` has tried it.
     if skips(table):

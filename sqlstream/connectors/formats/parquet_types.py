@@ -1,4 +1,4 @@
-"""Which types of a Parquet file can be read as which declared types: the ones that hold every value of the file's type.
+"""Which declared types can read a type of a Parquet file: the types that hold all of its values.
 
 integer    a wider integer, DOUBLE or FLOAT where exact, DECIMAL with enough digits; with `narrow`, an unsigned integer also as a
            signed one of its size: the caller has to look for values that do not fit (`may_not_fit`, `unfit`)

@@ -146,7 +146,7 @@ class TopicDiscovery(Discovery):
             message = f'table "{self._table.name}": group "{self._group}" has committed no offset of {rest[0]}'
             raise UsageError(message, self._table.option_span(GROUP, value=True), hint=hint)
 
-    # -- what there is
+    # -- what the cluster has
 
     def poll(self) -> int:
         """Ask for the newest offsets and, at an interval, for new partitions; return how many offsets wait.

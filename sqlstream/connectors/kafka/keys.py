@@ -96,7 +96,7 @@ def is_upsert(table: Table) -> bool:
 
 
 def is_apart(table: Table) -> bool:
-    """Whether the columns of the key are not in the value, too."""
+    """Whether values leave out the columns of the key (`value.fields-include` is `EXCEPT_KEY`)."""
     return _include(table.options.get("value.fields-include", ALL)) == EXCEPT_KEY
 
 

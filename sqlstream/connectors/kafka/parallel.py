@@ -107,7 +107,7 @@ class PendingBatch:
 
     @classmethod
     def of(cls, batch: Batch, writers: int) -> PendingBatch:
-        """Return the record of a batch for so many writers."""
+        """Return the record of a batch that `writers` writers write."""
         files = tuple(path.rpartition("/")[2] for path in batch.paths)
         columns, order = (tuple((c.name, c.type) for c in some) for some in (batch.columns, batch.order))
         return cls(batch.number, writers, files, columns, batch.is_changing, batch.key, order)
@@ -153,7 +153,7 @@ class DividedWriter(BatchWriter):
         self._open(self._writers)
 
     def _open(self, writers: int) -> None:
-        """Open so many writers, which take over the transactional ids of the last run, and finish its pending batch."""
+        """Open `writers` writers, which take over the transactional ids of the last run, and finish its pending batch."""
         if writers == 1:
             layout, topic = MessageLayout(self._table, self._upserts), Topic(self._table)
             progress = TopicProgress(self._table, self._context)

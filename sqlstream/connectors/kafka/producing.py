@@ -252,7 +252,7 @@ class Sender:
                 self._produce(deadline, row, {})
 
     def poll(self, seconds: float = 0.0) -> None:
-        """Wait at most so many seconds for delivery reports and errors, and handle them. Raises Broken."""
+        """Wait at most `seconds` for delivery reports and errors, and handle them. Raises Broken."""
         try:
             self.producer.poll(seconds)
         except self.topic.kafka.KafkaException as error:

@@ -43,9 +43,10 @@ class LakeCommits(ABC):
 
     @abstractmethod
     def attempt(self, opened: Any, batch: int, write: Callable[[Any, Any], None]) -> bool:
-        """Call `write` with what it needs to commit a batch to an opened table; return False on a conflict with another writer.
+        """Try once to commit a batch to an opened table: prepare a commit, and call `write` to fill it.
 
-        Raises JobError if the commit fails for another reason.
+        `write` takes what `LakeCommitter.add` takes as `opened` and `properties`. Returns False if another writer's commit came
+        first. Raises JobError if the commit fails for another reason.
         """
 
     def recover(self) -> int:

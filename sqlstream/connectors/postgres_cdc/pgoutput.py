@@ -114,7 +114,7 @@ class Decoder:
         [number] = _INT32.unpack_from(data, 1)
         schema, _, rest = data[5:].partition(b"\0")
         name, _, rest = rest.partition(b"\0")
-        # An empty name is that of pg_catalog.
+        # An empty name stands for pg_catalog.
         if (schema.decode() or "pg_catalog", name.decode()) != (self.schema, self.table):
             self._relations[number] = None
             return

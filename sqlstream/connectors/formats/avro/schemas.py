@@ -49,7 +49,7 @@ OWN = "sqlstream-"
 class AvroSchema:
     """The schema of a record: its JSON as `text`, and its `name` in messages.
 
-    `references` has (name, JSON) of the schemas that it refers to, each behind the schemas that it refers to itself.
+    `references` has (name, JSON) of the schemas that it refers to, each after the schemas that it needs itself.
     """
 
     text: str

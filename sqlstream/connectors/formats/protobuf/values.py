@@ -248,7 +248,7 @@ def _files(schema: RegisteredSchema, name: str = "main.proto") -> Sequence[FileD
 
 @lru_cache(maxsize=256)
 def pool_of(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
-    """Return a pool of serialized files, each behind the ones that it imports, and of Protobuf's own files that they import."""
+    """Return a pool of serialized files, ordered by their imports, and of the files of Protobuf itself that they import."""
     # To import them adds their files to Protobuf's own pool.
     from google.protobuf import (  # noqa: F401
         any_pb2,
