@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from sqlstream.catalog import IDLE_TIMEOUT
 from sqlstream.jobs.progress import Progress, SourceProgress
 
-# A job is silent if nothing has come out for so many seconds, and it has not just worked on one large batch.
+# A job is silent if nothing has come out for this many seconds, and it has not just worked on one large batch.
 SILENCE = 10.0
 BATCHES = 2
 # The distance between two adjacent event times.

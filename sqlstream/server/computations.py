@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The nouns for them in errors.
 _COMPILATION, _VERIFICATION = "compilation", "verification"
-# A verification may use so many times the memory of a query.
+# A verification may use this many times the memory of a query.
 _VERIFY_MEMORY = 4
 
 

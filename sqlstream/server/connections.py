@@ -20,7 +20,7 @@ from sqlstream.errors import UsageError
 FILES_BESIDE = 192
 _NEEDED_FILES = 256
 _WANTED_FILES = 65_536
-# So many connections may be of strangers, who have shown no token; of more, the oldest is closed.
+# This many connections may be of strangers, who have shown no token; of more, the oldest is closed.
 MOST_STRANGERS = 128
 # The seconds in which a client must show one, including the handshake of TLS and the headers of a request.
 STRANGER_SECONDS = 20.0

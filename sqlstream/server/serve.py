@@ -33,7 +33,7 @@ from sqlstream.server.turns import RequestTurns
 from sqlstream.storage_errors import make_folder
 from sqlstream.warehouse.paths import Warehouse
 
-# Requests that run when the server ends get so many seconds.
+# Requests that run when the server ends get this many seconds.
 _LAST_SECONDS = 3
 
 

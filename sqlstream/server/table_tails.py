@@ -28,9 +28,9 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, SinkRecord, readable_record
 from sqlstream.warehouse.paths import Warehouse
 
-# A listener that begins, or has fallen behind, gets at most so many past versions.
+# A listener that begins, or has fallen behind, gets at most this many past versions.
 _MOST_VERSIONS = 20
-# An error is reported after so many failed looks in a row.
+# An error is reported after this many failed looks in a row.
 _LOOKS_THAT_FAIL = 3
 # The most rows of a version that are sent.
 _MOST_ROWS = 200

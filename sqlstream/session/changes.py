@@ -22,7 +22,7 @@ from sqlstream.session.rendering import is_number, printable
 from sqlstream.storage.zsets import WEIGHT_COLUMN, current
 from sqlstream.warehouse.process_folders import SPILL, process_folder
 
-# The most changes that wait to be taken; with so many, the job waits.
+# The most changes that wait to be taken; with this many, the job waits.
 HELD = 10_000
 _CHUNK = 1000
 # The most letters of a column on a terminal.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlstream.session.session import Session
 
 T = TypeVar("T")
-# A new name may be missing in completions for so many seconds.
+# A new name may be missing in completions for this many seconds.
 _SECONDS = 2.0
 
 

@@ -24,7 +24,7 @@ from sqlstream.warehouse.locks import process_is_alive
 
 # A list without this class is of a session that ran no job with state: its archive would help little and never be replaced.
 _SEEN_IN_A_JOB = "org/apache/spark/sql/execution/streaming/state/RocksDBStateStoreProvider"
-# Archives of so many Javas and environments are kept, the last used ones.
+# Archives of this many Javas and environments are kept, the last used ones.
 _KEPT = 2
 # Lists and unfinished archives are deleted after an hour: making an archive takes much less. If a process has the number in the
 # name of the file, it may be another process than its maker: then they are deleted after a week.

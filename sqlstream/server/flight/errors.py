@@ -16,7 +16,7 @@ from sqlstream.server.state_reader import QueryStopped
 # The beginnings of messages about queries that were stopped, but not cancelled.
 TOO_LONG = "the query took longer than"
 ENDS = "the server ends"
-# A message is sent in a header, whose size is limited: so many bytes as it is sent.
+# A message is sent in a header, whose size is limited: this many bytes as it is sent.
 _MOST_BYTES = 5000
 # The width of lines that show the place of an error, in columns.
 _WIDTH = 120

@@ -20,7 +20,7 @@ from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.record_answers import RecordRequest
 from sqlstream.server.state_reader import RunningAnswer, RunningQuery, StateReader
 
-# An open query whose rows are not fetched for so many seconds is closed, and opened again when they are.
+# An open query whose rows are not fetched for this many seconds is closed, and opened again when they are.
 _WAITING_SECONDS = 5.0
 _MOST_WAITING = 8
 _TURN_SECONDS = 0.1

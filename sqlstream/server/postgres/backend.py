@@ -53,8 +53,8 @@ class Prepared:
 class ClientLimits:
     """Limits of clients: connections, concurrent queries, seconds per statement, rows of a result, bytes of a message.
 
-    None for seconds and rows is no limit. At most `results` results are open at the same time, whether they are read or not. A
-    connection has at most so many `statements` and `portals`, with at most `characters` together.
+    None for seconds and rows is no limit. At most `results` results are open at the same time, whether they are read or not.
+    `statements` and `portals` limit how many of them a connection has, and `characters` the size of all of them together.
     """
 
     connections: int = 100

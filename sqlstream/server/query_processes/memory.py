@@ -12,7 +12,7 @@ from sqlstream.queries.query import QueryLimits
 
 # In addition to DuckDB's memory: Arrow, Python's objects and the text that is sent; and stacks of threads for each core.
 _BESIDE, _FOR_CORE = 512 << 20, 16 << 20
-# A process that holds so many more bytes than at its start is not used again.
+# A process that holds this many more bytes than at its start is not used again.
 _GROWN = 256 << 20
 
 

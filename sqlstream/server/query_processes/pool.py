@@ -15,7 +15,7 @@ from sqlstream.server.query_pool import project_files
 from sqlstream.server.query_processes.process import ProcessGone, QueryProcess, SeedProcess
 from sqlstream.server.query_processes.protocol import Condition
 
-# So many processes wait for queries; more are kept if they are used again within so many seconds.
+# This many processes wait for queries; more are kept if they are used again within this many seconds.
 _WARM = 2
 _MOST_IDLE = 8
 _IDLE_SECONDS = 60.0

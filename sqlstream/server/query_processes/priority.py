@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 
-# A process keeps its priority for so many seconds of processor time, and regains this part of a core as time passes.
+# A process keeps its priority for this many seconds of processor time, and regains this part of a core as time passes.
 _SECONDS = 2.0
 _PART = 0.2
 # All query processes of a server together keep their priority for this many seconds of processor time, also if they are replaced.
 _TOGETHER_SECONDS = 2.0
 _TOGETHER_PART = 0.05
-# At most so many are counted, so it takes no longer than half a minute until new processes keep theirs again.
+# At most this many are counted, so it takes no longer than half a minute until new processes keep theirs again.
 _MOST_SECONDS = 3.5
 # The nice value of its threads then: next to a job on all cores each gets some one and a half percent of one.
 _NICE = 19
