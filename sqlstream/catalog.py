@@ -109,12 +109,16 @@ class Table:
 
     @property
     def physical(self) -> tuple[Column, ...]:
-        """The columns that a reader must deliver."""
+        """The columns that a source must return: all but computed ones, with METADATA and partition columns."""
         return tuple(c for c in self.columns if c.expression is None)
 
     @property
     def writable(self) -> tuple[Column, ...]:
-        """The columns that an INSERT writes."""
+        """The columns that an INSERT writes.
+
+        These are the visible columns without computed ones, and without METADATA that is VIRTUAL or that the connector cannot
+        write.
+        """
         return tuple(c for c in self.visible if c.expression is None and self._is_written(c))
 
     def _is_written(self, column: Column) -> bool:
@@ -122,7 +126,7 @@ class Table:
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """The columns that files of the table hold."""
+        """The columns in the table's files or messages: the physical ones without METADATA and partition columns."""
         return tuple(c for c in self.physical if c.metadata is None and c.name not in self.partitioned_by)
 
     @property
@@ -134,13 +138,13 @@ class Table:
 
     @property
     def operation(self) -> Column | None:
-        """The declared column that holds the kind of each change; None if there is none."""
+        """The declared column with the kind of each change, which an option names; None without one."""
         name = self.options.get(OP_COLUMN, "").lower()
         return next((c for c in self.columns if c.name.lower() == name), None)
 
     @property
     def visible(self) -> tuple[Column, ...]:
-        """The columns that a query can name."""
+        """The columns that a query can name: all but the one with the kind of each change."""
         return tuple(c for c in self.columns if c is not self.operation)
 
     @property

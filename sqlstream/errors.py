@@ -375,7 +375,7 @@ def _near(name: str, existing: Iterable[str], count: int, cutoff: float) -> list
     return [candidates[match] for match in difflib.get_close_matches(name.lower(), candidates, n=count, cutoff=cutoff)]
 
 
-# A hint lists at most so many existing names; it lists all options, connectors, formats and keys, as a list to choose from.
+# A hint lists at most this many existing names; it lists all options, connectors, formats and keys, as a list to choose from.
 _NAMED = 8
 _CHOICES = ("option", "connector", "format", "key")
 

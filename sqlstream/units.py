@@ -74,7 +74,7 @@ def elapsed() -> Duration:
 
 
 def from_millis(millis: int) -> ProcessingTime:
-    """Return the processing time that is so many milliseconds after 1970."""
+    """Return the processing time that is `millis` milliseconds after 1970."""
     return ProcessingTime(millis * MILLISECOND)
 
 
@@ -123,7 +123,7 @@ class VersionRetention(NamedTuple):
     batches: int
 
 
-# Batches that stay readable besides those of a time.
+# How many batches stay readable if a retention is only a time.
 RETAINED_BATCHES = 100
 # A job that a power cut has damaged goes back by some batches.
 FEWEST_BATCHES = 10
