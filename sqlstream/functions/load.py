@@ -54,7 +54,7 @@ def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Any
 
 
 def _tell(error: SqlStreamError, broken: list[SqlStreamError] | None) -> None:
-    """Append an error to the list; raise it if there is none."""
+    """Append an error to the list `broken`; raise it if there is no list."""
     if broken is None:
         raise error
     broken.append(error)

@@ -48,7 +48,7 @@ class ArgumentSQL(exp.Expression):
 class ProcessCall(exp.Expression, exp.UDTF):
     """A call of a process function in FROM: `this` is its name, `expressions` are its arguments.
 
-    With TABLE( ) around the call, `inner` has the offsets of the call, and the offset behind the parenthesis.
+    With TABLE( ) around the call, `inner` has the start and the end of the call, and the offset behind TABLE( )'s parenthesis.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {

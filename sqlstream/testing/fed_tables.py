@@ -64,7 +64,7 @@ class FedTables:
         return planned
 
     def _note(self, planned: PlannedJob) -> None:
-        """Note what a job reads and writes. Raises UsageError if it writes a fed table that another job reads."""
+        """Remember which tables a job reads and writes. Raises UsageError if it writes a fed table that another job reads."""
         for sink in planned.physical.sinks:
             if (reader := self._readers.get(sink.table.name.lower())) is not None:
                 message = (

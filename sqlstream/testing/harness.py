@@ -135,7 +135,7 @@ class ProcessHarness:
         """Continue from the files on disk alone, as a new process would."""
         self._stream.restart()
 
-    # -- what there is
+    # -- rows, state and timers
 
     def emitted(self, side_output: str | None = None) -> list[Emitted]:
         """Return all rows emitted so far, by default of the main output, else of a side output, with their keys and times."""

@@ -348,7 +348,7 @@ class Stream:
             hint = self.compiler.catalog.relation_hint(name)
             raise BindError(f'table "{name}" does not exist', hint=hint)
         self._check_fed(table)
-        # Names sort in the order of the batches, like those of arriving files.
+        # Names sort in the order of the batches, as names of arriving files do.
         self._files += 1
         is_fed = table.name.lower() in self._fed.names
         folder = os.path.join(

@@ -25,7 +25,7 @@ from sqlstream.functions.process.states import (
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
-# (number of rows, the state after so many rows of the batch); the first is the stored state.
+# (number of rows of the batch, the state after them), in order; the first is the stored state.
 History: TypeAlias = list[tuple[int, T]]
 # How many snapshots of a map are kept.
 SNAPSHOTS = 64
