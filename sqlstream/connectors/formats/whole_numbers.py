@@ -51,7 +51,8 @@ def as_text(declared: Any, floats: str | None = "VARCHAR") -> str | None:
 def number_type(declared: Any) -> str | None:
     """Return the type in which to read an integer column of JSON whose text can be read again: DOUBLE; None for other columns.
 
-    DuckDB reads numbers a third faster than texts. Most of them are exact, see `is_exact`; the texts of the others are checked.
+    DuckDB needs a third less time for numbers than for texts. Most are exact, see `is_exact`; the texts of the others are
+    checked.
     """
     return "DOUBLE" if declared.id in INTEGERS else None
 
