@@ -64,7 +64,7 @@ class Table:
 
     The values of the columns `partitioned_by` are in the names of folders, not in files. `implementation` is the class of a
     Python source or sink, pickled by value (cloudpickle). A table with a `problem`, such as a package that is not installed, can
-    be named; reading or writing it raises the problem. A table whose columns could not be inferred has no columns.
+    be declared, but reading or writing it raises the problem. A table whose columns could not be inferred has no columns.
     """
 
     name: str
@@ -104,17 +104,21 @@ class Table:
 
     @property
     def is_values(self) -> bool:
-        """Whether its rows are literals of the query."""
+        """Whether the table stands for a VALUES clause: the query itself has its rows."""
         return self.connector == VALUES
 
     @property
     def physical(self) -> tuple[Column, ...]:
-        """The columns that a reader must deliver."""
+        """The columns that a source must return: all but computed ones, with METADATA and partition columns."""
         return tuple(c for c in self.columns if c.expression is None)
 
     @property
     def writable(self) -> tuple[Column, ...]:
-        """The columns that an INSERT writes."""
+        """The columns that an INSERT writes.
+
+        These are the visible columns without computed ones, and without METADATA that is VIRTUAL or that the connector cannot
+        write.
+        """
         return tuple(c for c in self.visible if c.expression is None and self._is_written(c))
 
     def _is_written(self, column: Column) -> bool:
@@ -122,7 +126,7 @@ class Table:
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """The columns that files of the table hold."""
+        """The columns in the table's files or messages: the physical ones without METADATA and partition columns."""
         return tuple(c for c in self.physical if c.metadata is None and c.name not in self.partitioned_by)
 
     @property
@@ -134,18 +138,18 @@ class Table:
 
     @property
     def operation(self) -> Column | None:
-        """The declared column that holds the kind of each change; None if there is none."""
+        """The declared column with the kind of each change, which an option names; None without one."""
         name = self.options.get(OP_COLUMN, "").lower()
         return next((c for c in self.columns if c.name.lower() == name), None)
 
     @property
     def visible(self) -> tuple[Column, ...]:
-        """The columns that a query can name."""
+        """The columns that a query can name: all but the one with the kind of each change."""
         return tuple(c for c in self.columns if c is not self.operation)
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """What two declarations of one table must have in common to be the same declaration."""
+        """The parts that make the declaration: two tables with equal definitions are declared alike."""
         options = tuple(sorted(self.options.items()))
         return self.columns, self.watermark, self.primary_key, self.partitioned_by, options
 
@@ -162,7 +166,7 @@ class View:
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """What two declarations of one view must have in common to be the same declaration."""
+        """The parts that make the declaration: two views with equal definitions are declared alike."""
         return self.columns, repr(self.query)
 
 
@@ -215,7 +219,7 @@ class AggregateFunction:
     vectorized: bool = False
 
     def step(self, name: str) -> str:
-        """Return the name of a step in DuckDB: `accumulate` takes a list of rows, `merge` a list of accumulators."""
+        """Return the name of a step's DuckDB function: `accumulate` takes a list of rows, `merge` a list of accumulators."""
         return f"_{name}_{self.name}"
 
     @property
@@ -262,8 +266,8 @@ class StateDeclaration:
     """A state of a process function, which holds a value, a list or a map per key. `key_type` is the type of a map's keys.
 
     A `broadcast` state is shared by all keys: methods of broadcast tables write it, and all others read it. A `ttl` of 0 never
-    expires; None takes the query's. It counts from the last write, and with `refreshed_by` "read" also from the last read. An
-    expired value stays `visible` until it is cleaned up, or is hidden at once.
+    expires; None takes the query's. The time counts from the last write; with `refreshed_by` "read" it counts from the last read,
+    too. An expired value is hidden at once, unless it is `visible`: then it can be read until it is cleaned up.
     """
 
     name: str
@@ -323,8 +327,8 @@ class ProcessFunction:
     def beside(self, keys: Iterable[str], emitted: Iterable[Column]) -> tuple[Column, ...]:
         """Return the emitted columns that follow the partition columns `keys` in the output.
 
-        A column of plain rows with the name of a key is left out: the key stands for it. The column `value` of plain values,
-        and columns of vectorized functions and of changelogs, always stay.
+        An emitted column with the name of a key is left out, because the output has the key already. Three kinds of columns
+        always stay: the column `value` of plain values, and the columns of vectorized functions and of changelogs.
         """
         columns, names = tuple(emitted), {key.lower() for key in keys}
         if self.vectorized or self.changelog_mode or [c.name for c in columns] == [VALUE]:
@@ -364,7 +368,7 @@ def names_declared(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CatalogFault:
-    """The error of a catalog file or of one of its statements, with the names that are therefore not declared."""
+    """The error of a catalog file or of one of its statements, and the names that it would have declared."""
 
     error: SqlStreamError
     names: tuple[str, ...] = ()
@@ -415,7 +419,7 @@ class Catalog:
         return next((fault for fault in self.faults if name.lower() in map(str.lower, fault.names)), None)
 
     def leave_out(self, error: SqlStreamError, text: str = "") -> None:
-        """Drop the names that a text, which may be invalid SQL, would declare; record the error for whoever uses them."""
+        """Drop the names that a text, which may be invalid SQL, declares. A statement that uses one of them gets `error`."""
         names = names_declared(text)
         for name in names:
             self.drop(name)

@@ -158,7 +158,7 @@ def load(root: str, environment: Mapping[str, str] | None = None) -> Configurati
 
 
 def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str, str]) -> Iterator[Setting]:
-    """Yield the settings of a file, then those of a profile."""
+    """Yield the settings of a file, then the settings in its section for `profile`, which override them."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -203,7 +203,7 @@ def _settings(
     folder: str,
     environment: _Environment | None,
 ) -> Iterator[Setting]:
-    """Yield the settings of a table of TOML; without an `environment` variables stay as they are."""
+    """Yield the settings in a TOML table, whose key is `at`; without an `environment`, variables are not replaced."""
     for key, value in _leaves(content, ()):
         span = places.of((*at, *key))
         name = _name(key)
@@ -227,7 +227,7 @@ def _leaves(content: Any, at: _Key) -> Iterator[tuple[_Key, Any]]:
 
 
 def _name(key: _Key) -> str | None:
-    """Return the name of the setting with a key; None if there is none."""
+    """Return the name of the setting that a TOML key sets; None if no setting has this key."""
     joined = ".".join(key)
     match key:
         case (folder,) if folder in _FOLDERS:
@@ -376,7 +376,7 @@ def _text(value: Any) -> str:
 
 
 def _broken(source: SourceText, message: str) -> UsageError:
-    """Return the error for a text that is no TOML, with the place that the parser's message names."""
+    """Return the error for a text that is not valid TOML, at the place that the parser's message names."""
     span = None
     if at := _AT.search(message):
         start = sum(len(line) + 1 for line in source.text.split("\n")[: int(at[1]) - 1]) + int(at[2]) - 1
@@ -385,7 +385,7 @@ def _broken(source: SourceText, message: str) -> UsageError:
 
 
 class _Places:
-    """The places of the keys in a TOML text, if they begin a line."""
+    """The places of keys in a TOML text; keys that do not begin a line are not found."""
 
     def __init__(self, source: SourceText):
         self._source = source

@@ -48,9 +48,9 @@ def install_command(extra: str) -> str:
 
 
 def namesake(folders: Iterable[str] | None = None) -> str | None:
-    """Return the name and version of the other program if one of the folders has it (default: the folders of sys.path).
+    """Return name and version of the other program called sqlstream if one of `folders` (default: sys.path) has it, else None.
 
-    It reads only names of files and entry points: each command calls it when it starts.
+    It reads only names of files and entry points, because every command calls it when it starts.
     """
     for folder in sys.path if folders is None else folders:
         try:
@@ -66,7 +66,7 @@ def namesake(folders: Iterable[str] | None = None) -> str | None:
 
 
 def namesake_warning() -> str | None:
-    """Return a warning if the other program is installed, too: both have a package and a command of one name."""
+    """Return a warning if the other program is installed, too, because its package and command have our names; None if not."""
     other = namesake()
     if other is None:
         return None

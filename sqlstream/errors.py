@@ -22,7 +22,7 @@ LINE_WIDTH = 120
 
 
 class Replacement(NamedTuple):
-    """Characters start..end of a source's text, which replaced written_start..written_end of the written text."""
+    """A replaced variable: characters start..end of a source's text replaced written_start..written_end of the written text."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class Replacement(NamedTuple):
 class SourceText:
     """A named text: a file, or SQL from the command line or from Python.
 
-    If variables were replaced, `written` is the text before that: positions shown to people refer to it.
+    If variables were replaced, `written` is the text before the replacement. Positions shown to people refer to `written`.
     """
 
     name: str
@@ -43,7 +43,10 @@ class SourceText:
     replacements: tuple[Replacement, ...] = ()
 
     def as_written(self, start: int, end: int) -> tuple[int, int]:
-        """Map a range of the text to (start, end) in the written text; a replacement maps to all the text that it replaced."""
+        """Map a range of the text to (start, end) in the written text.
+
+        A position inside of a replacement maps to the start or the end of the text that was replaced.
+        """
         return self._offset(start, lambda r: r.written_start), self._offset(end, lambda r: r.written_end, ends=True)
 
     def _offset(self, offset: int, inside: Callable[[Replacement], int], ends: bool = False) -> int:
@@ -181,7 +184,7 @@ class UnboundedState(SqlStreamError):
 
 
 class StatementWarning(SqlStreamError):
-    """A statement that does less than it says: a warning."""
+    """A warning about a statement of which a part has no effect."""
 
     kind = "warning"
 
@@ -248,13 +251,13 @@ class QueryError(SqlStreamError):
 
 
 class plainly:
-    """Raises a SqlStreamError to a Python program without the frames inside of sqlstream: its message is sufficient.
+    """Raises a SqlStreamError without the stack frames inside of sqlstream, as its message tells a Python program enough.
 
     A context manager. It is a class because a generator would stay among the frames.
     """
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Does nothing."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -372,7 +375,7 @@ def _near(name: str, existing: Iterable[str], count: int, cutoff: float) -> list
     return [candidates[match] for match in difflib.get_close_matches(name.lower(), candidates, n=count, cutoff=cutoff)]
 
 
-# A hint lists at most so many existing names; it lists all options, connectors, formats and keys, as a list to choose from.
+# A hint lists at most this many existing names; it lists all options, connectors, formats and keys, as a list to choose from.
 _NAMED = 8
 _CHOICES = ("option", "connector", "format", "key")
 

@@ -1,7 +1,7 @@
-"""Options of Flink's configuration, as `SET` has them: which need nothing here, and what to write instead of others.
+"""Options of Flink's configuration, as `SET` has them: which have no effect here, and what to write instead of others.
 
-An option that needs nothing is accepted with a notice. An option that would change results, and one that is not listed, is an
-error.
+An option without an effect is accepted with a notice: sqlstream always works as it asks, or does not need it. An option that
+would change results, and one that is not listed, is an error.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ OTHER_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class FlinkSetting:
-    """An option of Flink without an effect here: `why` is the rest of a sentence about it.
+    """An option of Flink without an effect here. `why` is the end of the notice's sentence about it.
 
-    A `*` at the end of the name stands for anything. `values` are the values without effect, in lower case; none: any value.
+    A `*` at the end of `name` stands for any text. `values` are the values without an effect, in lower case; empty: all values.
     """
 
     name: str
@@ -150,7 +150,7 @@ _OF_TABLE = re.compile(r"(?!spark\.)[^.]+\.(scan|source|sink|properties|lookup)\
 
 
 def why_without_effect(name: str, value: str | None) -> str | None:
-    """Return why an option of Flink, by its name in lower case, needs nothing here; None if it has to be heeded, or is none.
+    """Return why an option of Flink has no effect here; None if it has one, or is not listed. The name is in lower case.
 
     >>> why_without_effect("table.optimizer.join-reorder-enabled", "true")
     "plans are made by sqlstream's rules, and results are the same"
@@ -183,9 +183,9 @@ def hint_for(key: str, existing: Collection[str]) -> str:
 
 
 def _near(name: str, existing: Collection[str]) -> Iterator[str]:
-    """Yield the options that a wrong name may mean: those in which each part resembles its part, or whose last parts it is.
+    """Yield the options that a wrong name may mean: each part of the name is similar, or the name is the end of the option's.
 
-    Options resemble each other as a whole, although they are about other things.
+    Parts are compared, not whole names: many options have similar names, but are about other things.
     """
     parts = name.split(".")
     for option in existing:

@@ -240,12 +240,12 @@ MAX_ROWS = "sqlstream.state.max-rows"
 
 
 def stored_name(key: str) -> str:
-    """Return the name of an option as it is stored: in lower case, and ours for one that Flink calls otherwise."""
+    """Return the name of an option as it is stored: in lower case, and with our name if Flink has another name for it."""
     return key if key.startswith("spark.") else OTHER_NAMES.get(key.lower(), key.lower())
 
 
 def _option(name: str) -> Option | None:
-    """Return the option of a name in lower case; MAX_ROWS also with the name of an operator behind it."""
+    """Return the option of a name in lower case; `MAX_ROWS.<operator>` is MAX_ROWS, too. None for a name that does not exist."""
     return OPTIONS.get(MAX_ROWS if name.removeprefix(f"{MAX_ROWS}.") not in ("", name) else name)
 
 
@@ -275,7 +275,7 @@ class Options:
         self._initial = dict(self.values)
 
     def fix(self, keys: Iterable[str]) -> None:
-        """Fix the present values of some options: later SET statements do not change them."""
+        """Fix some options at their present values: SET statements do not change them from now on."""
         self._fixed |= set(map(stored_name, keys))
 
     def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> bool:
@@ -305,7 +305,7 @@ class Options:
         return True
 
     def take_job_name(self) -> None:
-        """Remove `pipeline.name`, also if it is fixed: it was for one job, and the next job needs another name."""
+        """Remove `pipeline.name`, even if it is fixed. It is for one job only: the next job needs another name."""
         for values in (self.values, self._initial):
             values.pop(JOB_NAME, None)
         self._fixed.discard(JOB_NAME)
@@ -370,7 +370,7 @@ class Options:
 
     @property
     def without_effect(self) -> Mapping[str, str]:
-        """The options of Flink that were set outside of statements and have no effect, as they were set, with the reasons."""
+        """Flink's options that have no effect here, without those of statements: how each was set (`as_set`), and why."""
         return {self.as_set(name): why for name, why in self.ignored.items() if name not in self._stated}
 
     @property

@@ -118,7 +118,7 @@ def masked(text: str) -> str:
 
 
 def harmless(error: BaseException) -> BaseException | None:
-    """Return an error as the cause of another one; None if its text, or the text of one of its causes, holds a secret."""
+    """Return the error, for `raise .. from error`; None if its text, or the text of one of its causes, has a secret."""
     seen: BaseException | None = error
     ids: set[int] = set()
     # Errors can be causes of each other.
@@ -172,7 +172,7 @@ def _texts(sql: str) -> Iterator[tuple[str | None, int, int]]:
 
 
 def _known_as(secret: str) -> re.Pattern[str]:
-    """Return the pattern of a secret in texts of other software.
+    """Return the pattern that finds a secret in texts of other software. A short secret is found as a whole word only.
 
     >>> [bool(_known_as("postgres").search(text)) for text in ("password postgres", "connector postgres-cdc", "postgresql")]
     [True, False, False]

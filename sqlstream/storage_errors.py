@@ -65,7 +65,7 @@ def _not_writable(place: str, why: str | None, hint: str) -> NotWritableError:
 
 
 def _refusing(path: str) -> str | None:
-    """Return the folder, or else the file, for which this process has no permission to write a path; None if it has all."""
+    """Return the folder or file whose permissions prevent this process from writing a path; None if it may write it."""
     folder = os.path.dirname(path)
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
@@ -75,7 +75,7 @@ def _refusing(path: str) -> str | None:
 
 
 def _owner(place: str) -> str | None:
-    """Return a sentence that says whose a folder or a file is, if it is another user's."""
+    """Return a sentence about who owns a folder or a file; None if it is the user of this process."""
     owner, own = os.stat(place).st_uid, os.geteuid()
     return None if owner == own else f"It belongs to {_name(owner)}, and this process runs as {_name(own)}."
 

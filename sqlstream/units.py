@@ -74,7 +74,7 @@ def elapsed() -> Duration:
 
 
 def from_millis(millis: int) -> ProcessingTime:
-    """Return the processing time that is so many milliseconds after 1970."""
+    """Return the processing time that is `millis` milliseconds after 1970."""
     return ProcessingTime(millis * MILLISECOND)
 
 
@@ -93,7 +93,7 @@ def seconds(length: Duration) -> float:
 
 
 def upgraded_times(content: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the content of a record whose fields `names` are milliseconds, with these fields in microseconds.
+    """Return the content of an old record with its fields `names` converted from milliseconds to microseconds.
 
     >>> upgraded_times({"state": "RUNNING", "started_at": 5, "ended_at": None}, ("started_at", "ended_at"))
     {'state': 'RUNNING', 'started_at': 5000, 'ended_at': None}
@@ -117,13 +117,13 @@ def parse_duration(text: str, *, unit: str | None = "ms") -> Duration:
 
 
 class VersionRetention(NamedTuple):
-    """How long old versions stay readable: for a time, and for a number of batches, whichever is longer."""
+    """How long old versions stay readable: for `time` and for `batches`, whichever is longer."""
 
     time: Duration
     batches: int
 
 
-# Batches that stay readable besides those of a time.
+# How many batches stay readable if a retention is only a time.
 RETAINED_BATCHES = 100
 # A job that a power cut has damaged goes back by some batches.
 FEWEST_BATCHES = 10
@@ -131,7 +131,9 @@ _MOST_BATCHES = 10**9
 
 
 def parse_version_retention(text: str) -> VersionRetention:
-    """Return the retention: a duration, a number of batches, or both. Raises ValueError with a message for people.
+    """Return the retention in a text: a duration, a number of batches, or both.
+
+    A duration alone also retains RETAINED_BATCHES batches. Raises ValueError with a message for people.
 
     >>> parse_version_retention("1 s"), parse_version_retention("500 batches")
     (VersionRetention(time=1000000, batches=100), VersionRetention(time=0, batches=500))

@@ -188,7 +188,7 @@ def parsed_table_options(texts: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 
 def query_text(sql: str | None, file: str | None) -> str:
-    """Return a command's query: its argument, a file, or standard input (-). Raises UsageError for none or for two."""
+    """Return a command's query: its argument, a file, or standard input (-). Raises UsageError unless there is exactly one."""
     from sqlstream.project import read_text
 
     if (sql is None) == (file is None):

@@ -12,7 +12,7 @@ from sqlstream.session.session import Session
 
 
 class Outcome(IntEnum):
-    """The exit codes of a check: all is intact, damage remains, or there is none but something could not be checked."""
+    """The exit codes of a check: all is intact, damage remains, or no damage was found but something could not be checked."""
 
     INTACT = 0
     DAMAGED = 1

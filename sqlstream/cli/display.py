@@ -28,7 +28,7 @@ from sqlstream.session.session import Session
 # The least time between two lines of a job without a terminal, and the time over which a rate is measured; in seconds.
 LINE_SECONDS = 5.0
 RATE_SECONDS = 10.0
-# The least time between two counts of the rows of a job's state, in seconds; counting takes at most one part in so many.
+# The least time between two counts of the rows of a job's state, in seconds; counting takes at most one part in this many.
 COUNT_SECONDS = 2.0
 COUNT_SHARE = 20
 

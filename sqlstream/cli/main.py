@@ -296,7 +296,7 @@ def drop(job: str | None, savepoint: str | None, project: str | None, warehouse:
 def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
     """Find damaged files of jobs and savepoints; --repair them.
 
-    Exit codes: 0 all is intact, 1 damage remains, 2 there is none, but something could not be checked.
+    Exit codes: 0 all is intact, 1 damage remains, 2 no damage was found, but something could not be checked.
     """
     from sqlstream.cli.check import checked
 
@@ -398,7 +398,7 @@ def _invoked() -> int:
 
 
 def _exit(code: int) -> None:
-    """End at once: the clean-up of DuckDB and py4j at the end of Python has nothing to do, and prints about it."""
+    """End the process at once, because DuckDB and py4j would print messages while Python shuts down."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

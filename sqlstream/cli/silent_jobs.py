@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from sqlstream.catalog import IDLE_TIMEOUT
 from sqlstream.jobs.progress import Progress, SourceProgress
 
-# A job is silent if nothing has come out for so many seconds, and it has not just worked on one large batch.
+# A job is silent if nothing has come out for this many seconds, and it has not just worked on one large batch.
 SILENCE = 10.0
 BATCHES = 2
 # The distance between two adjacent event times.
@@ -55,9 +55,10 @@ def _were(count: int) -> str:
 
 
 def held(progress: Progress, windows: int | None) -> Hint | None:
-    """Return a hint about the source without which the next of the open windows would have closed; None if there is none.
+    """Return a hint about the source whose watermark keeps the next window open; None if no source does.
 
-    If no operator has windows (None), it is about the next of the rows that wait for the watermark.
+    `windows` is the number of open windows. If no operator has windows (None), the hint is about the next row that waits for the
+    watermark.
     """
     if windows == 0:
         return None
@@ -87,7 +88,7 @@ def _held(due: _Due, windows: int | None) -> Hint | None:
 
 
 def awaited(progress: Progress, windows: int | None) -> Hint | None:
-    """Return a hint about the rows that the open windows of a job, or its waiting rows, need; None if nothing waits."""
+    """Return a hint about the input that would let the next window close or the next row leave; None if nothing waits."""
     if not progress.rows_in:
         names = " or ".join(f'"{name}"' for name in progress.sources)
         return Hint("nothing", f"no row has come from {names} yet.")
@@ -112,7 +113,7 @@ def _awaited(due: _Due, windows: int | None) -> Hint | None:
 
 
 def _is_after(time: datetime) -> bool:
-    """Return whether a time, 1 µs past a millisecond, means "after that millisecond": rows that wait their turn leave then."""
+    """Return whether a time means "after its millisecond", when rows that wait for their turn leave: 1 µs past a millisecond."""
     return time.microsecond % 1000 == 1
 
 
@@ -124,9 +125,9 @@ def _waiting(windows: int | None, of: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """The event time at which the next window closes, or the next row leaves, and the sources whose watermarks that waits for.
+    """When the next window closes or the next row leaves: the event time `end`, and the sources that must reach it (`watched`).
 
-    `of` names the operator, if others wait for other sources.
+    `of` names the operator if the operators of the job wait for different sources, else it is empty.
     """
 
     end: datetime

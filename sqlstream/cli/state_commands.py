@@ -57,7 +57,7 @@ def why(
 ) -> None:
     """Explain what a state holds for a key: rows, open windows and when they close, timers, when it is forgotten.
 
-    The key has a value for each key column of the operator, in their order, or each as origin=EWR; the value NULL is none.
+    The key has a value for each key column of the operator: in their order, or each as origin=EWR. The word NULL is NULL.
     """
     from sqlstream.cli.state_tools import key_of, of_project, show_why
     from sqlstream.session.state_tools import why_sql

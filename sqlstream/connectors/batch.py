@@ -34,14 +34,18 @@ ROW_NUMBER = "file_row_number"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows that a job writes into a table in one batch, in Parquet files.
+    """The rows that a job writes into a table in one batch. Tasks have stored them in Parquet files.
 
-    `paths` are the files, as DuckDB takes them. If the batch `is_changing`, rows have a WEIGHT (+1 added, -1 removed). `key` has
-    the names of the PRIMARY KEY, if rows are upserted by it. With `order`, all rows are upserts, and the last row of a key
-    counts: `order` are columns in the files, behind `columns`, whose greatest values belong to the last row. `part` is a
-    condition that limits the batch to some of its rows; if it `is_numbered`, the condition may use ROW_NUMBER.
+    - `number`: the number of the batch.
+    - `columns`: the columns of the table.
+    - `paths`: the Parquet files, as DuckDB's `read_parquet` takes them.
+    - `is_changing`: rows are changes, with a column WEIGHT: +1 adds the row, -1 removes it.
+    - `key`: the names of the PRIMARY KEY, if the sink upserts by it.
+    - `order`: extra columns of the files. If set, all rows are upserts, and of several rows with the same key the one with the
+      greatest values in these columns wins.
+    - `part`: a SQL condition that selects some of the rows, "" for all. It may use ROW_NUMBER if `is_numbered`.
 
-    Methods return SQL for a `connection()`.
+    Methods return SELECTs; run them with a `connection()`.
     """
 
     number: int
@@ -80,21 +84,21 @@ class Batch:
         return Select(f"SELECT {names(self.columns)} FROM ({self.changes()}) WHERE {WEIGHT} > 0")
 
     def deletes(self) -> Select:
-        """Return the keys to delete: the ones that have lost their row, and have no new one."""
+        """Return the keys to delete: keys whose row the batch removes without adding a new one."""
         if not self.is_changing or self.order:
             return Select(f"SELECT {self._key} FROM ({self.rows()}) WHERE false")
         return self.gone(subquery(self.changes()))
 
     def gone(self, changes: Relation) -> Select:
-        """Return the keys to delete, like `deletes`, from the rows of `changes()`."""
+        """Return the keys to delete, like `deletes`, computed from `changes`, a relation of the rows of `changes()`."""
         return Select(f"SELECT {self._key} FROM {changes} GROUP BY {self._key} HAVING max({WEIGHT}) < 0")
 
     def updated(self, changes: Relation) -> Select:
-        """Return updated rows, whose key also loses a row, from the rows of `changes()`."""
+        """Return the new rows of updated keys, which also lose a row, computed from the rows of `changes()`."""
         return self._added("SEMI", changes)
 
     def inserted(self, changes: Relation) -> Select:
-        """Return inserted rows, whose key loses no row, from the rows of `changes()`."""
+        """Return the rows of new keys, which lose no row, computed from the rows of `changes()`."""
         return self._added("ANTI", changes)
 
     def _added(self, join: str, changes: Relation) -> Select:
@@ -103,7 +107,7 @@ class Batch:
         return Select(f"SELECT {names(self.columns)} FROM {rows} ON {same}")
 
     def table(self, sql: Select) -> pa.Table:
-        """Run one of these queries, and return its rows."""
+        """Run one of these SELECTs, and return its rows as an Arrow table."""
         with self.connection() as con:
             return con.sql(sql).to_arrow_table()
 

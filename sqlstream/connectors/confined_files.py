@@ -45,7 +45,7 @@ def check_files(table: Table, files: Iterable[str]) -> None:
 
 
 def leads_outside(table: Table, place: str) -> DataError:
-    """Return the error for people about a file of a table that is outside of `table.within`."""
+    """Return the error for a file of a table, `place`, that is outside of `table.within`."""
     return DataError(
         f'"{place}" of table "{table.name}" leads outside of where its files may be',
         table.span,

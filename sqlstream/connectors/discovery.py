@@ -29,7 +29,7 @@ class Split(Protocol):
 
     @property
     def bytes(self) -> int:
-        """The weight of the split, by which splits are balanced over tasks: bytes, where they are known (`measured`)."""
+        """The weight that balances splits over tasks: its size in bytes if the source is `measured`, else an estimate."""
 
     def to_list(self) -> list[Any]:
         """Return the split as values of JSON. By default `TableSource.split` passes them to `split_type`."""
@@ -47,9 +47,9 @@ class PartitionSplit(Split, Protocol):
 
 
 class Position(Protocol):
-    """How far batches have read a source: the sum of the splits that were handed out.
+    """How far the batches of a job have read a source: the sum of all splits that were handed out.
 
-    Batches are added in order, the splits of one batch in any order. Adding a batch a second time changes nothing.
+    Add batches in their order; the splits of one batch may come in any order. Adding a batch twice has no further effect.
     """
 
     def add(self, splits: Any) -> None:
@@ -91,9 +91,9 @@ class Offsets:
 class Discovery(ABC):
     """Finds the input of a source on the driver, and hands it out in batches.
 
-    It keeps in its position all that must survive a restart. `interval` is the time between two calls of `poll`; without it,
-    `poll` is called once. `changed` lists files that were rewritten after a batch had read them. `warnings` are messages for the
-    job's log; the caller removes the ones that it has shown. `backlog_unit` names what `backlog` counts, in the plural.
+    All state that must survive a restart is in its position. The job calls `poll` every `interval`, or only once if that is None.
+    `changed` lists files that were rewritten after a batch had read them. `warnings` are messages for the job's log; the caller
+    removes the ones that it has shown. `backlog_unit` names what `backlog` counts, in the plural.
     """
 
     backlog_unit: ClassVar[str] = "splits"
@@ -111,11 +111,11 @@ class Discovery(ABC):
     @property
     @abstractmethod
     def waiting(self) -> int:
-        """How much of the input is known and not yet handed out, in the unit of the source. A batch needs more than 0."""
+        """How much input is known and not handed out yet, in a unit of the source's choice. At 0 the job begins no batch."""
 
     @property
     def backlog(self) -> int:
-        """How much of the input was in no batch yet at the last `poll`, counted in `backlog_unit`."""
+        """How much input, in `backlog_unit`, no batch had taken at the last `poll`."""
         return self.waiting
 
     @property
@@ -128,9 +128,9 @@ class Discovery(ABC):
         """Return the splits of the next batch, and move the position past them; None if nothing waits."""
 
     def partitions(self) -> Mapping[str, bool]:
-        """Return the partitions of a source that `has_partitions`, each with whether input of it waits.
+        """Map each partition of a source that `has_partitions` to whether it has input that waits.
 
-        Partitions that were handed out to their end are left out, so that they do not hold back the watermark.
+        Leave out partitions that have been read to their end: they must not hold back the watermark.
         """
         return {}
 
@@ -143,10 +143,10 @@ class Discovery(ABC):
         return {}
 
     def committed(self, position: Any) -> None:
-        """Note that committed batches have read the input up to `position`: no batch reads it again.
+        """React to a commit: committed batches have read the input up to `position`, so no batch will read it again.
 
-        Called only if `is_told_of_commits`: after commits, and at a start, where it may repeat the last call. One call may stand
-        for several batches.
+        The job calls this after commits and at each start, where it may repeat the last call. It skips the call if
+        `is_told_of_commits` is False. One call may stand for several batches.
         """
 
     @property
@@ -163,7 +163,7 @@ class Discovery(ABC):
 
 
 class Remember(Protocol):
-    """Stores a value under a name with the job, once, and returns the stored one, also after a restart. JSON must hold it."""
+    """Stores a JSON value under a name with the job, once. Later calls return the stored value, also after a restart."""
 
     def __call__(self, name: str, value: T, /) -> T: ...
 

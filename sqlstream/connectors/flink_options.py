@@ -1,6 +1,6 @@
-"""Options of Flink's tables that need nothing here: they say what is done anyway, or how Flink does what is done otherwise here.
+"""Options of Flink's tables that have no effect here: sqlstream always works as they ask, or does not need them.
 
-Each is accepted with a notice. A value with which rows would be others is an error; so is every option that is not listed.
+Such an option is accepted with a notice. A value that would change the rows is an error, and so is an option that is not listed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _DATABASES = ("postgresql", "mysql", "sqlite", "duckdb")
 
 @dataclass(frozen=True, slots=True)
 class FlinkOption:
-    """An option of Flink and why it has no effect, `why` being the rest of a sentence about it.
+    """An option of Flink's tables, and why nothing has to be done for it: `why` is the end of the notice's sentence.
 
-    A `*` at the end of the name stands for anything. `values` are the values without effect, in lower case; none: any value.
-    `instead` says what to write in place of others. `connectors` are those that have the option in Flink, "" for tables without
-    one; none: any. `means` maps a value ("" for any) to the option that it is taken for, and to the value of that, None for the
-    same one.
+    - `name` may end with `*`, which stands for any text.
+    - `values` are the accepted values, in lower case; empty: all. For any other value, `instead` is the hint of the error.
+    - `connectors` are the connectors that have the option in Flink, "" for tables without one; empty: all.
+    - `means` translates the option: it maps a value ("" for any) to (our option, its value; None: the same value).
     """
 
     name: str
@@ -86,11 +86,11 @@ OPTIONS: tuple[FlinkOption, ...] = (
 
 
 def accepted(table: Table, own: Iterable[str]) -> tuple[Table, tuple[StatementWarning, ...]]:
-    """Return a table without the options that need nothing, and a notice for each of them.
+    """Return a table without the listed options, some of them translated into ours, and a notice for each.
 
-    `own` are the names of the options that the connector and its formats have themselves: they are none of Flink's alone.
-    Raises BindError for an option that stands beside the one that it is taken for, and UnsupportedError for a value with which
-    rows would be others.
+    `own` are the names of the options of the connector and its formats; they are kept, even if they are listed here. Raises
+    BindError if the table has an option and also the one that it is translated into, and UnsupportedError for a value that would
+    change the rows.
     """
     names = {*own}
     listed = {name: option for name in table.options if name not in names and (option := _option(name, table))}
@@ -126,7 +126,10 @@ def _effect(option: FlinkOption, value: str) -> str:
 
 
 def _option(name: str, table: Table) -> FlinkOption | None:
-    """Return the listed option of a name; of a format's option, if the table has this format."""
+    """Return the listed option of a name, None if there is none for the table's connector and formats.
+
+    The options of a format are found with the prefix `key.` or `value.`, too.
+    """
     bare = name
     for part in ("value.", "key."):
         form = table.options.get(f"{part}format", "").lower()

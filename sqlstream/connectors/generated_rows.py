@@ -1,4 +1,4 @@
-"""What generators share: rows by number, at a rate per second."""
+"""The parts that the connectors of generated rows share: splits by row number, and a rate per second."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class NumberedSource(TableSource):
 class RowDiscovery(Discovery):
     """Hands out the rows numbered [0, `total`) (None: without end), at most `rate` per second (None: without limit).
 
-    After a restart it continues at the rate, and does not make up for the time in between. `base` is the time of row 0, in
+    After a restart it continues at the same rate; it does not catch up on the time in between. `base` is the time of row 0, in
     milliseconds since 1970.
     """
 

@@ -59,7 +59,10 @@ class Rollback(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """How often each row counts at one end of a job (EXACTLY, ..), the reason, and which end it is, such as `source s`."""
+    """The guarantee at one end of a job: how often each row counts, why, and which end it is, such as `source s`.
+
+    `times` is EXACTLY, AT_LEAST, AT_MOST or NO_GUARANTEE.
+    """
 
     times: str
     reason: str

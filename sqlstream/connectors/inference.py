@@ -30,7 +30,7 @@ def with_columns(statement: CreateTable, project: str, within: tuple[str, ...] =
 
 
 def without_columns(statement: CreateTable, problem: SqlStreamError) -> Table | None:
-    """Return the table without columns and with `problem`, if they may be inferred at another time; None if they never can."""
+    """Return a table without columns that has `problem`, if its columns may be inferred later; None if they never can be."""
     table = _undeclared(statement)
     return replace(table, problem=problem) if may_infer(table) else None
 

@@ -1,8 +1,8 @@
 """The interface of connectors: the base classes of the built-in connectors and of connectors in other packages.
 
 A connector declares the options of its tables. It turns a table into a source (a job reads it), a sink (a job writes it) or a
-lookup (a job looks up its rows by key); each is a class of its own, and a connector has the ones that it supports. `registry`
-lists the built-in connectors; another package declares its connector by an entry point.
+lookup (a job looks up its rows by key); each has its own class, and a connector has a class for each kind that it supports.
+`registry` lists the built-in connectors; another package declares its connector by an entry point.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class ReadContext:
 
 @dataclass(frozen=True, slots=True)
 class NumberedRows:
-    """The well-formed rows of a split, and their places, to name a row in a message.
+    """The well-formed rows of a split with their numbers, by which a message can name a row.
 
-    `ReadPlan.take` has run for `plan`, whose rows have the column ROW (`internal_columns`), a number from 0. `places` maps
-    numbers from 1 (ROW + 1) to the places of the rows.
+    `plan` has run `ReadPlan.take`; its rows have the column ROW (`internal_columns`), a number from 0. `places` takes numbers
+    that count from 1 (ROW + 1), and maps them to the places and texts of the rows.
     """
 
     plan: ReadPlan
@@ -97,7 +97,7 @@ class TableSource(ABC):
         """Raise a SqlStreamError unless a job can read this table; `span` is where its query names it."""
 
     def check_input(self, project: str) -> None:
-        """Raise UsageError, before a job starts, if the input does not exist."""
+        """Raise UsageError if the input does not exist. Called before a job starts."""
 
     # -- on the driver
 
@@ -130,7 +130,7 @@ class TableSource(ABC):
         """Return the plan that reads some splits: the table's physical columns, in declared order and with declared types."""
 
     def take(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], context: ReadContext) -> ReadPlan:
-        """Return the plan of `read` after `ReadPlan.take`, which reads all rows now if malformed ones are skipped."""
+        """Return the plan of `read` after `ReadPlan.take`: if malformed rows are skipped, all rows have been read by then."""
         plan = self.read(con, splits, context)
         plan.take(con)
         return plan
@@ -138,7 +138,7 @@ class TableSource(ABC):
     def read_again(
         self, con: duckdb.DuckDBPyConnection, error: duckdb.Error, splits: Sequence[Any], context: ReadContext
     ) -> ReadPlan | None:
-        """Return another plan for splits whose plan from `read` failed with `error`; None if there is no other way."""
+        """Return another plan for splits whose plan from `read` failed with `error`; None if the error is final."""
         return None
 
     def explained(self, error: duckdb.Error, splits: Sequence[Any]) -> DataError | None:
@@ -146,15 +146,18 @@ class TableSource(ABC):
         return None
 
     def most_rows(self, split: Any) -> int:
-        """Return an upper bound of the number of rows of a split, and of what ROW exceeds `first_row` by."""
+        """Return an upper bound of the rows of a split. The greatest ROW is below `first_row` plus this bound."""
         return MANY_ROWS
 
     def first_row(self, split: Any) -> tuple[str, int]:
-        """Return the least values of the columns `numbering` in rows of a split: of PATH, "" without it, and of ROW."""
+        """Return the least (PATH, ROW) of the rows of a split; PATH is "" if `numbering` has no PATH.
+
+        Only sources with `numbering` implement it.
+        """
         raise NotImplementedError
 
     def name_of(self, split: Any) -> str | None:
-        """Return the name of a split in messages, such as `file "x.json" of table "t"`; None if users do not know its splits."""
+        """Return the name of a split in messages, such as `file "x.json" of table "t"`; None if splits mean nothing to users."""
         return None
 
     def place(self, split: Any, number: int) -> str:
@@ -184,8 +187,8 @@ class TableSource(ABC):
 class TableSink(ABC):
     """A table that jobs write.
 
-    With `takes_changes` it accepts changelogs. Otherwise it accepts append-only results, and an error's hint names `for_changes`
-    as what to write a changelog into. With `replaces` it is upserted: a row replaces the one with the same PRIMARY KEY. A
+    With `takes_changes` it accepts changelogs. Otherwise it accepts append-only results; the hint of the error about a changelog
+    says to write it into `for_changes`. With `replaces` it is upserted: a row replaces the one with the same PRIMARY KEY. A
     subclass may define these attributes as properties, if they depend on the table's options.
     """
 
@@ -206,7 +209,7 @@ class TableSink(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """Where a job writes a table: the path of the project, and of the job's own folder for the sink's `records`, in `fs`.
+    """What a sink needs to know of its job. `project` is a path; `records` is a folder in `fs` for the sink's own files.
 
     `committed` is the number of the last batch committed before the job started, -1 if there is none. `warehouse` is the path of
     the job's warehouse. `workers` are the engine's worker processes; if it has none, the sink starts its own.
@@ -244,7 +247,7 @@ class Writer(ABC):
     def write(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, batch: int
     ) -> tuple[int, list[Any]]:
-        """Write `rows`, which `con` computes; return their number, and a list for the committer as JSON can hold it.
+        """Write `rows`, a SELECT that `con` can run. Return their number, and a list of JSON values for `Committer.commit`.
 
         The rows must stay invisible until they are committed, as a task may run again.
         """
@@ -264,9 +267,9 @@ class Committer(ABC):
         """Finish a commit that a crash interrupted, and remove rows that no batch will commit. Called at each start."""
 
     def committed(self, batch: int) -> None:
-        """Note that the job has committed a batch, and all before it: none of them is written again.
+        """React to the job's own commit of a batch: the job will write neither this batch nor an earlier one again.
 
-        Called after commits, and at a start, where it may repeat the last call. One call may stand for several batches. An
+        Called after commits, and at each start, where it may repeat the last call. One call may stand for several batches. An
         exception fails the job, which later continues after the batch.
         """
 
@@ -305,7 +308,7 @@ class BatchWriter(ABC):
         """Look up which batches the table has, and finish or undo a write that a crash interrupted. Called at each start."""
 
     def committed(self, batch: int) -> None:
-        """Note that the job has committed a batch, see `Committer.committed`. It may run in another thread than `write`."""
+        """React to the job's commit of a batch, see `Committer.committed`. The thread may be another one than for `write`."""
 
     def notices(self) -> Sequence[str]:
         """Return notices for users about what `recover` did."""
@@ -338,7 +341,7 @@ class LookupFunction(Protocol):
 
 
 class TableLookup(ABC):
-    """A table in which jobs look up rows by keys, as they are at that moment."""
+    """A table in which jobs look up rows by key. A lookup sees the table as it is at that moment."""
 
     def __init__(self, table: Table):
         self.table = table
@@ -373,9 +376,9 @@ class Snapshot:
 
 
 class Reach(Enum):
-    """What tables of a connector read or write outside of their job and its warehouse.
+    """What tables of a connector can read or write, besides the files of their job and its warehouse.
 
-    By it `sqlstream serve` decides which tables SQL of the role `submit` may declare.
+    `sqlstream serve` decides by it which tables SQL of the role `submit` may declare.
     """
 
     # Nothing: rows are generated, shown or dropped.
@@ -389,7 +392,7 @@ class Reach(Enum):
 
 
 class Connector:
-    """A kind of tables: the ones that name it in their option `connector`."""
+    """A kind of table: a table belongs to the connector that its option `connector` names."""
 
     name: ClassVar[str]
     # A line for the manual.
@@ -432,7 +435,7 @@ class Connector:
     def validate(self, table: Table) -> None:
         """Raise BindError or UnsupportedError unless the table's options and columns fit together.
 
-        Each option is already known to exist, and its value to be of its type.
+        It has been checked before that each option exists, and that its value has the option's type.
         """
 
     def own_options(self, table: Table) -> Sequence[TableOption]:
@@ -459,16 +462,16 @@ class Connector:
         return left_out
 
     def snapshot(self, con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot | None:
-        """Return the current rows of a table, for state queries; None if only jobs read it."""
+        """Return the current rows of a table, for state queries; None if state queries cannot read it."""
         return None
 
     def source_promises(self) -> Sequence[Guarantee]:
-        """Return the guarantee of each kind of source that its tables can be, with the kind's name, for the manual."""
+        """Return the guarantee of each kind of source among its tables, under the kind's name, for the manual."""
         kind = self.source_type
         return [Guarantee(kind.replay.times, kind.replay_reason, self.shown)] if kind else []
 
     def sink_promises(self) -> Sequence[Guarantee]:
-        """Return the guarantee of each kind of sink that its tables can be, with the kind's name, for the manual."""
+        """Return the guarantee of each kind of sink among its tables, under the kind's name, for the manual."""
         kind = self.sink_type
         return [Guarantee(kind.delivery.times, kind.delivery_reason, self.shown)] if kind else []
 

@@ -44,7 +44,7 @@ _DRIVERS: Mapping[str, tuple[str, ...]] = {
 
 
 class NotTranslated(Exception):
-    """A table of `jdbc` that cannot be one of another connector: `option` is at fault."""
+    """A table of `jdbc` cannot be translated into a table of another connector, because of its option `option`."""
 
     def __init__(self, message: str, option: str, hint: str):
         super().__init__(message)
@@ -53,16 +53,16 @@ class NotTranslated(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """The options of a table in place of those of `jdbc`; `origins` has the option that each comes from, by its name."""
+    """The `options` of a table after the translation, and for each of them, by name, the `jdbc` option that it comes from."""
 
     options: Mapping[str, str]
     origins: Mapping[str, str]
 
 
 def translated(options: Mapping[str, str]) -> Translated:
-    """Return the options of a table of `jdbc` as those of the connector that its url names.
+    """Translate the options of a table of `jdbc` into options of the connector for the database that its url names.
 
-    Raises NotTranslated for a url of another database, and for what a url says that has no meaning here.
+    Raises NotTranslated for a url of another database, and for parts of a url that cannot be translated.
 
     >>> url = "jdbc:mysql://db:3306/shop?useSSL=false"
     >>> dict(translated({"url": url, "table-name": "t", "username": "ann", "password": "a b"}).options)
@@ -124,7 +124,10 @@ def _address(scheme: str, rest: str, options: Mapping[str, str]) -> str:
 
 
 def _parameter(scheme: str, name: str, value: str) -> dict[str, str]:
-    """Return the parameters of our url for one of a url of JDBC. Raises NotTranslated for one that would have a meaning."""
+    """Translate a parameter of a JDBC url into parameters of our url; none if it has no effect here.
+
+    Raises NotTranslated for a parameter that would have an effect.
+    """
     if scheme == "postgresql" and name.lower() == "currentschema":
         return {"options": f"-csearch_path={value}"}
     if scheme == "postgresql" and name.lower() == "ssl":

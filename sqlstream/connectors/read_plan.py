@@ -33,16 +33,17 @@ class Rejected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """How to read some splits.
+    """The SQL that reads some splits, and what to do about malformed rows.
 
-    `sql` has the requested columns, in their order and with the declared types. It fails at a malformed row, unless these are
-    skipped: then `sql` leaves them out, and `marked` has all rows, with the column WRONG (None if no row can be malformed). Rows
-    that DuckDB's CSV reader cannot even parse are in neither; once a connection has run `sql` or `marked`, they are in its tables
-    `rejects`, pairs of names (rejects table, scans table).
-
-    With `keep`, rows that are needed twice should be stored, as it costs more to parse text again; Parquet is read again. `lost`
-    counts rows that the source no longer has, if the table's options allow the job to continue without them. `streams` are the
-    relations that the plan has registered in the connection, by name; another connection must register them, too.
+    - `sql` has the requested columns, in order and with the declared types. It leaves out malformed rows if the table skips them;
+      otherwise it fails at the first one.
+    - `marked`, only if the table skips malformed rows, has all rows and the column WRONG: NULL, or why the row is malformed.
+    - `rejects` are pairs of names (rejects table, scans table). A connection that runs the SQL has in these tables the rows that
+      DuckDB's CSV reader cannot even parse; they are neither in `sql` nor in `marked`.
+    - `keep`: whether to store the rows if they are needed twice. Text is slow to parse again; Parquet is read again.
+    - `lost` counts rows that the source no longer has, if the table's options allow the job to continue without them.
+    - `streams` are the relations that the plan has registered in the connection, by name. Another connection must register them,
+      too, before it runs the plan.
     """
 
     sql: Select
@@ -85,7 +86,7 @@ class ReadPlan:
         return sorted(rejected_rows)
 
     def take(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Store the rows of `marked` in a temporary table of the connection, if there is `marked`.
+        """Run `marked`, if the plan has it, and store its rows in a temporary table of the connection.
 
         `well_formed`, `skipped` and `marked_rows` need it.
         """
@@ -101,16 +102,16 @@ class ReadPlan:
         return Relation(f"(SELECT * EXCLUDE ({WRONG}) FROM {_STORED} WHERE {WRONG} IS NULL)")
 
     def skipped(self, con: duckdb.DuckDBPyConnection) -> int:
-        """Return the number of malformed rows, marked or rejected, after `take`."""
+        """Return the number of malformed rows, both marked and rejected ones. Call it after `take`."""
         if self.marked is None:
             return 0
         [(count,)] = con.execute(f"SELECT count(*) FROM {_STORED} WHERE {WRONG} IS NOT NULL").fetchall()
         return int(count) + len(self.rejected(con))
 
     def marked_rows(self, con: duckdb.DuckDBPyConnection, item: str) -> list[tuple[Any, str]]:
-        """Return (value of a select item, reason) of each marked row, in the order of the item, after `take`.
+        """Return (value of `item`, reason) of each malformed row, ordered by `item`, an SQL expression. Call it after `take`.
 
-        There must be `marked`. Rows that DuckDB's CSV reader rejected are not included.
+        The plan must have `marked`. Rows that DuckDB's CSV reader rejected are not included.
         """
         return con.execute(f"SELECT {item}, {WRONG} FROM {_STORED} WHERE {WRONG} IS NOT NULL ORDER BY 1").fetchall()
 

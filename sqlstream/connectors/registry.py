@@ -1,4 +1,4 @@
-"""Every connector by its name: the built-in ones, each in its folder, and the ones of other packages.
+"""Every connector by its name: the built-in connectors, each in its folder, and connectors of other packages.
 
 Another package adds a connector by an entry point of the group `sqlstream.connectors`:
 
@@ -161,9 +161,9 @@ def connector_of(table: Table) -> Connector:
 
 
 def options_instead(name: str, table: str) -> dict[str, str]:
-    """Return the options that replace those of a table whose connector only Flink has; without any it is kept in the warehouse.
+    """Return options for a table whose connector only Flink has; without options it is a table of the warehouse.
 
-    Changes of a database come by Debezium, from a topic that has the name of the table.
+    A table of a CDC connector becomes one of Debezium's changes, in a Kafka topic with the table's name.
     """
     if not name.endswith("-cdc"):
         return {}

@@ -62,10 +62,10 @@ def validate(table: Table) -> None:
 
 
 def options_of_database(options: Mapping[str, str], place: Callable[[str], Span | None]) -> dict[str, tuple[str, str]]:
-    """Return the options of a table of Flink's `jdbc` as those of the connector of its database; others unchanged.
+    """Translate the options of a table of Flink's `jdbc` to its database's connector; return other options unchanged.
 
-    The result has (value, option that it comes from) by name; `place` is the place of an option. Raises UnsupportedError for a
-    database that has no connector.
+    The result maps the name of an option to (its value, the option that it was translated from). `place` returns the place of an
+    option in the statement. Raises UnsupportedError for a database that has no connector.
     """
     if options.get("connector") != jdbc.JDBC:
         return {name: (value, name) for name, value in options.items()}
@@ -77,9 +77,9 @@ def options_of_database(options: Mapping[str, str], place: Callable[[str], Span 
 
 
 def without_flinks(table: Table) -> tuple[Table, tuple[StatementWarning, ...]]:
-    """Return a table without the options of Flink that need nothing here, and a notice for each, see `flink_options`.
+    """Return a table without the options of Flink that have no effect here, and a notice for each, see `flink_options`.
 
-    Options of a connector that takes any are its own; a table whose connector does not exist is returned unchanged.
+    A connector may take any options: then all of them are its own. A table whose connector does not exist is returned unchanged.
     """
     try:
         connector = connector_of(table)
@@ -92,7 +92,7 @@ def without_flinks(table: Table) -> tuple[Table, tuple[StatementWarning, ...]]:
 
 
 def _validate_columns(table: Table, connector: Connector) -> None:
-    """Refuse metadata and partitions where there are none, and keys that do not exist."""
+    """Raise BindError or UnsupportedError for METADATA columns or PARTITIONED BY that the connector does not have."""
     for column in table.columns:
         if column.metadata is None or column.metadata in connector.metadata:
             continue
@@ -256,7 +256,7 @@ def check_source(table: Table, span: Span | None) -> None:
 
 
 def _check_answers(table: Table, end: TableSource | TableSink, required: Sequence[str]) -> None:
-    """Raise UsageError for a source or sink class that lacks attributes for which no default would be safe."""
+    """Raise UsageError if the class of a source or sink does not declare an attribute that has no safe default."""
     kind = type(end)
     if lacking := [name for name in required if not hasattr(kind, name)]:
         raise UsageError(

@@ -63,7 +63,7 @@ class WorkerProcesses:
                 if attempt == _ATTEMPTS - 1:
                     raise JobError(f"a process that writes rows has ended: {error}", detail=last_line) from error
             except BaseException:
-                # Their late replies would be taken for those of other calls.
+                # Their late replies would be taken for replies to later calls.
                 self.close()
                 raise
             else:
@@ -94,7 +94,7 @@ class WorkerProcesses:
         return [receive(ours) for ours, _ in zip(self._sockets, requests, strict=False)]
 
     def _last_words(self) -> str | None:
-        """Return the last line that the processes wrote to their output, which may say why one of them died."""
+        """Return the last line of the processes' output, which may say why one died; None without output."""
         assert self._output is not None
         self._output.seek(0)
         lines = self._output.read().decode(errors="replace").strip().splitlines()

@@ -41,12 +41,15 @@ class Codec(Protocol):
         """Return the object for the user's function from Arrow's Python object; None stays None."""
 
     def encode(self, value: Any) -> Any:
-        """Return the object for `pa.array`. Raises TypeError, ValueError or OverflowError if a value is not of the type."""
+        """Return the object that `pa.array` takes; None stays None.
+
+        Raises TypeError, ValueError or OverflowError if a value is not of the type.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A type without parts. `kind` is its key in `_ENCODE`, `_DECODE` and `_EXACT`."""
+    """The codec of a type without nested types. `kind` is its key in the tables `_ENCODE`, `_DECODE` and `_EXACT`."""
 
     kind: str
     arrow: pa.DataType
@@ -204,7 +207,7 @@ class StructOf:
         return None
 
     def takes(self, values: list[Any]) -> bool:
-        """Return whether each value is None, or an instance of exactly this class, not of a subclass."""
+        """Return whether each value is None or an instance of `record_class`, not of a subclass; False without a class."""
         return isinstance(self.record_class, type) and {self.record_class, type(None)}.issuperset(map(type, values))
 
     def exact(self, values: list[Any]) -> bool:
@@ -237,7 +240,10 @@ def decoded(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _instances(codec: StructOf, names: tuple[str, ...], column: pa.StructArray) -> Iterable[Any]:
-    """Return instances from the columns of their fields. A dict per row, as Arrow makes it, takes four times as long."""
+    """Return instances of the codec's class, None for NULL, from one Arrow array per field.
+
+    Arrow would make a dict of each row, which takes four times as long.
+    """
     codecs, arrays = dict(codec.fields), dict(zip(column.type.names, column.flatten(), strict=True))
     fields = [decoded(codecs[name], pa.chunked_array([arrays[name]])) for name in names]
     if not column.null_count:

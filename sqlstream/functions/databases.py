@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 class FunctionDatabase:
-    """A database with functions, for one caller at a time, which works on its cursors and closes them.
+    """A DuckDB database with users' functions. One caller at a time has it, works on cursors of it, and closes these.
 
     The caller may create temporary tables and set options on a cursor only: they disappear with the cursor.
     """
@@ -116,7 +116,7 @@ def open_database(
 
 @atexit.register
 def close_idle() -> None:
-    """Close the idle databases at exit: for a database that is open when Python ends, DuckDB prints about leaked functions."""
+    """Close the idle databases at exit; DuckDB would print warnings about leaked functions when Python ends."""
     with _lock:
         surplus = list(_idle)
         _idle.clear()

@@ -58,7 +58,7 @@ class Declaration(ABC):
 
     @property
     def called(self) -> str:
-        """The function in the words of an error, with its name in Python: `function "f"`."""
+        """What errors call the function, with its name in Python, such as `function "f"`."""
         return f'function "{self.inner.__name__}"'
 
     def name(self) -> str:
@@ -148,7 +148,8 @@ class Declaration(ABC):
     def typed(self, hint: Any, explicit: str | None, what: str, spelled: str, place: Span | None) -> tuple[str, Codec]:
         """Return the DuckDB type and the codec of a value, from the SQL type `explicit` if it is set, else from the type hint.
 
-        Raises BindError at `place` if neither is usable; the error calls the value `what`, and suggests to write `spelled`.
+        Raises BindError at `place` if neither is usable. `what` names the value in the error, `spelled` is how to declare its SQL
+        type.
         """
         try:
             if self.options.vectorized:

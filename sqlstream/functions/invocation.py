@@ -78,7 +78,7 @@ class Invocation:
         return [self._decoded(p, c) for p, c in zip(self.parameters, columns, strict=True)]
 
     def called(self, columns: tuple[pa.ChunkedArray, ...]) -> list[bool] | None:
-        """Return for each row whether to call the function: not if a parameter that is not nullable is NULL. None: for all."""
+        """Return for each row whether to call the function, which a NULL argument may prevent; None: call it for all rows."""
         strict = [c for c, p in zip(columns, self.parameters, strict=True) if c.null_count and not p.nullable]
         if not strict:
             return None
@@ -103,12 +103,12 @@ class Invocation:
         return arguments
 
     def raised(self, error: BaseException, row: tuple[Any, ...], when: str = "") -> JobError:
-        """Return the error for an exception of the user's code with the arguments `row`; `when` precedes "raised" in its text."""
+        """Return the error for an exception of the user's code with the arguments `row`; `when` is text before "raised"."""
         place = raised_at(error.__traceback__, self.root)
         return self.failed(f"{when}raised {named(error)}", place, row, outage=is_outage(error))
 
     def failed(self, what: str, place: str | None, row: tuple[Any, ...] = (), *, outage: bool = False) -> JobError:
-        """Return an error whose text is `what`, at `place` (`file:line`; None: the definition), with the arguments `row`.
+        """Return the error `function "f" <what>`, at `place` (`file:line`; None: the definition), with the arguments `row`.
 
         It is an OutageError with `outage`, otherwise a UserCodeError.
         """

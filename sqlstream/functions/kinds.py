@@ -41,9 +41,9 @@ def decorator_of(function: AnyFunction) -> str:
 def declare_any(value: Any, *, name: str | None = None, root: str | None = None, **options: Any) -> AnyFunction:
     """Return the catalog's entry of a Python function or class of any kind; `name` overrides its own name.
 
-    `options` override the decorator's. Without a decorator, a class with `accumulate` and `finish` is an aggregate function, a
-    class with methods of a process function a process function. Raises BindError or UnsupportedError, with the place; also for
-    options of a process function or an aggregate function, which only its class can set.
+    `options` override the decorator's. Without a decorator, a class with `accumulate` and `finish` is an aggregate function, and
+    a class with the methods of a process function is a process function. Raises BindError or UnsupportedError, with the place.
+    Options of process functions and aggregate functions are an error, too: only the decorator can set them.
     """
     option = next((option for option, setting in options.items() if setting is not None), None)
     if is_process(value) or (not is_marked(value) and _processes(value)):

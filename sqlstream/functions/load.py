@@ -54,7 +54,7 @@ def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Any
 
 
 def _tell(error: SqlStreamError, broken: list[SqlStreamError] | None) -> None:
-    """Append an error to the list; raise it if there is none."""
+    """Append an error to the list `broken`; raise it if there is no list."""
     if broken is None:
         raise error
     broken.append(error)
@@ -170,7 +170,7 @@ def _package(folder: Path) -> Iterator[str]:
 
 
 class _Siblings(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Resolves `import geo` in a file of the directory to the module of its file geo.py, which therefore runs only once."""
+    """Resolves `import geo` in a file of the directory to the module already loaded from geo.py, which runs only once."""
 
     def __init__(self, package: str, folder: Path):
         self.package = package

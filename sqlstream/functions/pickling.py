@@ -121,7 +121,7 @@ def _dumps(value: Any) -> bytes:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """Let cloudpickle pickle the content of every module of the user's, not its name."""
+    """Let cloudpickle pickle all of the user's modules by value within the block, not by name."""
     before = cloudpickle.list_registry_pickle_by_value()
     # While udfs/ is loaded, a module may be there under two names.
     added = {m.__name__: m for m in list(sys.modules.values()) if _is_user_module(m) and m.__name__ not in before}

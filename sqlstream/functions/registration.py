@@ -120,7 +120,7 @@ def _rows(function: Function, call: str) -> str:
 
 
 def recover(error: duckdb.Error) -> JobError | None:
-    """Return the error that a user's function raised, from the text of DuckDB's error; None if the error is another one."""
+    """Return the error that a user's function raised, from the text of DuckDB's error; None if the error has another cause."""
     text = str(error)
     if (match := _START.search(text)) is None:
         return None
@@ -180,7 +180,7 @@ def _create(connection: duckdb.DuckDBPyConnection, function: Function, lazy: _La
 
 
 def _create_stand_in(connection: duckdb.DuckDBPyConnection, function: AggregateFunction) -> None:
-    """Register the name of an aggregate function, so that calls bind; its steps run instead of it."""
+    """Register a scalar function under the name of an aggregate function, so that DuckDB can bind calls; it is never run."""
 
     def never(*chunks: pa.ChunkedArray) -> pa.Array:
         raise JobError(f'function "{function.name}" is an aggregate function: it has no value for a row')

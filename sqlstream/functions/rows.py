@@ -20,7 +20,7 @@ MISMATCHES = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class WrongRow(Exception):
-    """A row is not of its type. `row` is its index; the message is a clause that describes it: `which is no BIGINT`."""
+    """A row does not have its declared type. `row` is its index; the message ends a sentence: `which is no BIGINT`."""
 
     def __init__(self, row: int, what: str):
         super().__init__(what)
@@ -28,7 +28,7 @@ class WrongRow(Exception):
 
 
 class WrongTable(Exception):
-    """An Arrow table lacks the columns of the rows; the message describes it: `without the column ..`, `whose column ..`."""
+    """An Arrow table lacks the columns of the rows; the message ends a sentence: `without the column ..`, `whose column ..`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class RowColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowType:
-    """The type of rows: values of one column, instances of `row_class` with a field per column, tuples, or mappings.
+    """The type of rows. By `shape` a row is one value, an instance of `row_class` with a field per column, a tuple, or a mapping.
 
     If no class is known (`row_class` is None), rows of several columns may be dicts or tuples.
     """

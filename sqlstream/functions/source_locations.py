@@ -141,7 +141,7 @@ def _parsed(function: FunctionType, root: str) -> tuple[SourceText, FunctionNode
 
 @dataclass(frozen=True)
 class _Definitions:
-    """The definitions in a file: functions by name and first line, which is the line of the first decorator; and classes."""
+    """The definitions in a file: functions by (name, line of the first decorator or of `def`), and classes."""
 
     functions: Mapping[tuple[str, int], FunctionNode]
     classes: Sequence[ast.ClassDef]
@@ -176,6 +176,6 @@ def _offset(source: SourceText, line: int, column: int) -> int:
 
 
 def unwrapped(function: object) -> FunctionType | None:
-    """Return the Python function inside of its decorators that record it (`functools.wraps`, `functools.cache`), or None."""
+    """Return the Python function below decorators that set `__wrapped__`, such as `functools.cache`; None if there is none."""
     inner = inspect.unwrap(function) if callable(function) else None
     return inner if isinstance(inner, FunctionType) else None

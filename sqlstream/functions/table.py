@@ -1,7 +1,7 @@
 """Table functions, which `@udtf` marks: any number of rows per input row.
 
-For DuckDB it is a scalar function that returns the list of its rows. The lists of a chunk are one Arrow array of all rows, and
-the offsets at which the rows of each input row begin.
+For DuckDB a table function is a scalar function that returns the list of its rows. The lists of a chunk are one Arrow array of
+all rows, and the offsets at which the rows of each input row begin.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class TableFunctionDeclaration(FunctionDeclaration):
 class TableCall(Call):
     """A table function: it is called per row, or once per chunk if it is vectorized, and returns a list of rows per input row.
 
-    `generates` is True for a generator function, whose results need no check.
+    `generates` is True for a generator function: its result is always iterable, and needs no check.
     """
 
     rows: RowType

@@ -19,7 +19,7 @@ from sqlstream.warehouse.commits import committed_spark_millis, write_commit
 
 
 class LocalBatches:
-    """Runs the batches of a job one after the other, from the batch after the last committed one on.
+    """Runs the batches of a job one after the other, beginning after the last committed batch.
 
     It holds what Spark holds between batches: the manifest of each bucket's state, the next timers, and the watermarks.
     """
@@ -49,7 +49,7 @@ class LocalBatches:
                     self.timers[number, label] = manifest.event_timer
 
     def run(self, lines: str, now: ProcessingTime) -> None:
-        """Run the batch of a descriptor's lines at a processing time, then an empty batch if a watermark has moved."""
+        """Run the batch that a descriptor's lines describe, at the time `now`, then an empty batch if a watermark has moved."""
         before = self.marks.waking(self.job.plan)
         self._run(lines, now)
         if self.marks.waking(self.job.plan) != before:

@@ -22,7 +22,7 @@ class LocalEngine:
         return Layout(1, (0,))
 
     def prepare(self, resources: Resources) -> None:
-        """There is nothing to start."""
+        """Does nothing: this engine needs no other process."""
 
     def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> Run:
         if not job.plan.stages and len(values_splits(job)) == len(job.plan.scans):
@@ -30,4 +30,4 @@ class LocalEngine:
         return LocalRun(job, layout, pace, receivers)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Does nothing: this engine has no other process."""

@@ -88,13 +88,13 @@ class ImmediateRun:
     # -- what a session asks of a run
 
     def request_stop(self, *, drain: bool = False) -> None:
-        """It has ended already."""
+        """Does nothing: the run has ended within `start`."""
 
     def take_warnings(self) -> list[str]:
         return []
 
     def join(self, timeout: float | None = None) -> None:
-        """It has ended already."""
+        """Return at once: the run has ended within `start`."""
 
     def is_alive(self) -> bool:
         return False

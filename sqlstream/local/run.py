@@ -46,7 +46,7 @@ class LocalRun(JobThread):
         return True
 
     def _finish_batch(self) -> None:
-        """Between two batches, none runs."""
+        """Does nothing: when this is called, no batch runs."""
 
     def _let_go(self) -> None:
         release(self.job)

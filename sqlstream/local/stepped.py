@@ -105,7 +105,7 @@ class SteppedRun:
         self.run(descriptor)
 
     def _mark(self, now: ProcessingTime, ticks: Mapping[int, EventTime]) -> EventTime | None:
-        """Return the clock for operators that go by it beside others; it is infinite when all input ends."""
+        """Return the clock as a watermark for operators that wait for it, None without any; END_OF_INPUT if all input ends."""
         if not self.job.plan.has_clock:
             return None
         ends = all(ticks.get(i) == END_OF_INPUT for i, _ in self._scans())
@@ -119,7 +119,7 @@ class SteppedRun:
         self.batches.run(lines, self.clock())
 
     def follow(self) -> bool:
-        """Read what other jobs have committed since the last call; return whether there was something."""
+        """Read what other jobs have committed since the last call; return whether there was any."""
         scans = {i: replace(s, table=_followed(s.table)) for i, s in self._scans() if s.table.connector is None}
         return self._read("tables", scans)
 
@@ -139,7 +139,10 @@ class SteppedRun:
         self._read("files", files)
 
     def _is_there(self, scan: ScanStage) -> bool:
-        """Return whether a table has files. Raises UsageError if it has none and cannot be fed."""
+        """Return whether the input of a table exists.
+
+        Raises UsageError if it does not, unless the caller can feed the table: its format is Parquet.
+        """
         try:
             check_input([scan], self.job.project)
         except UsageError:
@@ -153,7 +156,7 @@ class SteppedRun:
         return bool(source.rows or source.malformed_rows)
 
     def _own(self) -> dict[int, ScanStage]:
-        """Return the scans of sources with connectors, other than files."""
+        """Return the scans that `pull` reads, by number: sources with connectors other than files."""
         values = values_splits(self.job)
         own = {i: s for i, s in self._scans() if i not in values and s.table.connector is not None}
         return {i: s for i, s in own.items() if not takes_files(s.table)}
@@ -195,7 +198,10 @@ class SteppedRun:
         return list(enumerate(self.job.plan.scans))
 
     def _read(self, name: str, scans: Mapping[int, ScanStage]) -> bool:
-        """Read all that scans have, with the feed of a name; return whether there was something."""
+        """Run batches until the scans have no more input; return whether they had any.
+
+        `name` is the name of the feed that composes the batches, and of its folder.
+        """
         if not scans:
             return False
         before = self.sequence
@@ -246,7 +252,7 @@ class SteppedEngine:
         return Layout(partitions, tuple(range(partitions)))
 
     def prepare(self, resources: Resources) -> None:
-        """There is nothing to start."""
+        """Does nothing: this engine needs no other process."""
 
     def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> SteppedRun:
         run = SteppedRun(job, receivers, self._clock)

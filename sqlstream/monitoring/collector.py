@@ -128,7 +128,7 @@ def _operator_samples(labels: tuple[str, ...], operator: OperatorMetrics) -> Ite
 
 
 def _behind(watermark: EventTime | None, time: ProcessingTime) -> float | None:
-    """Return how many seconds a watermark is behind the clock; None if there is none, and at the end of the input."""
+    """Return how many seconds a watermark is behind the clock `time`; None without a watermark, and at the end of the input."""
     return None if watermark is None or watermark >= END_OF_INPUT else (time - watermark) / 1_000_000
 
 

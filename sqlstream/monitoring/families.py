@@ -39,7 +39,7 @@ _JOB, _SOURCE, _OPERATOR, _SINK = ("job_name",), ("job_name", "source"), ("job_n
 
 
 def _families(facts: tuple[Fact, ...], labels: tuple[str, ...]) -> Iterator[Family]:
-    """Yield the metrics of facts that are exported."""
+    """Yield the family of each fact that is exported to Prometheus."""
     for fact in facts:
         kind: Literal["gauge", "counter"] = "gauge" if fact.gauge else "counter"
         if fact.type == "BOOLEAN":

@@ -29,7 +29,7 @@ SESSION = "sqlstream_session"
 
 
 class Magic:
-    """Runs cells in the session that the notebook's variable SESSION has; opens a session if there is none."""
+    """Runs cells in the session in the notebook's variable SESSION; opens a session if the variable has none."""
 
     def __init__(self, ipython: Any):
         self._ipython = ipython
@@ -132,7 +132,7 @@ def _is_number(value: object) -> bool:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show warnings without the line of code that gives them."""
+    """Show warnings without the line of Python code that raises them."""
 
     def show(message: Warning | str, *rest: object, **named: object) -> None:
         print(message, file=sys.stderr)

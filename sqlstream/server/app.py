@@ -95,7 +95,7 @@ async def _no_method(request: Request, error: Exception) -> Response:
 
 
 class _Gate:
-    """Refuses requests for another host, from a page of another site, or with too large a body; finds the role of a token."""
+    """Middleware that refuses requests by their Host, Origin or size, and finds the role of each request's token."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, connections: Connections):
         self._app, self._settings, self._connections = app, settings, connections
@@ -161,7 +161,7 @@ def _too_large(most: int) -> HttpError:
 
 
 class _Body:
-    """Counts the bytes of a request's body, and closes the connection if the answer does not wait for all of it.
+    """Counts the bytes of a request's body, and closes the connection if the answer is sent before all of it was read.
 
     Otherwise the server would wait for the rest of the body, as long as its client likes.
     """
@@ -311,7 +311,7 @@ def _accepted_type(accept: str, kinds: tuple[str, ...]) -> str:
 async def _sent(
     parts: AsyncIterator[bytes], media: str, scope: Scope, receive: Receive, send: Send, status: int = 200
 ) -> None:
-    """Send parts as they come, until the client disconnects. An error before the first part becomes a problem."""
+    """Send parts as they come, until the client disconnects. An error before the first part is sent as problem JSON."""
     gone = asyncio.create_task(_gone(receive))
     begun = False
     try:
@@ -344,7 +344,7 @@ async def _sent(
 
 
 def _within(seconds: float, send: Send) -> Send:
-    """Return a `send` that raises HttpError if the client does not take a message within so many seconds."""
+    """Return a `send` that raises HttpError if the client does not take a message within `seconds`."""
 
     async def sent(message: Message) -> None:
         try:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 # The nouns for them in errors.
 _COMPILATION, _VERIFICATION = "compilation", "verification"
-# A verification may use so many times the memory of a query.
+# A verification may use this many times the memory of a query.
 _VERIFY_MEMORY = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """A call that runs in a process that can be killed. In the server, `answer` makes the HTTP answer from its result."""
+    """A call that runs in a process that can be killed. The server then makes the HTTP answer with `answer` from its result."""
 
     turns: RequestTurns
     call: ComputationCall

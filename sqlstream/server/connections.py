@@ -20,7 +20,7 @@ from sqlstream.errors import UsageError
 FILES_BESIDE = 192
 _NEEDED_FILES = 256
 _WANTED_FILES = 65_536
-# So many connections may be of strangers, who have shown no token; of more, the oldest is closed.
+# This many connections may be of strangers, who have shown no token; of more, the oldest is closed.
 MOST_STRANGERS = 128
 # The seconds in which a client must show one, including the handshake of TLS and the headers of a request.
 STRANGER_SECONDS = 20.0
@@ -57,7 +57,10 @@ class _Client:
 
 
 class Connections:
-    """The open connections: of strangers, who have shown no token, and of clients that have. For one thread only."""
+    """The open connections. A stranger is a connection that has shown no token yet; a client has shown one, or needs none.
+
+    Only one thread may use it.
+    """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic):
         self._most, self._clock = most, clock
@@ -86,7 +89,7 @@ class Connections:
         return True
 
     def know(self, address: Any) -> None:
-        """Record that a client has shown a token, or needs none, and that a request of it is being answered."""
+        """Record that the connection from an address is a client's, and that one more request of it is being answered."""
         if address is None:
             return
         peer = _peer(address)
@@ -161,7 +164,7 @@ class ListeningSocket(socket.socket):
             connection.close()
 
     def _refuse(self) -> None:
-        """Close the next connection, with the file that is reserved for this."""
+        """Close the next connection, after freeing the file descriptor that is reserved for accepting it."""
         assert self._spare is not None
         os.close(self._spare)
         self._spare = None

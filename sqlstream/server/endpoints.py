@@ -50,7 +50,7 @@ from sqlstream.warehouse.status import effective_status, request_stop
 
 EVENT_STREAM = "text/event-stream"
 PLAIN = "text/plain"
-# The supervising server may take so many seconds to notice that a job was stopped.
+# The supervising server may take this many seconds to notice that a job was stopped.
 _NOTICED_SECONDS = 20.0
 # Far more rows than sqlstream.why has for a key.
 _FINDINGS = 100_000

@@ -116,7 +116,7 @@ class Watcher:
 
 
 class Places:
-    """Limits the number of clients that listen to events of any kind; for one event loop only."""
+    """Limits how many clients listen to events at the same time. Only one event loop may use it."""
 
     def __init__(self, most: int):
         self._most, self._count = most, 0

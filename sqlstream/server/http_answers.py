@@ -23,9 +23,9 @@ _TEXT_PART = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query of an HTTP client: JSON has at most `limit` rows; with `text`, all values are texts.
+    """A query of an HTTP client. An answer in JSON has at most `limit` rows; with `text`, all values are texts.
 
-    If the server wrote the SQL (`is_made`), errors show no place in it.
+    `is_made` says that the server wrote the SQL: errors then show no place in it, which would mean nothing to the client.
     """
 
     sql: str
@@ -97,7 +97,7 @@ def _arrow(result: OpenRelation) -> Iterator[tuple[bytes, bool]]:
 
 
 class _Parts:
-    """A file whose content is removed as it is read."""
+    """A file in memory that collects what is written to it until `take` returns and removes it."""
 
     closed = False
 

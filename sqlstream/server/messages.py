@@ -51,9 +51,9 @@ class WhyRequest(Request, frozen=True):
 class SubmitRequest(Request, frozen=True):
     """A script. `settings` are as in `--set`, `tables` has options of tables as in `--set-table`.
 
-    `fresh` names jobs that start anew; true means all. With `savepoint` its job continues from there, with `as_job` as another
-    job. With `upgrade` jobs with changed queries continue; `migrate` has MIGRATE STATE statements. If `only` names jobs, no
-    others of the script run.
+    `fresh` names jobs that start anew; true means all. With `savepoint`, the savepoint's job continues from there; `as_job` names
+    the job that continues instead. With `upgrade`, jobs continue although their queries have changed; `migrate` has MIGRATE STATE
+    statements. If `only` names jobs, only these run.
     """
 
     sql: str
@@ -87,7 +87,7 @@ class VerifyRequest(Request, frozen=True):
 
 
 class StopRequest(Request, frozen=True):
-    """How a job stops: with `drain` for good; then a `savepoint` is taken, with `""` under a name of its own."""
+    """How a job stops. With `drain` it ends for good. Then a `savepoint` of this name is taken, if set; `""` chooses a name."""
 
     drain: bool = False
     savepoint: str | None = None
@@ -122,7 +122,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class JobSummary(msgspec.Struct, frozen=True):
-    """A job of the warehouse; times are texts in UTC. `supervised` is what the server does about it, if anything."""
+    """A job of the warehouse; times are texts in UTC. `supervised` says how the server supervises it; null if it does not."""
 
     job: str
     status: str | None
@@ -153,7 +153,7 @@ class StateWindow(msgspec.Struct, frozen=True):
 
 
 class StateSummary(msgspec.Struct, frozen=True):
-    """A view of an operator's state, which a query reads as `state.<job>.<name>`: its result so far, or other rows.
+    """A view of an operator's state, which a query reads as `state.<job>.<name>`: its result so far, or other stored rows.
 
     `key` has the key columns. `window` is set if the rows are results of windows.
     """
@@ -240,7 +240,7 @@ class Plans(msgspec.Struct, frozen=True):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """How a job's results differ from a batch over its input, as text; `explained`: every difference is explained."""
+    """How a job's results differ from a batch over its input, as text. `explained` is true if every difference is explained."""
 
     text: str
     explained: bool
@@ -254,7 +254,7 @@ class ColumnType(msgspec.Struct, frozen=True):
 
 
 class QueryRows(msgspec.Struct, frozen=True):
-    """Rows of a query; `truncated`: there are more."""
+    """Rows of a query. `truncated` is true if there are more rows than these."""
 
     columns: list[ColumnType]
     rows: list[list[Any]]

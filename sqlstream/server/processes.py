@@ -67,7 +67,7 @@ def _written(submission: Submission) -> str:
 
 
 class JobProcess:
-    """A process that runs a submission: this server or an earlier one has started it."""
+    """A process that runs a submission. This server has started it, or an earlier one."""
 
     def __init__(self, pid: int, born: str, started: subprocess.Popen[bytes] | None = None):
         self.pid, self.born = pid, born

@@ -9,7 +9,7 @@ from sqlstream.server.settings import Limits
 from sqlstream.server.state_reader import StateReader
 from sqlstream.server.turns import RequestTurns, TurnLimits
 
-# Many queries end within so many seconds. Whoever asks again and again does not do so hundreds of times a second.
+# Many queries end within this many seconds. Whoever asks again and again does not do so hundreds of times a second.
 _PATIENCE = 0.5
 
 

@@ -18,7 +18,7 @@ from sqlstream.session.state_queries import ProjectQueries
 
 
 class QueryPool:
-    """Lends the loaded project to threads, each time for one caller. After a change of its files it is loaded again."""
+    """Lends loaded projects to threads, each to one caller at a time. It loads the project again after its files have changed."""
 
     def __init__(self, project: Project):
         self._project = project
@@ -28,7 +28,7 @@ class QueryPool:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[ProjectQueries]:
-        """Yield a loaded project, for the caller alone."""
+        """Yield a loaded project, which no other caller uses within the context."""
         seen = project_files(self._project)
         with self._changing:
             if seen != self._seen:

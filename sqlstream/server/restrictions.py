@@ -42,7 +42,7 @@ def forbidden(message: str, span: Span | None = None, hint: str = _HINT) -> Http
 
 
 class TableRestrictions:
-    """Checks the options of tables that SQL of the role `submit` declares; called with name, options and place.
+    """Checks the tables that SQL of the role `submit` declares. Call it with a table's name, options and place.
 
     Their local files must be in the `folders`, now and later.
     """
@@ -56,7 +56,7 @@ class TableRestrictions:
         return os.path.realpath(os.path.join(self._root, path))
 
     def __call__(self, name: str, options: Mapping[str, str], span: Span | None) -> None:
-        """Raise HttpError for a table that reaches something that is not allowed."""
+        """Raise HttpError if a table can read or write something that the role may not."""
         connector = options.get("connector")
         reach = _reach(connector)
         if reach is Reach.NOTHING:
@@ -101,7 +101,7 @@ class TableRestrictions:
         return ".." not in pattern.split("/") and is_within(real, self.folders)
 
     def _outside(self, path: str) -> str | None:
-        """Return a readable file that is elsewhere by a symbolic link, or its folder; None if there is none."""
+        """Return a file of a path, or its folder, that a symbolic link puts outside of `folders`; None if there is none."""
         try:
             place = Place(path, self._root)
             files = [file.path for file in place.files() or ()]

@@ -33,7 +33,7 @@ from sqlstream.server.turns import RequestTurns
 from sqlstream.storage_errors import make_folder
 from sqlstream.warehouse.paths import Warehouse
 
-# Requests that run when the server ends get so many seconds.
+# Requests that run when the server ends get this many seconds.
 _LAST_SECONDS = 3
 
 
@@ -153,7 +153,7 @@ def listening_socket(settings: ServerSettings) -> Iterator[ListeningSocket]:
 
 
 def _way_out(error: OSError | UnicodeError) -> str:
-    """Return the hint for an address on which the server cannot listen; its name may be invalid."""
+    """Return the hint of the error about an address on which the server cannot listen."""
     if isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL:
         return "Name an address of this machine with --host; 0.0.0.0 is all of them."
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -20,7 +20,7 @@ _BRACKETS = re.compile(r"\[[^\[\]]+\]")
 
 
 def limits_of_query(memory: int) -> QueryLimits:
-    """Return the limits of one query that may have so many bytes of memory: on disk it may have four times as many."""
+    """Return the limits of one query: `memory` bytes of memory, and four times as many on disk."""
     return QueryLimits(memory=memory, spilled=4 * memory, threads=2)
 
 

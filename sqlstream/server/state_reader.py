@@ -66,7 +66,7 @@ class RunningQuery:
 
 
 class RunningAnswer:
-    """The answer to a request, in parts. To close it before its last part ends its process."""
+    """The answer to a request, in parts. Closing it before its last part kills its process."""
 
     def __init__(self, processes: QueryProcesses, running: RunningQuery, request: ProcessRequest):
         self._processes, self._running = processes, running

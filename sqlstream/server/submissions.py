@@ -26,9 +26,9 @@ class Submission(Record, frozen=True, omit_defaults=True, tag_field="format", ta
 
     `starts` are jobs of INSERT .. VALUES, which run once, at the first start. `restart` are the options of the restart strategy;
     `bounded` is true if all input ends. `fresh`, `savepoint`, `as_job`, `upgrade` and `migrate` apply to the first start. Files
-    of the tables that the script declares must be `within` these folders, if there are any. `statuses` and `versions` say what
-    jobs had done before, whatever the clock was then: when each status was written, and the newest versions of `starts`. Records
-    of earlier versions have neither.
+    of the tables that the script declares must be `within` these folders, if there are any. `statuses` and `versions` tell what
+    the jobs did before this submission without a comparison of clocks: when the status of each job was written, and the newest
+    version of each job in `starts`. Both are None in records of older versions of sqlstream.
     """
 
     id: str
@@ -53,8 +53,8 @@ class Submission(Record, frozen=True, omit_defaults=True, tag_field="format", ta
 class SubmissionState(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):
     """The state of a submission: the process that runs it, if there is one, and its outcome, if it has ended.
 
-    `born` distinguishes the process from later ones with its id. `starts` is the number of starts. With `paused`, the server
-    stopped the process when it was stopped itself. `stopped` are the jobs that users have asked to stop.
+    `born` distinguishes the process from a later one with the same pid. `starts` is the number of starts. `paused` says that the
+    server stopped the process because it was itself stopped. `stopped` are the jobs that users have asked to stop.
     """
 
     pid: int = 0

@@ -71,7 +71,10 @@ def keep(warehouse: Warehouse, script: CheckedScript) -> Submitted:
 
 
 def _with_past(warehouse: Warehouse, submission: Submission) -> Submission:
-    """Return a submission with what its jobs have done before it, which is not about it."""
+    """Return a submission that records the present statuses and versions of its jobs.
+
+    The supervisor recognizes by them what the jobs did before the submission.
+    """
     paths = {name: warehouse.job(name) for name in (*submission.starts, *submission.jobs)}
     statuses = {name: read_status(warehouse.fs, job) for name, job in paths.items()}
     versions = {name: newest_commit(warehouse.fs, paths[name]) for name in submission.starts}
@@ -177,7 +180,7 @@ def _without_jobs(request: PlanRequest | VerifyRequest) -> SubmitRequest:
 
 
 def planned(settings: ServerSettings, role: Role, request: PlanRequest, job: str | None, of_job: bool = False) -> str:
-    """Return the plans of a script as text; with `job` the plan to upgrade that job to the script's query.
+    """Return the plans of a script as text; with `job`, the plan of upgrading that job to the script's query.
 
     With `of_job` it is the query of the job as one batch. Raises SqlStreamError.
     """
@@ -218,7 +221,7 @@ def _session(
 
 
 def _check_secrets(source: SourceText) -> None:
-    """Raise UsageError for a secret in a script."""
+    """Raise UsageError for a secret in a script, which the warehouse would store; `${NAME}` is allowed."""
     for start, end in places(source.text):
         text = source.text[start:end]
         if not (text.startswith("${") and text.endswith("}") and ":-" not in text):
@@ -247,7 +250,7 @@ def _upgrades(request: SubmitRequest) -> bool:
 
 
 def _check_startable(warehouse: Warehouse, job: PlannedJob, *, is_anew: bool, upgrades: bool) -> None:
-    """Raise UsageError for a job that could not start: whoever submits it should learn that at once."""
+    """Raise UsageError for a job that could not start, so that the client learns it from the answer to the submission."""
     paths = warehouse.job(job.name)
     status = effective_status(warehouse.fs, paths)
     if status is not None and status.is_active:

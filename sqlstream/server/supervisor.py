@@ -60,7 +60,7 @@ _HOUSE_SECONDS = 10.0
 
 @dataclass
 class Supervised:
-    """A submission that has not ended, its process, and the time of its next start, if it waits for one."""
+    """A submission that has not ended. It has a `process`, or waits for its `next_start`."""
 
     submission: Submission
     state: SubmissionState
@@ -74,7 +74,7 @@ class Supervised:
 
     @property
     def jobs(self) -> list[str]:
-        """The jobs that have not been asked to end."""
+        """The jobs of the submission that continue: nobody has stopped them."""
         return [job for job in self.submission.jobs if job not in self.state.stopped]
 
     @property
@@ -118,7 +118,7 @@ class Supervisor:
         return self._lock is not None
 
     def look(self) -> None:
-        """Let the thread look for submissions at once."""
+        """Wake the thread, so that it looks for new submissions now."""
         self._wake.set()
 
     def about(self, job: str) -> str | None:
@@ -206,7 +206,7 @@ class Supervisor:
             self._keep_house(submission_ids(self._warehouse))
 
     def _keep_house(self, stored_ids: set[str]) -> None:
-        """Truncate outputs that are too large, and delete those of deleted submissions."""
+        """Truncate output files that are too large, and delete the output files of deleted submissions."""
         for id in self._supervised:
             rotate(self.output_of(id))
         forgotten = self._ended - stored_ids
@@ -230,7 +230,7 @@ class Supervisor:
             self._supervised[submission.id] = supervised
 
     def _look_at(self, one: Supervised) -> None:
-        """Do what is due: start a process, notice its end, or start it again."""
+        """Do what is due for a submission: start its process, react to the end of the process, or start it again."""
         if one.process is not None:
             if not one.process.is_alive:
                 code, one.process = one.process.code, None
@@ -345,7 +345,7 @@ class Supervisor:
             add_restarts(self._warehouse.fs, paths, Restart(now(), version, message, pause, strategy.limits))
 
     def _asked_to_end(self, one: Supervised) -> list[str]:
-        """Return the jobs that were asked to end while they wait for a restart."""
+        """Return the jobs for which a stop was requested while they waited for a restart, and delete the requests."""
         fs = self._warehouse.fs
         jobs = [job for job in one.jobs if requested_stop(fs, self._warehouse.job(job)) is not None]
         for job in jobs:
@@ -353,7 +353,7 @@ class Supervisor:
         return jobs
 
     def _note_stops(self, one: Supervised, stopped: list[str]) -> None:
-        """Record the jobs that do not continue."""
+        """Record that `stopped` jobs of the submission do not continue."""
         if stopped:
             one.state = replace(one.state, stopped=(*one.state.stopped, *stopped))
             write_state(self._warehouse, one.submission.id, one.state)

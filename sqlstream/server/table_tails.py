@@ -28,9 +28,9 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, SinkRecord, readable_record
 from sqlstream.warehouse.paths import Warehouse
 
-# A listener that begins, or has fallen behind, gets at most so many past versions.
+# A listener that begins, or has fallen behind, gets at most this many past versions.
 _MOST_VERSIONS = 20
-# An error is reported after so many failed looks in a row.
+# An error is reported after this many failed looks in a row.
 _LOOKS_THAT_FAIL = 3
 # The most rows of a version that are sent.
 _MOST_ROWS = 200
@@ -92,7 +92,7 @@ class TableWatcher:
         return events
 
     def _unreadable(self, record: JobRecord, sink: SinkRecord, error: Exception) -> list[Event]:
-        """Return, once, an event that rows cannot be read: a file that is replaced while it is read is there at the next look."""
+        """Return an event after several failed looks in a row, else none: one may fail because a file is being replaced."""
         count = self._failed[record.job] = self._failed.get(record.job, 0) + 1
         if count != _LOOKS_THAT_FAIL:
             return []

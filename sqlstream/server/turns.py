@@ -19,7 +19,8 @@ from sqlstream.server.state_reader import QueryStopped, RunningAnswer, RunningQu
 class TurnLimits:
     """How many requests run at a time, how many seconds each may take, and how many seconds (`patience`) it waits for its turn.
 
-    In errors, `noun` names a request, such as "query", and `running` says of many that they run: "queries are running".
+    `noun` and `running` are for errors: `noun` names a request, such as "query"; `running` is, for example, "queries are
+    running".
     """
 
     most: int
@@ -41,7 +42,7 @@ class RequestTurns:
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Count a request while it runs. Raises HttpError if there are too many."""
+        """Count a request as running within the context. Raises HttpError if too many run."""
         try:
             async with asyncio.timeout(self._limits.patience):
                 await self._places.acquire()

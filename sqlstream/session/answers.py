@@ -52,7 +52,7 @@ def answered(
 
 
 def _of_savepoint(statement: CreateSavepoint | DropSavepoint, warehouse: Warehouse) -> Answer:
-    """Create or drop a savepoint; errors point at a name in the statement."""
+    """Create or drop a savepoint, and return the answer. Errors point at the name of the savepoint or of the job."""
     name = statement.name.text
     try:
         if isinstance(statement, CreateSavepoint):

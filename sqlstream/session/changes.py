@@ -1,4 +1,4 @@
-"""What receives the rows that a job emits: an iterator of changes while it runs, a relation at the end, a terminal."""
+"""The receivers of the rows that a job emits: an iterator of changes, a relation of the final rows, or a terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sqlstream.session.rendering import is_number, printable
 from sqlstream.storage.zsets import WEIGHT_COLUMN, current
 from sqlstream.warehouse.process_folders import SPILL, process_folder
 
-# The most changes that wait to be taken; with so many, the job waits.
+# The most changes that wait to be taken; with this many, the job waits.
 HELD = 10_000
 _CHUNK = 1000
 # The most letters of a column on a terminal.
@@ -45,8 +45,8 @@ class Changes:
     """The changes of a result, as they come: what `Session.sql` returns for a bare SELECT over unbounded input.
 
     Iterating waits for the next change. It ends after LIMIT changes, when the job stops, and with the error that ends the job.
-    The job waits while about 10,000 changes are not taken. `close`, and the end of a `with` block, stop the job; changes that
-    are not taken by then are dropped.
+    The job waits while the caller has about 10,000 changes still to take. `close`, and the end of a `with` block, stop the job
+    and drop the remaining changes.
     """
 
     def __init__(self, columns: Sequence[str], job: Job, held: Held):
@@ -118,7 +118,7 @@ class Changes:
 
 
 class Held:
-    """A bounded buffer of changes, between the job that emits them and the caller that takes them."""
+    """A bounded buffer of changes between the thread of the job, which puts them, and the caller, which takes them."""
 
     def __init__(self) -> None:
         self.is_closed = False

@@ -68,7 +68,7 @@ def explained(job: PlannedJob, stage: str) -> str:
 
 
 def _notices(job: PlannedJob) -> Iterator[str]:
-    """Yield a line for each expression whose value may surprise, and for a job whose expressions have DuckDB's values."""
+    """Yield a comment line per notice about an expression, and one if the job's expressions have DuckDB's values, not Flink's."""
     if job.semantics == "duckdb":
         yield "-- expressions have DuckDB's values, as they had when the job began"
     for notice in job.notices:
@@ -120,9 +120,9 @@ def _leaves(job: PlannedJob) -> Leaves:
 
 
 def _twins(plan: PhysicalPlan) -> Mapping[int, Sequence[int]]:
-    """Return, by the number of a scan's step, the numbers of all scans of the same table with the same options, if several.
+    """Map the step number of a scan to the numbers of all scans with the same table and options, if there are several.
 
-    A table is scanned twice if one of its readers needs the columns of the rows' order in the source, and another does not.
+    A table is scanned twice if one reader needs the columns of the rows' order in the source, and another one does not.
     """
     by_table: defaultdict[str, list[tuple[int, Scan]]] = defaultdict(list)
     for number, stage in enumerate(plan.scans, 1):
@@ -138,9 +138,9 @@ def _twins(plan: PhysicalPlan) -> Mapping[int, Sequence[int]]:
 
 
 def _fed_by(leaves: Leaves, twins: Mapping[int, Sequence[int]], feeding: Sequence[Sequence[bool]]) -> Leaves:
-    """Return the leaves of one step, which of equal scans reads the one with a fragment for the step.
+    """Return the leaves of a step. Of equal scans (`_twins`) choose the one that has a fragment whose rows go to the step.
 
-    `feeding` says of each fragment of each scan whether its rows go to the step.
+    `feeding` has, for each scan, whether the rows of each of its fragments go to the step.
     """
     if not twins:
         return leaves
@@ -156,7 +156,7 @@ def _step(number: int, parts: tuple[str, list[tuple[str, str]]]) -> list[str]:
 
 
 def _scan_step(scan: ScanStage, table: Table, apart: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
-    """Return the step of a scan; `apart` are the options that tell it from the other scans of its table."""
+    """Return the step of a scan: its title, and (label, text) pairs. `apart` are options that the table's other scans lack."""
     time = ""
     if scan.by_clock:
         time = f"{scan.time_column or 'the clock'}, that of the batch (processing time)"
@@ -199,7 +199,7 @@ def _operator_step(
 
 
 def _waits_for(plan: PhysicalPlan, stage: StatefulStage) -> str:
-    """Return for which watermarks an operator waits, or that it waits for the clock, if there are several times in the job."""
+    """Return the watermarks, or the clock, that an operator waits for, as text; "" if the job has only one of them."""
     if plan.has_clock and plan.waits_for(stage) == (THE_CLOCK,):
         return THE_CLOCK
     names = " and ".join(plan.waits_for(stage)) if len(plan.timed) > 1 or plan.has_clock else ""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlstream.session.session import Session
 
 T = TypeVar("T")
-# A new name may be missing in completions for so many seconds.
+# A new name may be missing in completions for this many seconds.
 _SECONDS = 2.0
 
 
@@ -103,7 +103,7 @@ def described(session: Session, name: Span) -> Answer:
 
 
 def _queried(session: Session, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the columns of a relation and their types, from a query."""
+    """Yield (column, type) of a relation, by opening a query of it."""
     relation = session.query(f"FROM {name}")
     for column, type in zip(relation.columns, relation.types, strict=True):
         yield column, str(type)

@@ -169,7 +169,7 @@ class _Porting:
                 self.absent.pop(statement.name.text.lower(), None)
 
     def _without_connector(self, one: PortedStatement, alone: SourceText) -> PortedStatement | None:
-        """Compile a table of a connector that does not exist here as a table of the warehouse; None if that is no help."""
+        """Compile a table of a connector that does not exist here as a table of the warehouse; None if that fails, too."""
         try:
             [statement] = parse_script(alone)
             if not isinstance(statement, CreateTable) or not _is_foreign(statement):

@@ -59,7 +59,7 @@ def open_project_query(
 def _without_catalog(
     project: Project, sql: str, folders: Mapping[str, Warehouse], limits: QueryLimits, opened: Opened | None
 ) -> duckdb.DuckDBPyRelation | None:
-    """Return the result of a query, None if it may mean something else with a catalog. Raises SqlStreamError."""
+    """Return the result of a query without the project's catalog; None if the catalog could change it. Raises SqlStreamError."""
     with duckdb.connect() as connection:
         statement = parse_statement(SourceText("query", sql), connection)
     if statement.lists_relations or any(n in _WORDS or n.startswith(_OF_DUCKDB) for n in statement.names):

@@ -56,7 +56,7 @@ def write_relation(relation: duckdb.DuckDBPyRelation, form: str, stream: TextIO,
 
 
 def error_of_rows(error: Exception, sql: str | SourceText) -> SqlStreamError:
-    """Return the error to raise for one while rows are computed: that of a user's function, or one that points into `sql`."""
+    """Translate an error while rows are computed: into the error of a user's function, or into one that points into `sql`."""
     # Imported here, because most queries do not need functions.
     from sqlstream.functions.registration import recover
 
@@ -235,7 +235,7 @@ def finite(value: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value of a type that JSON lacks as a number or a text; for the argument `default` of `json.dumps`."""
+    """Convert a value of a type that JSON lacks to a number or a text: the argument `default` of `json.dumps`."""
     match value:
         case datetime() | date() | time():
             return value.isoformat()

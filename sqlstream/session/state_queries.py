@@ -55,7 +55,7 @@ def query(
 
 
 def _unloaded(catalog: Catalog, error: SqlStreamError) -> SqlStreamError | None:
-    """Return the error of the file that would have declared a missing table or function, None if no such file is broken."""
+    """Return the error of the catalog file that should have declared a missing table or function; None if there is none."""
     match = _MISSING.match(error.message)
     if match is None:
         return None
@@ -127,7 +127,7 @@ def _snapshots(
 
 
 def _verified(project: Project, compiler: Compiler, *call: Any) -> str:
-    """Create the relation of a call of `sqlstream.verify`: see `Maker`."""
+    """Create the relation that a call of `sqlstream.verify` returns, and return its name. See `MakesDifferences`."""
     # Imported here, because few queries verify jobs, and it imports half of the compiler.
     from sqlstream.session.verifying import MakesDifferences
 
@@ -171,7 +171,7 @@ def _shown(compiler: Compiler, sql: str, warehouse: Warehouse) -> Answer | Wareh
 
 
 def _not_queried(compiler: Compiler) -> Mapping[str, str]:
-    """Return why queries cannot read a declared table or view, by name; "" for what they can read."""
+    """Map each declared table and view to why queries cannot read it, "" if they can."""
     declared = compiler.catalog.tables.values()
     tables = {t.name: "" if is_queried(t) else not_queried(t) for t in declared}
     tables |= {t.name: f"{t.problem.message}.".capitalize() for t in declared if t.problem and not t.columns}

@@ -147,7 +147,7 @@ def verify_planned(
 
 @dataclass(frozen=True)
 class MakesDifferences:
-    """Creates the relation of a call of `sqlstream.verify`: a row of texts for each example of a difference. See `Maker`."""
+    """Creates the relation of a call of `sqlstream.verify`, with a row of texts per example of a difference. It is a `Maker`."""
 
     project: Project
     compiler: Compiler

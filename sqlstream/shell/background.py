@@ -31,7 +31,7 @@ class BackgroundJobs:
             self._start()
 
     def leave(self, job: Job) -> None:
-        """Let a job that was asked to stop end in its own time; print nothing about it."""
+        """Let a job that was asked to stop end in its own time, without a message."""
         with self._lock:
             self._stopping.append(job)
             self._start()

@@ -44,7 +44,7 @@ class ResultView(ABC):
 class MaterializedTable:
     """The present rows of a result. An update replaces the row before it; beyond `most` rows the oldest are dropped.
 
-    A change takes the same time however many rows there are, and what is gone takes no memory.
+    A change takes constant time, and removed rows take no memory.
     """
 
     def __init__(self, most: int):
@@ -93,7 +93,7 @@ class MaterializedTable:
             self._drop_oldest()
 
     def _take(self, row: Row, place: int | None = None) -> int:
-        """Forget that a row is at a place, by default the oldest of those of equal rows; return the place."""
+        """Forget that a row is at `place`, by default the oldest place of a row like it; return the place."""
         places = self._places[row]
         place = next(iter(places)) if place is None else place
         del places[place]
@@ -102,7 +102,7 @@ class MaterializedTable:
         return place
 
     def _drop_oldest(self) -> None:
-        """Drop a place without a row, or if there is none the oldest row."""
+        """Drop a place that has no row, else the oldest row."""
         if self._freed:
             # No update has come for it yet; if one comes, its row is a new one.
             place, _ = self._freed.popitem(last=False)

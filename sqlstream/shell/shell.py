@@ -29,7 +29,7 @@ from sqlstream.shell.entries import alone
 from sqlstream.shell.output import ShellOutput
 from sqlstream.shell.result_views import ChangelogView, ResultView, TableauView, TableView
 
-# A statement waits for changes so many seconds before it checks for Ctrl-C.
+# A statement waits for changes this many seconds before it checks for Ctrl-C.
 _POLL_SECONDS = 0.1
 
 

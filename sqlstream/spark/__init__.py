@@ -1,1 +1,1 @@
-"""The only pyspark code: physical plan to streaming DataFrame, the processor around operators, and the job runner."""
+"""All code that uses PySpark: it makes a streaming DataFrame of a physical plan, runs operators in workers, and runs jobs."""

@@ -24,7 +24,7 @@ from sqlstream.warehouse.locks import process_is_alive
 
 # A list without this class is of a session that ran no job with state: its archive would help little and never be replaced.
 _SEEN_IN_A_JOB = "org/apache/spark/sql/execution/streaming/state/RocksDBStateStoreProvider"
-# Archives of so many Javas and environments are kept, the last used ones.
+# Archives of this many Javas and environments are kept, the last used ones.
 _KEPT = 2
 # Lists and unfinished archives are deleted after an hour: making an archive takes much less. If a process has the number in the
 # name of the file, it may be another process than its maker: then they are deleted after a week.
@@ -166,7 +166,7 @@ def _delete_leftovers(cache: Path) -> None:
 
 
 def _is_held(path: Path) -> bool:
-    """Return whether a process has the number in the name of a file: the maker of the file, if it still runs."""
+    """Return whether the process that made a file still runs; the name of the file contains its pid."""
     number = _NUMBER.search(path.name)
     return number is not None and process_is_alive(int(number[1]))
 

@@ -35,7 +35,7 @@ _NEEDED = (
     "sqlstream.spark.worker",
 )
 
-# Python collects garbage each time that so many objects were made.
+# Python collects garbage each time that this many objects were made.
 OBJECTS = 100_000
 
 

@@ -129,7 +129,7 @@ def is_lost(causes: list[tuple[str, str]]) -> bool:
 
 
 def _through_python(message: str) -> str | None:
-    """Return the innermost exception in the text of one that passed through Python, where causes are text."""
+    """Return the innermost exception that is named in the text of one from Python, which has its causes as text only."""
     exceptions = _CAUSE.findall(message) or _THROWN.findall(message)
     return str(exceptions[-1]) if exceptions else _raised(message)
 

@@ -361,7 +361,7 @@ def _environment(settings: Mapping[str, str], spark_home: Path) -> dict[str, str
 
 
 def _language() -> dict[str, str]:
-    """Return variables with which Java reads paths as Python does: in the locale C it reads non-ASCII letters as "?"."""
+    """Return variables that set a UTF-8 locale if there is none: with the locale C, Java reads non-ASCII letters as "?"."""
     named = next((v for name in ("LC_ALL", "LC_CTYPE", "LANG") if (v := os.environ.get(name))), "C")
     return {"LC_ALL": "C.UTF-8"} if named in ("C", "POSIX") and sys.platform != "darwin" else {}
 

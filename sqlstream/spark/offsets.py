@@ -16,7 +16,7 @@ _NONE = "-"
 class BatchOffsets:
     """The values that Spark fixed for a batch: its processing time, and what it reads.
 
-    `sequence` is the last descriptor that was read when the batch is done: its own, or an earlier one's if it has none; -1: none.
+    `sequence` numbers the last descriptor read when the batch is done. It is an earlier one if the batch reads none; -1: none.
     """
 
     time: ProcessingTime

@@ -13,9 +13,9 @@ from sqlstream.spark.worker import EVENT_TIME, FRAME_SCHEMA, OUTPUT_SCHEMA, Proc
 
 
 def build(job: JobSpec, source: DataFrame, checkpoint: SparkCheckpoint) -> DataFrame:
-    """Return the job as a streaming DataFrame of outputs for the driver (OUTPUT_SCHEMA), the rows of its last level.
+    """Return the job as a streaming DataFrame, with the outputs of the plan's last level for the driver (OUTPUT_SCHEMA).
 
-    `source` is the only stream, of descriptors (`DescriptorSource.frame`): one descriptor is one micro-batch.
+    `source`, the only stream, has descriptors (`DescriptorSource.frame`). One descriptor is one micro-batch.
     """
     plan, scans = job.plan, []
     for number in range(len(plan.scans)):

@@ -39,10 +39,10 @@ from sqlstream.warehouse.records import digest
 
 @dataclass(frozen=True, slots=True)
 class SparkCheckpoint:
-    """The place of Spark's checkpoint of a job, for the driver and the workers.
+    """Where Spark's checkpoint of a job is, for the driver and the workers.
 
-    Spark's batch 0 is our batch `base`. If the checkpoint is new and the job is not, `manifests` has the names of the manifests
-    of the job's state, by (stage, bucket).
+    Spark's batch 0 is our batch `base`. If a job continues with a new checkpoint, `manifests` has the names of the manifests of
+    its state, by (stage, bucket).
     """
 
     location: str
@@ -67,7 +67,7 @@ class SparkCheckpoint:
             )
 
     def stored(self, job: JobSpec, stage: int, bucket: int) -> tuple[str, EventTime | None] | None:
-        """Return (manifest, its event-time timer) of a bucket's state from before the checkpoint; None if there is none."""
+        """Return (manifest as JSON, next event-time timer) of a bucket's state from before the checkpoint; None without state."""
         name = (self.manifests or {}).get((stage, bucket))
         if name is None:
             return None
@@ -77,7 +77,7 @@ class SparkCheckpoint:
         return manifest.to_json(), manifest.event_timer
 
     def calls(self, job: JobSpec, batch: int, time: ProcessingTime) -> list[Frame]:
-        """Return the frames that call all buckets in Spark's first batch; none in any other batch or for a new job."""
+        """Return frames that wake all buckets in Spark's first batch, [] in any other batch and for a new job."""
         if batch > 0 or self.manifests is None:
             return []
         return [Frame(label, WAKE, time, b"") for label in job.labels]
@@ -171,7 +171,7 @@ def _is_abandoned(lock: str) -> bool:
 def write_first_batch(
     spark: SparkSession, checkpoint: SparkCheckpoint, sources: int, millis: int, time: ProcessingTime
 ) -> None:
-    """Make Spark begin with a batch that takes the first descriptor shown; its watermark is `millis`, on Spark's scale."""
+    """Write the offsets of Spark's batch 0, which reads the first descriptor and has the watermark `millis`, on Spark's scale."""
     assert spark._jvm is not None
     metadata: Any = spark._jvm.org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
     head = json.loads(metadata.apply(millis, to_millis(time), spark._jsparkSession.conf()).json())

@@ -18,10 +18,10 @@ LINES = "value"
 
 
 class DescriptorSource:
-    """Shows Spark one descriptor at a time. They are numbered from 0, beginning with the first that a run offers.
+    """Adds descriptors to Spark's stream, one at a time. They are numbered from 0, from the first that a run offers.
 
-    A batch takes all that the stream has when Spark begins it. So the next descriptor is shown only after the one before is fixed
-    and recorded as a batch's: then a repeated batch reads the same descriptor.
+    A batch takes all descriptors that the stream has when Spark begins it. So the next descriptor is shown, that is added to the
+    stream, only when Spark has recorded that a batch reads the one before. Then a repeated batch reads the same descriptor.
     """
 
     def __init__(self, spark: SparkSession, partitions: int):
@@ -54,7 +54,7 @@ class DescriptorSource:
             self._show()
 
     def hold(self) -> None:
-        """Show no further descriptor: after the one numbered `shown`, Spark waits."""
+        """Add no further descriptor to the stream: Spark waits after the one numbered `shown`."""
         with self._lock:
             self._held = True
 

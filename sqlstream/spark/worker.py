@@ -56,10 +56,11 @@ def batch_marks() -> Watermarks:
 
 
 class ScanTask:
-    """Reads the splits of a scan (mapInArrow): yields frames, or outputs of sinks, each with a time for Spark's watermark.
+    """Reads the splits of a scan (mapInArrow). Yields frames, or outputs of sinks, each with a time that moves Spark's watermark.
 
-    That is the watermark of the scan so far. If operators wait for different scans, Spark's watermark only says that another one
-    has moved: then the time is the number of the batch after this one.
+    Usually the time is the watermark of the scan so far. If operators wait for different scans, one watermark of Spark's cannot
+    stand for all of them. Then it only tells Spark that some watermark has moved: the time is the next batch's number, see
+    `next_stroke`.
     """
 
     def __init__(self, job: JobSpec, scan: int, checkpoint: SparkCheckpoint):
@@ -93,7 +94,7 @@ class ScanTask:
                 yield _with_time(output_batch, self._micros(watermark, marks, batch, is_later=is_later))
 
     def _micros(self, watermark: EventTime | None, marks: Watermarks, batch: int, *, is_later: bool) -> int:
-        """Return the time for Spark's watermark; `is_later` says whether the clock has moved for operators that go by it."""
+        """Return the time that moves Spark's watermark. `is_later`: the clock, for which some operators wait, has moved."""
         if not self.job.plan.has_several_clocks:
             return to_spark_micros(watermark)
         has_moved = to_spark_millis(watermark) > to_spark_millis(marks.scans[self.scan])
@@ -101,12 +102,15 @@ class ScanTask:
 
 
 def next_stroke(batch: int) -> int:
-    """Return the time, in microseconds, to which a batch moves Spark's watermark if operators wait for different scans."""
+    """Return the time, in microseconds, that moves Spark's watermark after `batch`, if operators wait for different scans.
+
+    Spark's watermark then counts batches, like a clock that strikes: one millisecond per batch.
+    """
     return (batch + 1) * 1000
 
 
 class Processor:
-    """Runs the operators of one level, a bucket at a time; keeps their manifests in Spark's state store.
+    """Runs the operators of one level of the plan, for one bucket of keys at a time. Spark's state store has their manifests.
 
     Frames for later levels, and outputs for the driver, pass through.
     """
@@ -182,9 +186,9 @@ class Processor:
             self.handle.registerTimer(at)
 
     def _due_millis(self, due: Sequence[EventTime], reached: int) -> set[int]:
-        """Return Spark's timers for what is due in a bucket; `reached` is Spark's watermark, all in its milliseconds.
+        """Return the times of Spark's timers for a bucket, from the times `due`. `reached` is Spark's watermark in milliseconds.
 
-        If operators wait for different scans, Spark calls the bucket whenever one of these has moved.
+        If operators wait for different scans, a timer right after Spark's watermark calls the bucket when any scan has moved.
         """
         if self.job.plan.has_several_clocks:
             return {reached + 1} if due else set()

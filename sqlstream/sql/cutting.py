@@ -52,7 +52,7 @@ def cut(source: SourceText) -> CutText:
 
 
 def _code(source: SourceText) -> str:
-    """Return the text with blanks for comments, and as many other characters for quoted text."""
+    """Return the text, of the same length, with comments replaced by blanks and quoted text by other characters."""
     parts: list[str] = []
     at = 0
     try:

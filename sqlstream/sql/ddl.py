@@ -41,7 +41,7 @@ _IN_PYTHON = (
 
 
 class TableBody:
-    """The content of the parentheses of CREATE TABLE, as far as it is read."""
+    """What has been read so far of the parentheses of CREATE TABLE."""
 
     def __init__(self) -> None:
         self.columns: list[ColumnDef] = []
@@ -139,14 +139,14 @@ class DefinitionParser(StreamingParser):
         return Use(self._span_from(start), self._database_name())
 
     def _database_name(self) -> Name:
-        """Read the name of a database, maybe behind that of the catalog."""
+        """Read the name of a database, which may have the name of the catalog in front."""
         name = self._relation_name("the name of a database")
         if name.database is not None:
             self._check_catalog(Name(name.database, name.span))
         return Name(name.text, name.span)
 
     def _check_catalog(self, catalog: Name) -> None:
-        """Refuse every catalog but the one that there is."""
+        """Raise UnsupportedError unless a name is CATALOG, the only catalog."""
         if catalog.text.lower() != CATALOG:
             hint = f"There is one catalog, {CATALOG}: put CREATE TABLE statements into files under catalog/."
             raise self._refused(f'the catalog "{catalog.text}"', catalog.span, hint)
@@ -341,7 +341,7 @@ class DefinitionParser(StreamingParser):
         return Name(identifier.name, self._token_span(token))
 
     def _relation_name(self, what: str) -> Name:
-        """Read the name of a table or a view, behind which database and catalog it may have."""
+        """Read the name of a table or a view, which may have a database and a catalog in front."""
         first = self._curr
         parts: list[str] = []
         while not parts or self._match(TokenType.DOT):
@@ -363,7 +363,7 @@ class DefinitionParser(StreamingParser):
         return name
 
     def _new_name(self, what: str) -> Name:
-        """Read the name of a new object, which must also be possible as the name of a folder."""
+        """Read the name of a new object, which must also be valid as the name of a folder."""
         name = self._name(f"the name of {what}")
         check_name(what, name.text, name.span)
         return name

@@ -108,7 +108,7 @@ class FlinkCallParser(ProcessCallParser):
         return result
 
     def _parse_between(self, this: exp.Expr | None) -> exp.Expr:  # type: ignore[override]
-        """Read BETWEEN. No tree has the argument `symmetric`: the bounds of BETWEEN SYMMETRIC are tried in both orders."""
+        """Read BETWEEN. BETWEEN SYMMETRIC becomes an OR of two BETWEENs, with the bounds in both orders."""
         if not self._match_text_seq("SYMMETRIC"):
             return super()._parse_between(this)
         self._replace(self._prev, "")
@@ -118,7 +118,7 @@ class FlinkCallParser(ProcessCallParser):
         return self.expression(exp.Paren(this=exp.Or(this=one, expression=other)))
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
-        """Read what follows a call. IGNORE NULLS right behind it are read as if they stood behind its last argument."""
+        """Read what follows a call. IGNORE NULLS right behind a call is read as if it stood behind the last argument."""
         call = this if isinstance(this, exp.Anonymous) and this.expressions and not alias else None
         if call is not None:
             *others, last = call.expressions
@@ -133,7 +133,7 @@ class FlinkCallParser(ProcessCallParser):
         return window
 
     def _hide_null_treatment(self, call: exp.Anonymous) -> None:
-        """Let DuckDB's grammar, which has IGNORE NULLS only before OVER, read a call without them."""
+        """Hide IGNORE NULLS of a call without OVER from DuckDB's grammar, which knows these words only before OVER."""
         words = call.expressions[-1].meta_get("words")
         if words is not None and call.name.lower() in NULL_TREATING:
             start, end = words

@@ -1,7 +1,7 @@
 """Checks with DuckDB's grammar what sqlglot has read.
 
-sqlglot is lenient: it skips words that it does not understand, and does not miss words that are missing. So DuckDB parses the
-same text again. Flink's own syntax is painted over first, character by character, so that every offset stays the same.
+sqlglot is lenient: it skips words that it does not understand, and does not notice missing words. So DuckDB parses the same text
+again. Flink's own syntax is painted over first, character by character, so that every offset stays the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def check(
 ) -> None:
     """Raise ParseError if DuckDB rejects a query or an expression, which was read from these tokens.
 
-    `beyond` has texts that only our parser understands, by their first offset: (the offset behind, what DuckDB reads instead).
+    `beyond` has texts that only our parser understands: it maps their first offset to (the offset behind them, the text that
+    DuckDB reads instead).
     """
     canvas = _Canvas(span)
     tokens = list(tokens)
@@ -73,7 +74,7 @@ def _names(tokens: Sequence[Token], node: exp.Expr, wrong: Span) -> list[Token]:
 
 
 def _hint(text: str, wrong: Span, names: Sequence[Token], offset: int) -> str | None:
-    """Return a hint if a name is a reserved word of DuckDB's: with another name DuckDB reads the text beyond it."""
+    """Return a hint if one of `names` is a reserved word: with another name in its place, DuckDB reads beyond the error."""
     for name in names:
         start, end = name.start - offset, name.end + 1 - offset
         error = _syntax_error(f"{text[:start]}{'x' * (end - start)}{text[end:]}")
@@ -83,7 +84,7 @@ def _hint(text: str, wrong: Span, names: Sequence[Token], offset: int) -> str | 
 
 
 class _Canvas:
-    """A copy of a part of a source that can be painted over. Offsets are the source's."""
+    """A copy of a part of a source, in which text can be replaced without moving other text. Offsets are the source's."""
 
     def __init__(self, span: Span):
         # DuckDB counts bytes; outside strings and names there is nothing but ASCII.

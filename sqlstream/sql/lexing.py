@@ -1,4 +1,4 @@
-"""Text to tokens. Raises errors that the parser would not: for quotes that are not closed, and for misplaced hints.
+"""Makes tokens of text. Raises errors that the parser would miss: unclosed quotes, and misplaced hints.
 
 sqlglot takes a hint for a comment wherever it is (in dialects derived from DuckDB), and would drop it without an error.
 """
@@ -61,7 +61,7 @@ def tokenize(source: SourceText, dialect: Dialect) -> list[Token]:
 
 
 def refuse_unread(source: SourceText, read: Collection[int]) -> None:
-    """Raise UnsupportedError for a hint OPTIONS that no parser has read; `read` has the offsets of those that were read."""
+    """Raise UnsupportedError for a hint OPTIONS at another place than the ones that were read, at the offsets `read`."""
     for region in regions(source):
         if _hint_name(region) == OPTIONS and region.start not in read:
             hint = "Write it behind the name of a table, before its alias: FROM orders /*+ OPTIONS('key' = 'value') */ AS o."

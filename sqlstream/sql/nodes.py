@@ -21,7 +21,7 @@ CATALOG, DATABASE = "default_catalog", "default_database"
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name without its quotes; `database` is the one before the name of a table, None if none is there."""
+    """A name without its quotes; `database` is the database before the name of a table, None without one."""
 
     text: str
     span: Span
@@ -266,7 +266,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A query on its own."""
+    """A query as a statement, not in an INSERT: a bare SELECT."""
 
     span: Span
     query: exp.Query
@@ -293,7 +293,7 @@ ShowKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """`SHOW ..`, and `SET` alone, which asks for the options.
+    """`SHOW ..`; also `SET` without an option, which lists the options.
 
     `name` is the table or view of COLUMNS or CREATE, `like` a pattern for the listed names.
     """

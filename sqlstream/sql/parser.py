@@ -425,7 +425,7 @@ class StreamingParser(StandardCallParser):
         return self._index - first
 
     def _compound_interval(self, value: exp.Expr | None, first: str, last: str, start: Token) -> exp.Interval:
-        """Return an interval of several units, such as '1 02:03:04' DAY TO SECOND, as one of a text that DuckDB reads."""
+        """Return an interval of several units, such as '1 02:03:04' DAY TO SECOND, with its text as DuckDB reads it."""
         text = (
             compound_interval(value.name, first, last) if isinstance(value, exp.Literal) and value.is_string else None
         )

@@ -48,7 +48,7 @@ class ArgumentSQL(exp.Expression):
 class ProcessCall(exp.Expression, exp.UDTF):
     """A call of a process function in FROM: `this` is its name, `expressions` are its arguments.
 
-    With TABLE( ) around the call, `inner` has the offsets of the call, and the offset behind the parenthesis.
+    With TABLE( ) around the call, `inner` has the start and the end of the call, and the offset behind TABLE( )'s parenthesis.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {
@@ -68,7 +68,7 @@ class ProcessCallParser(WindowParser):
         return self._takes_table(self._index + 2 if wrapped else self._index)
 
     def _takes_table(self, index: int) -> bool:
-        """Return whether a call is at a token, one of whose arguments begins with TABLE."""
+        """Return whether a call with an argument that begins with TABLE starts at the token with this index."""
         name, paren = (self._tokens[i] if i < self._tokens_size else None for i in (index, index + 1))
         if not name or not paren or paren.token_type != TokenType.L_PAREN:
             return False

@@ -14,7 +14,7 @@ from sqlstream.errors import ParseError, SourceText, Span, StatementWarning, Uns
 
 
 def check_interpreted(parser: str) -> None:
-    """Raise UsageError if the file of sqlglot's parser is machine code, of which no parser of ours can be a kind.
+    """Raise UsageError if sqlglot's parser, the file `parser`, is compiled: our parser cannot be a subclass of it.
 
     Another program in the same environment may have installed it, by sqlglot's extra `c`.
     """
@@ -27,7 +27,7 @@ check_interpreted(sqlglot.parser.__file__)
 
 
 class Failure(sqlglot.errors.ParseError):
-    """Our ParseError as one of sqlglot's: after its own errors, sqlglot tries another way to read the text."""
+    """Wraps our ParseError in an error of sqlglot's, so that sqlglot catches it and tries another way to read the text."""
 
     def __init__(self, error: ParseError):
         super().__init__(error.message)
@@ -84,7 +84,7 @@ class Reader(DuckDBParser):
         raise self._expected(expectation(message))
 
     def _expected(self, what: str | None, hint: str | None = None) -> Failure:
-        """Return the error for the current token if something else must be there."""
+        """Return the error `expected <what>, found <the current token>`; without `what`, `unexpected <the current token>`."""
         if self._curr:
             span = self._token_span(self._curr)
             actual = f'"{_shorten(span.text)}"'

@@ -32,7 +32,7 @@ def operator_span(node: exp.Expr, source: SourceText) -> Span:
 
 
 def head_span(node: exp.Expr, below: exp.Expr | None, source: SourceText) -> Span:
-    """Return the place of a node up to the end of one of its parts: `LEFT JOIN t`, `GROUP BY a, b`; of all of it for None."""
+    """Return the place of a node up to the end of its part `below`, such as `LEFT JOIN t`; the whole node if `below` is None."""
     whole = span_of(node, source)
     return Span(source, whole.start, span_of(below, source, whole).end) if below is not None else whole
 
@@ -53,7 +53,7 @@ def mark(node: exp.Expr, start: int, end: int) -> None:
 
 
 def placed_at(node: exp.Expr, old: exp.Expr, place: Span) -> exp.Expr:
-    """Return a node with the marks of the node that it replaces, widened to a place: that one may have marks on leaves only."""
+    """Return a node with the marks of `old`, which it replaces, widened to `place`, as `old` may have marks on leaves only."""
     node.meta.update(old.meta)
     if place.start < place.end:
         mark(node, place.start, place.end - 1)

@@ -19,7 +19,7 @@ class StateCheckParser(DefinitionParser):
     """Reads statements about state checks."""
 
     def _is_state_check(self) -> bool:
-        """Return whether a statement is about a state check, by the words behind its first."""
+        """Return whether [OR REPLACE] STATE CHECK follows the current token, the first word of a statement."""
         words = [token.text.upper() for token in self._tokens[self._index + 1 : self._index + 5]]
         return words[:2] == ["STATE", "CHECK"] or words == ["OR", "REPLACE", "STATE", "CHECK"]
 

@@ -158,7 +158,7 @@ def describes_state(source: SourceText) -> bool:
 
 
 def shows_what_scripts_show(source: SourceText) -> bool:
-    """Return whether a text begins with a SHOW that only scripts have; in DuckDB, the word behind SHOW may be a table.
+    """Return whether a text begins with a SHOW that only scripts have. For DuckDB the next word would be a table.
 
     >>> [shows_what_scripts_show(SourceText("a", sql)) for sql in ("SHOW state checks", "SHOW CREATE TABLE t", "SHOW checks")]
     [True, True, False]

@@ -57,7 +57,7 @@ def variables_in(source: SourceText) -> list[Span]:
 
 
 def _written(source: SourceText) -> Iterable[tuple[re.Match[str], str]]:
-    """Yield (match, the quote around it or "") of each text that begins as a variable, outside of comments."""
+    """Yield (match, quote character around it or "") of each text outside of comments that begins like a variable."""
     quoted = list(regions(source))
     for match in _OPENING.finditer(source.text):
         region = next((r for r in quoted if r.start <= match.start() < r.end), None)

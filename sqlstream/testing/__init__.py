@@ -1,7 +1,7 @@
 """Run queries and process functions in this process, without a JVM: feed rows, move time, look at results and state, restart.
 
-The physical plan, the operators, the state files and the commits are those of a job on Spark; only Spark's part (moving
-frames, tracking the watermark, firing timers) is imitated.
+The physical plan, the operators, the state files and the commits are the same as on Spark. Only Spark's part is imitated: it
+moves frames, tracks the watermark, and fires timers.
 
     with sqlstream.testing.Stream(script) as stream:
         stream.batch("bid", [(1, "2026-01-01 10:00:01"), (1, "2026-01-01 10:00:15")])

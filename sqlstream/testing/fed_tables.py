@@ -15,7 +15,7 @@ from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement, StatementS
 class FedTables:
     """Compiles statements, and turns tables without a connector that no job writes into fed tables: they get `options`.
 
-    `replaced` returns the table that takes the place of a declared one. If that table has a problem, jobs can write it, but it
+    `replaced` maps each declared table to the table to use in its place. If that table has a problem, jobs can write it, but it
     cannot be fed.
     """
 
@@ -64,7 +64,7 @@ class FedTables:
         return planned
 
     def _note(self, planned: PlannedJob) -> None:
-        """Note what a job reads and writes. Raises UsageError if it writes a fed table that another job reads."""
+        """Remember which tables a job reads and writes. Raises UsageError if it writes a fed table that another job reads."""
         for sink in planned.physical.sinks:
             if (reader := self._readers.get(sink.table.name.lower())) is not None:
                 message = (

@@ -50,10 +50,10 @@ class ProcessHarness:
 
     Pass the arguments of the function's class by position or by name. `keys` are the columns that partition its tables, `on_time`
     is the column with the event time; mappings by table, if they differ. The columns of a table are the keys, the fields of its
-    row, and `on_time`. Types without a hint are those of the first rows, unless `columns` declares the columns of the table:
+    row, and `on_time`. The first rows determine types that have no hint, unless `columns` declares the columns of the table:
     `"sensor STRING, temperature DOUBLE"`, or a mapping by table. With `ordered`, rows wait for the watermark, and come in the
-    order of their times, as with ORDER BY in the call. Broadcast tables have no keys; a single name in `on_time` is also theirs
-    if rows are `ordered`.
+    order of their times, as with ORDER BY in the call. Broadcast tables have no keys. If `on_time` is a single name, it applies
+    to broadcast tables only if rows are `ordered`.
 
     Each step is one micro-batch, and returns the rows that the function emits in it, sorted by key. The watermark moves only by
     `watermark` and `finish`; the clock starts in 1970 and moves by `advance`.
@@ -135,10 +135,10 @@ class ProcessHarness:
         """Continue from the files on disk alone, as a new process would."""
         self._stream.restart()
 
-    # -- what there is
+    # -- rows, state and timers
 
     def emitted(self, side_output: str | None = None) -> list[Emitted]:
-        """Return all rows that were emitted so far, or those of a side output, with their keys and times."""
+        """Return all rows emitted so far, by default of the main output, else of a side output, with their keys and times."""
         if side_output is None:
             return list(self._emitted[_MAIN])
         if f"{_SIDE}{side_output}" not in self._emitted:
@@ -230,7 +230,7 @@ class ProcessHarness:
         self._is_started = True
 
     def _take_columns(self) -> None:
-        """Give states and outputs that are rows of a table the table's columns, as a call of the function does."""
+        """Set the columns of states and outputs whose hint is `Row`, from the table, as a call of the function does."""
         schemas = [tuple(Field(c.name, c.type) for c in self._declared(t.name).visible) for t in self._tables]
         self._function = with_rows(self._function, schemas)
         self._implementation = self._implementation.over(self._function)

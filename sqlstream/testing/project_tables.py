@@ -16,7 +16,8 @@ _OPTIONS = {OP_COLUMN, *(option.name for option in SCAN_OPTIONS)}
 def without_connector(table: Table, keep: Container[str] = ()) -> Table:
     """Return a table without its connector, unless `keep` has its name, in lower case, or it is only for lookups.
 
-    If the connector distinguishes kinds of changes and no column does, the table gets a problem: it cannot be read.
+    A table of changes needs a column with the kind of change. If only its connector tells the kinds apart, the table gets a
+    `problem`: reading it is an error.
     """
     if table.connector is None or table.name.lower() in keep or _is_lookup(table):
         return table

@@ -82,10 +82,10 @@ ROUNDS = 1000
 class Stream:
     """One or several jobs of a script, run batch by batch.
 
-    `functions` are Python functions, or what `sqlstream.functions.load` returns. `parallelism` is the number of tasks and of
-    buckets. Times are microseconds since 1970, or texts that DuckDB reads as timestamps. The processing time starts at `now`, by
-    default in 1970, and moves by `advance`, in whole milliseconds. With the folder of a `project`, the script sees its catalog
-    and functions: see `Stream.project`.
+    `functions` are Python functions, or entries of the catalog that `sqlstream.functions.load` returns. `parallelism` is the
+    number of tasks and of buckets. Times are microseconds since 1970, or texts that DuckDB reads as timestamps. The processing
+    time starts at `now`, by default in 1970, and moves by `advance`, in whole milliseconds. With the folder of a `project`, the
+    script sees its catalog and functions: see `Stream.project`.
     """
 
     def __init__(
@@ -348,7 +348,7 @@ class Stream:
             hint = self.compiler.catalog.relation_hint(name)
             raise BindError(f'table "{name}" does not exist', hint=hint)
         self._check_fed(table)
-        # Names sort in the order of the batches, like those of arriving files.
+        # Names sort in the order of the batches, as names of arriving files do.
         self._files += 1
         is_fed = table.name.lower() in self._fed.names
         folder = os.path.join(

@@ -17,7 +17,7 @@ _BATCH_ROWS = 100_000
 
 
 class _Nothing(Writer, Committer):
-    """Computes rows, counts them and drops them."""
+    """A writer and committer that computes the rows, counts them, and keeps none."""
 
     def write(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, batch: int

@@ -39,7 +39,7 @@ _HASHES = "18446744073709551616.0"
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A column, or a field or element inside of one, by its path in the names of options."""
+    """A value to generate: a column, or a field or element inside of it. `path` is its name in the options `fields.<path>.*`."""
 
     path: str
     type: DuckDBPyType
@@ -191,7 +191,7 @@ class Generator:
                 raise self._wrong(f'the minimum of column "{value.path}" is above its maximum', None)
 
     def _check_range(self, value: _Value, key: str) -> None:
-        """Raise BindError for a bound of random numbers or of a sequence that the column's type does not hold."""
+        """Raise BindError for a bound of random numbers or of a sequence that is out of the range of the column's type."""
         text = self._option(value, key)
         least, greatest = _limits(value.type)
         if text is not None and not least <= _number(text) <= greatest:
@@ -278,7 +278,7 @@ class Generator:
         return number(low) if low else least, number(high) if high else greatest
 
     def _text(self, value: _Value) -> str:
-        """Return the SQL of `length` hexadecimal digits; with `var-len`, of 1 to `length` ones."""
+        """Return the SQL of a random text of `length` hexadecimal digits; with `var-len`, of 1 to `length` digits."""
         length = int(self._option(value, "length", "100" if value.id == "varchar" else "50") or 0)
         chunks = -(-length // 32)
         # `concat`, as DuckDB limits how deeply `||` is nested.
@@ -299,7 +299,7 @@ class Generator:
 
 
 def _limits(type: DuckDBPyType) -> tuple[int | Decimal, int | Decimal]:
-    """Return the least and the greatest number that a type holds; of a text, the ones that a sequence may have."""
+    """Return the least and the greatest number that a type holds; for a text, the range of BIGINT, for sequences."""
     name = str(type.id)
     if name in _FLOATS:
         return _FLOATS[name].copy_negate(), _FLOATS[name]
@@ -314,7 +314,7 @@ def _limits(type: DuckDBPyType) -> tuple[int | Decimal, int | Decimal]:
 
 
 def _range(type: DuckDBPyType) -> tuple[float, float]:
-    """Return the least and the greatest number that is drawn for a type by default."""
+    """Return the default bounds (least, greatest) of the random numbers of a type."""
     name = str(type.id)
     if name in _INTEGERS or name in _UNSIGNED:
         least, greatest_whole = _limits(type)

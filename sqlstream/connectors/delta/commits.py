@@ -12,7 +12,7 @@ from sqlstream.errors import JobError
 
 
 class Transactions(LakeCommits):
-    """The batches of one job in a Delta table."""
+    """Commits batches to a Delta table: a `txn` action in the version has the job's name and the batch's number."""
 
     lakehouse = "Delta"
 

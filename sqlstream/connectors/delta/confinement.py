@@ -26,7 +26,7 @@ _LOG = "_delta_log"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 # What parsers of URIs skip.
 _SKIPPED = re.compile(r"[\x00-\x20]")
-# The digits of Z85, in which deletion vectors are named, and those of Python's base 85.
+# Maps the digits of Z85, which names of deletion vectors use, to the digits of Python's base 85.
 _DIGITS = str.maketrans(
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
     "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
@@ -50,7 +50,7 @@ def check_tree(table: Table, folder: str) -> None:
 
 
 def check_named(table: Table, root: str, paths: Iterable[str]) -> None:
-    """Raise DataError if a path, as the log names a file of the folder `root`, leads outside of `table.within`."""
+    """Raise DataError if one of `paths`, from the log of the table in the folder `root`, leads outside of `table.within`."""
     if not table.within:
         return
     for path in paths:
@@ -78,7 +78,7 @@ def named_files(actions: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _logged(log: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the actions of a log, those of its checkpoints included."""
+    """Yield the actions of a log, including the actions in its checkpoints."""
     for folder in (log, f"{log}/_sidecars"):
         with suppress(FileNotFoundError):
             for entry in os.scandir(folder):
@@ -104,9 +104,9 @@ def _vector(kind: str, name: str) -> str:
 
 
 def _places(root: str, path: str) -> Iterator[str]:
-    """Yield the local paths that a path of the log may stand for, and URIs of other places as they are.
+    """Yield all local paths that a path in the log may stand for; a URI of another store is yielded unchanged.
 
-    Libraries differ in how often they decode a path, and in whether it is to them a part of a URI, where `\\` is `/`.
+    Delta libraries differ in how often they percent-decode a path. Some take it for a part of a URI, in which `\\` means `/`.
     """
     forms = [path]
     while (decoded := unquote(forms[-1])) != forms[-1]:

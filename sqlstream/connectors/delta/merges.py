@@ -34,7 +34,7 @@ class MergeWriter(BatchWriter):
         self._transactions.recover()
 
     def write(self, batch: Batch) -> None:
-        """Merge the net changes of a batch as one version, unless the table has the batch; without changes there is none."""
+        """Merge the net changes of a batch as one version. Do nothing if the table already has the batch, or nothing changed."""
         rows = f"SELECT {items(self._columns)}, false AS {_GONE} FROM ({batch.upserts()})"
         gone = f"SELECT {items(self._keys)}, true AS {_GONE} FROM ({batch.deletes()})"
         changes = batch.table(Select(f"{rows} UNION ALL BY NAME {gone}"))

@@ -44,7 +44,7 @@ class DeltaSplit:
 
     @property
     def reached(self) -> tuple[str, Any]:
-        """The one partition of the table, "", and the position after this split: [version, splits of it that were read]."""
+        """The table's only partition, "", and the position after this split: [version, number of its splits read so far]."""
         return "", [self.version + 1, 0] if self.last else [self.version, self.number]
 
     def to_list(self) -> list[Any]:

@@ -1,6 +1,7 @@
 """Discovery of the versions of a Delta table, and of the files of each.
 
-A position is [version, splits of it that were read]. The snapshot with which a job begins is read as the files of one version.
+A position is [version, number of its splits read so far]. A job that begins with a snapshot reads all files of the table as the
+splits of the snapshot's version.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class DeltaDiscovery(LakeDiscovery[DeltaSplit]):
     def poll(self) -> int:
         """Queue the splits of new versions; return the number of splits that wait.
 
-        Raises UsageError if there is no version as `scan.version` names, DataError for a version that is no longer in the log
+        Raises UsageError if the version of `scan.version` does not exist, DataError for a version that is no longer in the log
         or, without the change data feed, does more than add rows.
         """
         self._location.check_log()
@@ -76,7 +77,7 @@ class DeltaDiscovery(LakeDiscovery[DeltaSplit]):
         return self._end
 
     def _begin(self, newest: int) -> None:
-        """Queue the splits from the position on; without a position, from where the options say."""
+        """Queue the splits after the stored position, or at the first start the splits that the start options ask for."""
         version, done = self._position.get("", [None, 0])
         mode = start_mode(self._table)
         if mode != "snapshot":

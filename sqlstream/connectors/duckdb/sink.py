@@ -71,7 +71,7 @@ class DuckDB(Dialect):
 
 
 class DuckDBTransaction(FileTransaction):
-    """A transaction in a DuckDB file."""
+    """A transaction in a DuckDB file. Rows are passed to DuckDB as Arrow streams."""
 
     def insert(self, batch: Batch) -> None:
         with self._stream(batch, batch.rows()):

@@ -1,7 +1,7 @@
 """Expressions of Datafaker, such as `#{Name.fullName} of #{Options.option 'a','b'}`, which make a text of a value.
 
-Names are those of Datafaker, in any case and with or without underscores. The texts come from the library Faker, those of
-numbers, dates and patterns from here.
+The names are Datafaker's, in any case, with or without underscores. The library Faker makes most texts; this module makes
+numbers, dates and texts of patterns.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ _ARGUMENT = re.compile(r"'((?:[^']|'')*)'")
 
 @dataclass(slots=True)
 class Making:
-    """What a value is made with: random numbers, Faker with the same numbers, and the time of the batch."""
+    """The inputs of a `Maker`: random numbers, an instance of Faker that draws from them, and the time of the batch."""
 
     random: Random
     fake: Any
@@ -127,7 +127,7 @@ class Making:
 
 
 class _WrongPattern(ValueError):
-    """A regular expression is wrong, or has what no text can be made up for."""
+    """A regular expression is not valid, or contains a construct for which no text can be generated."""
 
 
 # Makes the text of a value.
@@ -217,7 +217,7 @@ def _characters(arguments: Sequence[str]) -> Maker:
 
 
 def _placeholders(digits: str, letters: str) -> Callable[[Sequence[str]], Maker]:
-    """Return the maker of texts in which some characters stand for any digit, and others for any letter."""
+    """Return the function that replaces characters in `digits` by random digits, and characters in `letters` by letters."""
 
     def make(arguments: Sequence[str]) -> Maker:
         pattern = arguments[0]
@@ -233,7 +233,10 @@ def _placeholders(digits: str, letters: str) -> Callable[[Sequence[str]], Maker]
 
 
 def _away(sign: int) -> Callable[[Sequence[str]], Maker]:
-    """Return the maker of times before (-1) or after (1) now: at most, maybe at least, and the unit."""
+    """Return the function that makes times before (`sign` -1) or after (1) the batch's time.
+
+    Its arguments are the greatest distance, optionally the least distance (default: 0), and their unit.
+    """
 
     def make(arguments: Sequence[str]) -> Maker:
         *bounds, unit_name = arguments

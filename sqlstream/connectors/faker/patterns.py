@@ -18,7 +18,9 @@ _MOST = 10
 
 
 def matching(pattern: str) -> Maker:
-    """Return a function that makes texts which match a pattern. Raises ValueError for a pattern that is none, or not known.
+    """Return a function that makes random texts which match a regular expression.
+
+    Raises ValueError for an invalid expression, and for constructs that are not supported.
 
     >>> matching("(GET|PUT) /[a-c]{3}\\\\.html")(Random(1))
     'GET /abb.html'

@@ -1,6 +1,6 @@
 """The `faker` source: rows that are made up from a seed and their numbers, each column by an expression.
 
-Options are those of Flink's connector `faker` (https://github.com/knaufk/flink-faker); `seed` is an extension. The nth row is
+It has the options of Flink's connector `faker` (https://github.com/knaufk/flink-faker); `seed` is an extension. The nth row is
 always the same, on any worker, except for times, which count from the time of the batch.
 """
 
@@ -38,7 +38,7 @@ _Values = Callable[[int, datetime], Any]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A column, or a part inside of one, by its path in the names of options."""
+    """A value to make up: a column, or a part inside of it. `path` is its name in the options `fields.<path>.*`."""
 
     path: str
     type: DuckDBPyType
@@ -176,7 +176,7 @@ class FakeRows:
         return lambda n, now: repeated(n, now)[0]
 
     def _repeated(self, place: _Place, count: int) -> Callable[[int, datetime], list[str]]:
-        """Return the function that makes so many texts of a place's expression."""
+        """Return the function that makes `count` texts from the expression of a place, for a row number and the batch's time."""
         from faker import Faker
 
         make, fake = parse(self._options[place.option("expression")]), Faker("en_US", use_weighting=False).factories[0]

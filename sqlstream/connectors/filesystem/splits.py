@@ -346,7 +346,10 @@ class FileDiscovery(Discovery):
 
 @dataclass(frozen=True, slots=True)
 class _Portion:
-    """The part of a file that a batch takes: all of it, or `groups`, (first row, [(rows, bytes) of each row group])."""
+    """The part of a file that a batch takes: the whole file if `groups` is None, else some row groups.
+
+    `groups` is (number of the first row, [(rows, bytes) of each row group]). `last` is True if no rows of the file are left.
+    """
 
     file: FoundFile
     bytes: int
@@ -354,7 +357,7 @@ class _Portion:
     last: bool
 
     def up_to(self, room: int) -> _Portion:
-        """Return the portion with as many of its row groups as fit into so many bytes, at least one."""
+        """Return the portion cut to the row groups that fit into `room` bytes, but to at least one."""
         if self.groups is None:
             return self
         first, groups = self.groups
@@ -366,7 +369,7 @@ class _Portion:
 
 
 def _even_parts(groups: list[tuple[int, int]], pieces: int) -> list[list[tuple[int, int]]]:
-    """Divide row groups, in order, into at most so many parts of about equal bytes."""
+    """Divide row groups, (rows, bytes) each, in order, into at most `pieces` parts of about equal bytes."""
     total = sum(share for _, share in groups) or 1
     parts: list[list[tuple[int, int]]] = [[] for _ in range(pieces)]
     before = 0

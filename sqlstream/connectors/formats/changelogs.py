@@ -87,10 +87,10 @@ def malformed(table: Table) -> str:
 
 
 def lacking(table: Table, columns: Sequence[Column]) -> list[tuple[str, str]]:
-    """Return (SQL condition, column name) for each NOT NULL column. The condition holds for added rows that lack its value.
+    """Return (SQL condition, column name) for each NOT NULL column. A condition selects added rows without a value in its column.
 
-    It is about rows of `source_table`. The NOT NULL columns are the ones of `columns`, which are read; for Debezium, the ones in
-    `table.never_null`.
+    The conditions are over the rows of `source_table`. Of `columns`, the columns that are read, they check the NOT NULL ones; for
+    Debezium, the columns in `table.never_null` instead.
     """
     if table.options.get("format", "").lower() == DEBEZIUM:
         op, _, after = _envelope(table)
@@ -178,7 +178,7 @@ def _tombstone(table: Table) -> str:
 
 
 def _elsewhere(table: Table) -> str:
-    """Return the field that is not NULL if the envelope is at the place for the other value of SCHEMA_INCLUDE."""
+    """Return the field that has a value only in messages which contradict SCHEMA_INCLUDE: `payload` or `op`."""
     return "op" if _in_payload(table) else "payload"
 
 

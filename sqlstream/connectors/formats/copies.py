@@ -35,7 +35,7 @@ LARGEST, IN_USE = 1 << 30, 60.0
 
 
 class _Copies:
-    """The copies of this process. Each use of one takes the same time, however many there are."""
+    """The local copies of this process, least recently used first. `use` takes constant time."""
 
     def __init__(self) -> None:
         # By path: when the copy was last used, in seconds on the monotonic clock, and its bytes; the oldest comes first.
@@ -70,7 +70,7 @@ def _own() -> str:
 
 
 def near(split: FileSplit) -> FileSplit:
-    """Return the split with the path of a local copy, which is made if there is none; a split of a local file is unchanged.
+    """Return the split with the path of a local copy, which is downloaded if needed; return a split of a local file unchanged.
 
     Raises FileNotFoundError if the remote file is gone, and UsageError if it cannot be read.
     """
@@ -116,5 +116,5 @@ def _fetch(uri: str, scheme: str, path: str) -> None:
 
 
 def _begin() -> None:
-    """Delete the copies when the process ends, unless it is killed."""
+    """Register the deletion of all copies at the end of the process; a killed process leaves its copies."""
     atexit.register(shutil.rmtree, _own(), ignore_errors=True)

@@ -178,7 +178,7 @@ def rows(path: str, options: Mapping[str, str], fields: int) -> Iterator[CsvReco
 def nth_rows(
     path: str, options: Mapping[str, str], fields: int, positions: set[int], left_out: set[int]
 ) -> dict[int, CsvRecord]:
-    """Return the nth rows of a file by n, for each n in `positions`, from 1. Records with a number in `left_out` do not count."""
+    """Map each n in `positions` to the nth row of a file, counted from 1, without the records whose numbers are in `left_out`."""
     by_position, count = dict[int, CsvRecord](), 0
     for record in rows(path, options, fields):
         if record.number in left_out:
@@ -273,7 +273,7 @@ def is_no_row(error: Exception) -> bool:
 
 
 def field_names(count: int) -> list[str]:
-    """Return the names of the columns that hold the first `count` fields as texts."""
+    """Return the names of `count` columns, which hold the fields of a record as texts."""
     return [f"_field_{n}" for n in range(count)]
 
 

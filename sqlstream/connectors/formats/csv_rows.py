@@ -25,7 +25,7 @@ def has_header(options: Mapping[str, str]) -> bool:
 
 
 def csv_layout(split: FileSplit, table: Table) -> tuple[tuple[str, str], ...]:
-    """Return (name, type) of each field of a file's rows, in their order, by the header if there is one.
+    """Return (name, type) of each field of a file's rows, in order: as the header lists them, or as the table declares them.
 
     Raises DataError if the header lacks a declared column or has it twice, and if the file cannot be read.
     """

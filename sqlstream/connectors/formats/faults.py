@@ -141,7 +141,7 @@ _SURE = "error_type IN ('CAST', 'MISSING COLUMNS', 'TOO MANY COLUMNS')"
 
 
 def _doubted(con: duckdb.DuckDBPyConnection, plan: ReadPlan, splits: Sequence[FileSplit], table: Table) -> set[str]:
-    """Return the files in which DuckDB's reader has rejected a row whose end it may have missed."""
+    """Return the paths of the files in which DuckDB's reader may have misjudged where a rejected row ends."""
     quote = quoting(table.options)[1]
     marks = " OR ".join(f"contains(csv_line, {quote_text(mark)})" for mark in ("\r", quote) if mark)
     doubted = f"NOT {_SURE} OR (error_type <> 'CAST' AND coalesce({marks}, true))"
@@ -166,9 +166,9 @@ def puzzling_files(error: Exception, splits: Sequence[FileSplit], table: Table) 
 def read_again(
     con: duckdb.DuckDBPyConnection, error: duckdb.Error, splits: Sequence[FileSplit], table: Table
 ) -> ReadPlan | None:
-    """Return a plan that may read what DuckDB's reader failed at with `error`; None if there is none.
+    """Return another plan for splits at which DuckDB's reader failed with `error`; None if no other plan could succeed.
 
-    It reads CSV files record by record, and looks at the texts of numbers that are infinite.
+    The plan reads CSV files record by record, or judges infinite numbers of JSON by their texts.
     """
     # If malformed rows are skipped, `take` has tried it.
     if skips(table):
@@ -181,9 +181,9 @@ def read_again(
 
 
 def number_faults(splits: Sequence[FileSplit], table: Table) -> Callable[[str], str]:
-    """Return the function that says what is wrong with the numbers in the file of a split, by its path; "" if nothing is.
+    """Return a function from the path of a split's file to the fault of its first malformed number, "" if there is none.
 
-    It reads a file once, by the texts of its numbers. The table is one of `may_be_infinite`.
+    The function reads each file once, and judges numbers by their texts. `may_be_infinite` must hold for the table.
     """
     by_path = {split.path: split for split in splits}
 
@@ -209,10 +209,10 @@ def _too_long(text: str) -> str | None:
 def place(
     split: FileSplit, table: Table, counts: Sequence[int], rejected: Collection[int] = ()
 ) -> dict[int, tuple[int, str]]:
-    """Return (number, text) of the nth rows of a split's file, by n, for each n in `counts`, from 1.
+    """Map each n in `counts` to (number, text) of the nth row of a split's file, counted from 1.
 
-    The number is the one that messages show: of the row or, for CSV, of the record, from 1. `rejected` are the numbers of CSV
-    records that n does not count.
+    `number` is the one that messages show: the number of the row or, for CSV, of the record, from 1. `rejected` has the numbers
+    of CSV records that do not count as rows.
     """
     if not counts:
         return {}
@@ -250,7 +250,7 @@ def _avro_rows(split: FileSplit, table: Table, counts: Sequence[int]) -> dict[in
 def _csv_rows(
     split: FileSplit, table: Table, counts: Sequence[int], rejected: Collection[int]
 ) -> dict[int, tuple[int, str]]:
-    """Return (number of the record, text) of the nth rows of a CSV file, as `place` does."""
+    """Map each n in `counts` to (number of the record, text) of the nth row of a CSV file, as `place` does."""
     fields = len(csv_layout(split, table))
     records = nth_rows(split.path, table.options, fields, set(counts), set(rejected))
     return {n: (record.number, record.text) for n, record in records.items()}

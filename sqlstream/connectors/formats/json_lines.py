@@ -50,8 +50,8 @@ def read_json(
     """Return the plan that reads files of JSON lines, see `ReadFiles`.
 
     Unless the table skips malformed rows, the plan fails at numbers that DuckDB reads as infinite, such as 1e400. With `exactly`
-    it decides by their texts, which takes longer: Infinity is allowed. With `check` the function of this name decides: it gets
-    the path of a file that has such a number, and returns what is wrong with the file, or "".
+    it judges such a number by its text, which takes longer: `Infinity` is valid, 1e400 is not. With `check`, the SQL function of
+    this name judges: it takes the path of a file that has such a number, and returns what is wrong with the file, or "".
     """
     paths = duckdb_paths([copies.get(s.path, s.path) for s in splits])
     if skips(table) or is_complete(table):
@@ -81,9 +81,9 @@ def read_json(
 
 
 def _fits(typed: Sequence[tuple[Column, Any]], check: str | None) -> str:
-    """Return the condition that values fit; it fails where one does not.
+    """Return a condition that is true for well-formed rows, and fails with an error that names the file and the value for others.
 
-    With `check`, see `read_json`, floating-point numbers are read as such, otherwise as JSON.
+    With `check`, see `read_json`, floating-point columns were read as floating-point numbers, otherwise as JSON.
     """
     cases = []
     for column, type_ in typed:
@@ -139,11 +139,11 @@ def _marked(
 ) -> Relation:
     """Return marked rows: the columns `passthrough`, the table's `columns`, and WRONG.
 
-    If rows are to be `complete`, an object that lacks a field is malformed.
+    `text` is the column of `lines` with the object. It is either JSON (NULL for a line that is not JSON), or VALUE, any text.
+    `whole_text` is the SQL of the text to parse; to parse a text that is not JSON is slow. If `complete`, an object that lacks a
+    field of the table is malformed. `no_object` is the reason for a text that is not an object; all its columns are NULL.
 
-    `text` is the column of `lines` that has the object: JSON, NULL for a line that is none, or VALUE, any text. `whole_text` is
-    the SQL of the text that is parsed; a text that is no JSON is expensive there. Only rows in which something is NULL, or in
-    doubt, are checked for faults; if the text is no object, everything is NULL.
+    Only rows in which a value is NULL or in doubt are checked for faults.
     """
     typed = [(c, con.sqltype(c.type)) for c in columns]
     shape = quote_text(json.dumps({c.name: number_type(t) or as_text(t, None) or c.type for c, t in typed}))
@@ -226,7 +226,7 @@ def _incomplete(value: str, declared: Any, depth: int) -> str:
 
 
 def _text_in_doubt(number: str, name: str, *, is_unsigned: bool) -> str:
-    """Return the SQL of a number's text if the number, read as `number_type` says, may differ from it, otherwise NULL."""
+    """Return the SQL of a number's text if it may differ from the number that DuckDB read as `number_type`; NULL otherwise."""
     # Booleans are read as numbers, too. An unsigned type does not hold -0.0, which -1e-400 also becomes.
     marks = [f"contains({_TEXT}, {quote_text(mark)})" for mark in ("true", "false")]
     other = " OR ".join([*marks, *([f"signbit({number})"] if is_unsigned else [])])

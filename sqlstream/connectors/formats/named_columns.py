@@ -25,11 +25,11 @@ def named_items(
     there: Mapping[str, Any],
     number: str,
 ) -> tuple[str, str | None]:
-    """Return the select items of some columns over a file, and the SQL of WRONG; None for it if no row can be malformed.
+    """Return (select items that read some columns from a file, SQL of WRONG); None for WRONG if no row can be malformed.
 
-    `there` maps the file's columns to their DuckDB types, None for one without a type in SQL, and `number` is the column with a
-    row's number. A value that does not fit fails the query, or is NULL if the table skips malformed rows. Raises DataError if the
-    file's columns do not fit.
+    `there` maps the file's columns to their DuckDB types, None for a column without a SQL type. `number` is the column with the
+    row's number. A value that does not fit its column makes the query fail; if the table skips malformed rows, it becomes NULL.
+    Raises DataError if the types of the file's columns do not fit.
     """
     by_name = {name.lower(): (name, type_) for name, type_ in there.items()}
     _check_columns(split, table, list(there))

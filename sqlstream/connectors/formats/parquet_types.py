@@ -1,4 +1,4 @@
-"""Which types of a Parquet file can be read as which declared types: the ones that hold every value of the file's type.
+"""Which declared types can read a type of a Parquet file: the types that hold all of its values.
 
 integer    a wider integer, DOUBLE or FLOAT where exact, DECIMAL with enough digits; with `narrow`, an unsigned integer also as a
            signed one of its size: the caller has to look for values that do not fit (`may_not_fit`, `unfit`)
@@ -59,7 +59,7 @@ def conversion(value: str, source: Any, declared: Any, depth: int = 0, *, narrow
 
 
 def may_not_fit(source: Any, declared: Any) -> bool:
-    """Whether the SQL of `conversion` fails for some values of a type: numbers that are too large, texts that are no JSON."""
+    """Whether the SQL of `conversion` fails for some values: numbers that are too large, or texts that are not JSON."""
     match source.id, declared.id:
         case "struct", "struct":
             there = {name.lower(): type_ for name, type_ in source.children}
@@ -123,7 +123,7 @@ def _is_text_of_json(source: Any, declared: Any) -> bool:
 
 
 def _may_hold(source: Any, declared: Any) -> bool:
-    """Whether `declared` is the signed type of the same size as the unsigned type `source`: it holds half of its values."""
+    """Whether `declared` is the signed type of the same size as the unsigned type `source`, so that large values do not fit."""
     return _UNSIGNED.get(source.id, 0) == _SIGNED.get(declared.id, 0) + 1
 
 

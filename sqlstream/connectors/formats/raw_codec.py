@@ -84,7 +84,7 @@ class RawCodec:
         return self.type == "VARCHAR" and self.charset != "utf-8"
 
     def decoded(self, value: str) -> str:
-        """Return the SQL of the value that the bytes `value`, an SQL expression, encode; NULL if they encode none."""
+        """Return the SQL that decodes `value`, an SQL expression of bytes; NULL for bytes that encode no value."""
         if self.type == "BLOB":
             return value
         if self.size is None:
@@ -112,14 +112,14 @@ class RawCodec:
         return self._ordered(f"CAST(CAST({column} AS BIT) AS BLOB)") if self.size else column
 
     def _ordered(self, value: str) -> str:
-        """Return the SQL of a number's bytes with the first as the last, if the least significant one comes first."""
+        """Return the SQL of a number's bytes in reverse order if the codec is little-endian, else `value` itself."""
         if not self.little_endian or (self.size or 0) < 2:
             return value
         digits = (f"hex({value})[{2 * n - 1}:{2 * n}]" for n in range(self.size or 0, 0, -1))
         return f"unhex({' || '.join(digits)})"
 
     def text(self, value: bytes) -> str | None:
-        """Return the text that bytes encode; None if they encode none."""
+        """Return the text that bytes encode; None if they are not valid in the charset."""
         marked = value.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         try:
             return value.decode("utf-16-be" if self.charset == _UTF_16 and not marked else self.charset)
@@ -138,7 +138,7 @@ class RawCodec:
 
 
 def problem(columns: Sequence[Column]) -> str | None:
-    """Return what is wrong with the columns of a raw key, value or line, as the rest of a sentence about its format."""
+    """Return what is wrong with the columns of a raw key, value or line, as the end of a sentence; None if they are valid."""
     if len(columns) == 1 and columns[0].type in ("VARCHAR", "BLOB", *SIZES):
         return None
     what = ", ".join(f"{c.name} {c.type}" for c in columns) or "none"
@@ -149,7 +149,7 @@ HINT = "Other types, and several columns, need a format such as json or csv; of 
 
 
 def check(table: Table, format: str, columns: Sequence[Column], part: str) -> None:
-    """Accept the columns: `problem` has been asked about them, see `MessageEncoding`."""
+    """Do nothing: `problem` has checked the columns before. See `MessageEncoding.check`."""
 
 
 def encoder(table: Table, format: str, columns: Sequence[Column], part: str) -> Callable[[pa.Table], list[bytes]]:

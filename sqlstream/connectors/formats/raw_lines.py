@@ -163,7 +163,7 @@ def check_raw(table: Table) -> None:
 
 
 def nth_raw_lines(path: str, counts: Sequence[int], table: Table) -> dict[int, tuple[int, str]]:
-    """Return (n, text) of the nth rows of a file, by n, from 1."""
+    """Map each n in `counts` to (n, text) of the nth row of a file, counted from 1."""
     numbers, numbered_lines, codec = set(counts), dict[int, tuple[int, str]](), codec_of(table)
     for first, lines in _blocks(path, codec):
         for number in numbers:

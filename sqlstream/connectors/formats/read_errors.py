@@ -149,7 +149,10 @@ def _unreadable(splits: Iterable[FileSplit]) -> str | None:
 
 
 def _not_unpacked(splits: Iterable[FileSplit]) -> str | None:
-    """Return the first file that is not compressed as its name says, or is incomplete. If there is only one, it is that one."""
+    """Return the first file that cannot be decompressed as its name says, or is truncated.
+
+    If all can, and only one file is compressed, return that one: it must be the one that failed. Otherwise return None.
+    """
     paths = sorted({s.path for s in splits if s.path.endswith(COMPRESSED)})
     for path in paths:
         try:

@@ -75,7 +75,7 @@ def read(
 
 
 def read_exactly(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table) -> ReadPlan:
-    """Return a plan that decides by the text of a number whether it is infinite, where the plan of `read` fails. It takes longer.
+    """Return a plan that judges infinite numbers by their texts, for files at which the plan of `read` fails. It takes longer.
 
     The format must be JSON, and the table must not skip malformed rows.
     """
@@ -84,25 +84,26 @@ def read_exactly(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], ta
 
 
 def read_checked(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, check: str) -> ReadPlan:
-    """Return a plan in which a function decides whether the infinite numbers in a file are called so, see `read_json`.
+    """Return a plan that calls the SQL function `check` for a file with an infinite number, see `read_json`.
 
-    The format must be JSON, and the table must not skip malformed rows.
+    The function decides whether the file says `Infinity`, or has a number that is too large. The format must be JSON, and the
+    table must not skip malformed rows.
     """
     check_frames(splits, table)
     return _read_columns(con, splits, table, table.physical, _Ways({}, frozenset(), check=check))
 
 
 def may_be_infinite(con: duckdb.DuckDBPyConnection, table: Table) -> bool:
-    """Whether a table has numbers at which the plan of `read` fails if they are infinite.
+    """Whether a table has floating-point columns for which the plan of `read` would fail at an infinite number.
 
-    `read_exactly` and `read_checked` read them.
+    `read_exactly` and `read_checked` can read such numbers.
     """
     is_json = format_of(table) in ("json", DEBEZIUM) and not skips(table)
     return is_json and any(infinite("x", con.sqltype(c.type)) for c in table.stored)
 
 
 def marked_changes(table: Table, plan: ReadPlan) -> Select:
-    """Return a plan's rows in which WRONG also marks rows that are no change, see `changelogs.malformed`."""
+    """Return the marked rows of a plan, with WRONG also set in rows that are not a valid change, see `changelogs.malformed`."""
     before = f"coalesce({WRONG}, " if plan.marked else "("
     operation = f"{before}CASE WHEN {malformed(table)} THEN {quote_text(_operation_fault(table))} END) AS {WRONG}"
     rows = f"SELECT * REPLACE ({operation})" if plan.marked else f"SELECT *, {operation}"
@@ -110,7 +111,7 @@ def marked_changes(table: Table, plan: ReadPlan) -> Select:
 
 
 def marked_nulls(table: Table, columns: Sequence[Column], plan: ReadPlan) -> Select | None:
-    """Return a plan's rows in which WRONG also marks rows without a value for a NOT NULL column.
+    """Return the marked rows of a plan, with WRONG also set in rows that lack a value of a NOT NULL column.
 
     `columns` are the columns that are read. Return None if none of them is NOT NULL.
     """
@@ -131,7 +132,7 @@ def _operation_fault(table: Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """The files that are not read in the usual way, as `read` takes them."""
+    """Which files `read` must read in another than the usual way: see its arguments."""
 
     copies: Mapping[str, str]
     by_record: frozenset[str]
@@ -196,7 +197,7 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _alike(splits: Sequence[FileSplit], table: Table, columns: Sequence[Column]) -> list[list[FileSplit]]:
-    """Group splits whose metadata and partition values are the same in all of `columns`."""
+    """Group splits that have the same values in the metadata and partition columns among `columns`."""
     groups: dict[tuple[str, ...], list[FileSplit]] = {}
     for split in splits:
         values = tuple(_unstored_value(c, split, table) for c in columns if c not in table.stored)

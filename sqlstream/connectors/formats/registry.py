@@ -44,9 +44,10 @@ class ReadFiles(Protocol):
 
 
 class ReadValues(Protocol):
-    """Returns the marked rows in values: `columns` of the table, WRONG, and `passthrough`, columns of `values`.
+    """Returns the marked rows that values encode: the table's `columns`, WRONG, and `passthrough`, columns of `values`.
 
-    `values` has a column VALUE: a text, NULL for bytes that are no UTF-8; bytes, if the format is `of_bytes`.
+    `values` has a row per value, with the encoded row in its column VALUE: a text (NULL for bytes that are not UTF-8) or, if the
+    format is `of_bytes`, bytes. WRONG is the reason why a row is malformed, NULL for a well-formed one.
     """
 
     def __call__(

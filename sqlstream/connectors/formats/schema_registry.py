@@ -92,7 +92,7 @@ class NoSchema(Exception):
 
 
 class IncompatibleSchema(Exception):
-    """The registry rejects a schema, which is not compatible with the ones that its subject has."""
+    """The registry rejects a schema that is not compatible with the other schemas of its subject."""
 
 
 @dataclass(frozen=True, slots=True)

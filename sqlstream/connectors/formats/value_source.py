@@ -36,10 +36,10 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class KeyLayout:
-    """The columns of a table that are read from keys.
+    """The columns of a table that are read from the keys of messages.
 
-    `table` describes the key: the options of its format, and a stored column for each of `columns`, in order, whose name in the
-    key may differ.
+    `columns` are columns of the table. `table` describes the encoded key: it has the options of the key's format, and for each of
+    `columns`, in the same order, a stored column with its name in the key, which may differ.
     """
 
     table: Table
@@ -156,7 +156,7 @@ class ValueRows(TableSource):
 
 
 def _with_deletes(rows: Relation, deletes: Relation, columns: Sequence[Column], passthrough: Sequence[str]) -> Relation:
-    """Return marked rows with their OPERATION, U, and behind them a row with D for each value that is NULL."""
+    """Return marked rows with OPERATION U, and for each row of `deletes`, values that are NULL, a row with OPERATION D."""
     nulls = [f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns]
     gone = [
         *(name if name != "_kept_value" else "NULL AS _kept_value" for name in passthrough),
@@ -178,7 +178,11 @@ def _with_key(
     *,
     needed: bool,
 ) -> Relation:
-    """Return marked rows with the columns of their keys added; `columns` are in the values, `alias` is the column of the key."""
+    """Return marked rows with the columns of their keys added.
+
+    `columns` are the columns that the values hold; `alias` is the column of `rows` with the encoded key. If the key is `needed`,
+    a row without one is malformed.
+    """
     form = FORMATS[format_of(key.table)]
     assert form.read_values is not None
     own = {quote_name(c.name): f"_value_{n}" for n, c in enumerate(columns)}

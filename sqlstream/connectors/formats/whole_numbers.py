@@ -1,8 +1,9 @@
-"""Numbers in text that DuckDB would change: it rounds 1.5 to 2, and 1e400 to infinity. Here they are malformed in such columns.
+"""Finds numbers in text that DuckDB would change silently: it rounds 1.5 to 2, and 1e400 to infinity. Here they are malformed.
 
 So integer columns and the keys of maps are read as text, and checked before they are cast. 12, 12.0 and 1.2e1 are whole, with
-quotes or without; 1.5 and true are not. Floating-point columns of CSV are read as text, too. Those of JSON are read again if a
-number is infinite, by its text: Infinity is. BOOLEAN columns are read as text: DuckDB casts the number 2 to true, but not "2".
+quotes or without; 1.5 and true are not. Floating-point columns of CSV are read as text, too. Floating-point columns of JSON are
+read as numbers; if one is infinite, its text is read again: `Infinity` is valid, 1e400 is not. BOOLEAN columns are read as text,
+because DuckDB casts the number 2 to true, but refuses the text "2".
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ READ_AS_TEXT = INTEGERS | {"boolean"}
 
 
 def as_text(declared: Any, floats: str | None = "VARCHAR") -> str | None:
-    """Return the type in which to read a column: its own, with VARCHAR for integers, booleans and keys; None if it has none.
+    """Return the type in which to read a column, in which integers, booleans and keys of maps are VARCHAR; None for its own type.
 
-    `floats` is the type for floating-point numbers, None for their own.
+    `floats` is the type in which floating-point numbers are read; None for their own type.
     """
     match declared.id:
         case id if id in READ_AS_TEXT:
@@ -48,18 +49,19 @@ def as_text(declared: Any, floats: str | None = "VARCHAR") -> str | None:
 
 
 def number_type(declared: Any) -> str | None:
-    """Return the type in which an integer column is read from JSON, if its text is available, too; None for other columns.
+    """Return the type in which to read an integer column of JSON whose text can be read again: DOUBLE; None for other columns.
 
-    DuckDB reads numbers in two thirds of the time of texts, and most are exact, see `is_exact`.
+    DuckDB needs a third less time for numbers than for texts. Most are exact, see `is_exact`; the texts of the others are
+    checked.
     """
     return "DOUBLE" if declared.id in INTEGERS else None
 
 
 def is_exact(number: str) -> str:
-    """Return the condition that a DOUBLE is whole, and equal to the number in the text that it was read from.
+    """Return the condition that a DOUBLE is whole, and equals the number in its text.
 
-    From 2^52 on, DOUBLE has no fractions, so that it may have rounded the text's. The condition also holds for 0 and 1 that were
-    read from `false` and `true`; only the text tells.
+    It holds below 2^52 only: DOUBLE has no fractions from there on, and may have rounded the number. It also holds for the 0 and
+    1 that were read from `false` and `true`, which only the text distinguishes.
     """
     # The remainder of a DOUBLE takes forty times as long.
     return f"(trunc({number}) = {number} AND abs({number}) < {1 << 52})"
@@ -142,7 +144,7 @@ def wrong_keys(keys: str, declared: Any, depth: int) -> str:
 
 
 def whole(columns: Sequence[tuple[Column, Any]], floats: str | None = "VARCHAR") -> tuple[str, str]:
-    """Return the select items that cast columns which were read as `as_text` says, and a WHERE clause.
+    """Return (select items, WHERE clause) for columns that were read as `as_text` says: the items cast them to their types.
 
     The clause, "" if there is nothing to check, raises the error NOT_WHOLE for a number that does not fit, see `fraction`. If
     `floats` is None, it also raises INFINITE for an infinite floating-point number, whatever its text is.

@@ -29,7 +29,7 @@ def frames_fault(path: str) -> str | None:
 
 
 def _skip_frame(file: IO[bytes]) -> bool:
-    """Move behind a frame; return False if there is none."""
+    """Skip the next frame; return False if the bytes are no complete frame."""
     magic = _number(file, 4)
     if magic is not None and magic & ~0xF == _SKIPPABLE:
         size = _number(file, 4)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class SnapshotSplit:
     """A data file that a snapshot appends or, with `whole`, one that the snapshot has.
 
-    `sequence` is the snapshot's sequence number and `snapshot` its id. `number` counts its files from 1; the last one has
-    `snapshots.ALL`.
+    `sequence` is the snapshot's sequence number and `snapshot` its id. `number` counts the files of the snapshot from 1, but the
+    last file has the number `snapshots.ALL`.
     """
 
     sequence: int

@@ -20,7 +20,7 @@ ALL = 1 << 40
 
 
 class Reached(NamedTuple):
-    """A position: the first `files` files were read of the snapshot with this sequence number and id."""
+    """A position: of the snapshot with this sequence number and id, the first `files` files have been read."""
 
     sequence: int
     files: int
@@ -75,7 +75,7 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
         return snapshot
 
     def _begin(self, newest: Any) -> Reached:
-        """Queue the files from the position on; without a position, from where the options say."""
+        """Queue the files after the stored position, or at the first start the files that the start options ask for."""
         position = self._position.get("")
         mode = start_mode(self._table)
         now = None if newest is None else [newest.sequence_number, ALL, newest.snapshot_id]

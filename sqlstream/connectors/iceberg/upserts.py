@@ -1,8 +1,9 @@
 """Results with a key in an Iceberg table: the driver replaces the rows of a batch's keys in one commit.
 
 The library deletes the rows that match a filter. For a single key column the filter is exact. For several key columns it also
-matches rows with other keys, which the same commit writes again. It does so for many keys, too, if the table is not much larger
-than the batch: then the filter consists of bounds, because the library makes several Python objects of each value in a filter.
+matches rows with other keys, which the same commit writes again. For a batch of many keys, a filter of all values would be slow,
+because the library makes several Python objects of each. So if the table is not much larger than the batch, the filter has only
+the bounds of the keys, and the other rows within the bounds are written again, too.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class UpsertWriter(BatchWriter):
         self._commits.recover()
 
     def write(self, batch: Batch) -> None:
-        """Write the net changes of a batch in one commit, unless the table has the batch; without changes there is none."""
+        """Write the net changes of a batch in one commit. Do nothing if the table already has the batch, or nothing changed."""
         rows = batch.table(Select(f"SELECT {items(self._columns)} FROM ({batch.upserts()})"))
         gone = batch.table(Select(f"SELECT {items(self._keys)} FROM ({batch.deletes()})"))
         names = [c.name for c in self._keys]

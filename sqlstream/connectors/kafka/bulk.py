@@ -91,7 +91,7 @@ def library() -> Any:
 
 
 def takes(settings: Mapping[str, Any]) -> bool:
-    """Whether a BulkProducer with these settings behaves like confluent-kafka's producer."""
+    """Whether a BulkProducer can replace confluent-kafka's producer: it has no plugins and no OAuth."""
     return library() is not None and not any(name.startswith(_OF_PYTHON) for name in settings)
 
 
@@ -206,7 +206,7 @@ class BulkProducer:
         return self._error(rows.error)
 
     def poll(self, seconds: float) -> None:
-        """Wait at most so many seconds for events, and call the callbacks for all that have come."""
+        """Wait at most `seconds` for events, and call the callbacks of all events that have come."""
         while self._client and (event := self._library.rd_kafka_queue_poll(self._events, int(seconds * 1000))):
             try:
                 self._tell(event)
@@ -225,7 +225,7 @@ class BulkProducer:
                 self._deliver(self._error(code), None)
 
     def flush(self, seconds: float) -> int:
-        """Wait until the brokers have all messages, at most so many seconds; return how many messages still wait."""
+        """Wait until the brokers have all messages, at most `seconds`; return how many messages still wait."""
         end = time.monotonic() + seconds
         while self._client:
             remaining = max(end - time.monotonic(), 0.0)

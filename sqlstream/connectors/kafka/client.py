@@ -140,7 +140,7 @@ def _options(table: Table) -> Mapping[str, str]:
 
 @cache
 def _rejected(client_settings: tuple[tuple[str, str], ...]) -> None:
-    """Open a client and close it, to check the settings; without addresses it does not connect. Raises KafkaException."""
+    """Check settings by opening and closing a client, without addresses, so that it does not connect. Raises KafkaException."""
     import confluent_kafka
 
     quiet = {"log_level": 0, "group.id": "sqlstream"}

@@ -108,7 +108,7 @@ class UpsertKafkaConnector(Connector):
         keys.validate(described)
 
     def prepare(self, table: Table) -> Table:
-        """Return the table as `KafkaConnector.prepare` does, and as one whose rows are changes."""
+        """Return the table as `KafkaConnector.prepare` does, marked as a table of changes."""
         client_library(table)
         check_settings(table)
         return replace(keys.plain(table), changing=True, writes_metadata=WRITABLE)

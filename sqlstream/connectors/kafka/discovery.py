@@ -36,8 +36,8 @@ def unreachable(table: Table, trouble: str) -> UsageError:
 class TopicDiscovery(Discovery):
     """Hands out new offsets of partitions; its position is an offset for each partition.
 
-    The start offset of a partition is decided when the job first sees it. During an outage, `poll` counts the offsets that it
-    knew before; if the outage lasts longer than `scan.outage-timeout`, `poll` raises OutageError.
+    A partition gets its start offset when the job first sees it. During an outage, `poll` counts the offsets that it learned
+    before; if the outage lasts longer than `scan.outage-timeout`, `poll` raises OutageError.
     """
 
     backlog_unit = "offsets"
@@ -146,7 +146,7 @@ class TopicDiscovery(Discovery):
             message = f'table "{self._table.name}": group "{self._group}" has committed no offset of {rest[0]}'
             raise UsageError(message, self._table.option_span(GROUP, value=True), hint=hint)
 
-    # -- what there is
+    # -- what the cluster has
 
     def poll(self) -> int:
         """Ask for the newest offsets and, at an interval, for new partitions; return how many offsets wait.

@@ -142,7 +142,7 @@ def distrust(table: Table, text: str, settings: Mapping[str, str]) -> UsageError
 
 
 def _doubt(host: str, port: int, settings: Mapping[str, str]) -> ssl.SSLCertVerificationError | None:
-    """Connect to a broker by Python's `ssl`, and return its error about the certificate; None if there is none."""
+    """Connect to a broker with Python's `ssl`, and return its error about the certificate; None if it accepts the certificate."""
     with contextlib.suppress(OSError, ValueError):
         place = settings.get(CA)
         is_folder = place is not None and os.path.isdir(place)

@@ -96,12 +96,12 @@ def is_upsert(table: Table) -> bool:
 
 
 def is_apart(table: Table) -> bool:
-    """Whether the columns of the key are not in the value, too."""
+    """Whether values leave out the columns of the key (`value.fields-include` is `EXCEPT_KEY`)."""
     return _include(table.options.get("value.fields-include", ALL)) == EXCEPT_KEY
 
 
 def layout(table: Table) -> KeyLayout | None:
-    """Return which columns are read from keys; None if values have all columns, and there is always a value."""
+    """Return which columns are read from keys; None if all columns are in the values, and no value may be missing."""
     if "key.format" not in table.options or not (is_apart(table) or is_upsert(table)):
         return None
     prefix = table.options.get("key.fields-prefix", "")
@@ -151,7 +151,7 @@ def validate(table: Table) -> None:
 
 
 def check_raw(option: str, columns: Sequence[Column], table: Table) -> None:
-    """Raise BindError if `option`, such as `key.format`, is `raw`, and `columns` are not exactly one that is raw bytes."""
+    """Raise BindError if `option`, such as `key.format`, is `raw`, unless `columns` is one column of a type that `raw` has."""
     if table.options.get(option, "").lower() == "raw" and (wrong := problem(columns)) is not None:
         at = table.option_span(option, value=True)
         raise BindError(f'table "{table.name}": {option} "raw" {wrong}', at, hint=HINT)

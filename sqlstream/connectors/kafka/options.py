@@ -146,7 +146,7 @@ def bounded_mode(table: Table) -> str:
 
 
 def reset(table: Table) -> str | None:
-    """Return where a partition starts of which the consumer group has no offset; None if the job fails then."""
+    """Return where to start a partition without a committed offset of the consumer group; None if the job must fail."""
     return _RESETS[table.options.get(RESET, "earliest").lower()]
 
 
@@ -166,7 +166,7 @@ def max_bytes(table: Table) -> int:
 
 
 def continues(table: Table) -> bool:
-    """Whether lost offsets are counted; otherwise they fail the job."""
+    """Whether a job counts lost offsets and continues; otherwise it fails."""
     return table.options.get(ON_LOSS.name, FAIL).lower() == CONTINUE
 
 

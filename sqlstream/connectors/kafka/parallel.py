@@ -84,7 +84,7 @@ class PartedWriter(BatchWriter):
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """The number of writers of a table, and the last batch that another number of writers has committed, -1 for none."""
+    """The number of writers of a table, and the last batch that an earlier number of writers committed, -1 for none."""
 
     writers: int = 1
     before: int = -1
@@ -107,7 +107,7 @@ class PendingBatch:
 
     @classmethod
     def of(cls, batch: Batch, writers: int) -> PendingBatch:
-        """Return the record of a batch for so many writers."""
+        """Return the record of a batch that `writers` writers write."""
         files = tuple(path.rpartition("/")[2] for path in batch.paths)
         columns, order = (tuple((c.name, c.type) for c in some) for some in (batch.columns, batch.order))
         return cls(batch.number, writers, files, columns, batch.is_changing, batch.key, order)
@@ -119,7 +119,7 @@ class PendingBatch:
 
 
 class DividedWriter(BatchWriter):
-    """Writes batches exactly once with `writers` writers, whose number may change between runs. One alone runs on the driver."""
+    """Writes batches exactly once with `writers` writers; a run may have another number. A single writer runs on the driver."""
 
     def __init__(self, table: Table, upserts: bool, context: SinkContext, writers: int):
         self._table, self._upserts, self._context, self._writers = table, upserts, context, writers
@@ -136,7 +136,7 @@ class DividedWriter(BatchWriter):
         return context.fs.exists(f"{context.records}/{_DIVISION}")
 
     def recover(self) -> None:
-        """Open the writers, and finish a pending batch; first with the old number of writers, if it has changed.
+        """Open the writers, and finish a pending batch; a batch is finished with the number of writers that began it.
 
         Raises DamageError if a file with rows of the pending batch is gone, and JobError if a batch is committed in part, and
         cannot be finished.
@@ -153,7 +153,7 @@ class DividedWriter(BatchWriter):
         self._open(self._writers)
 
     def _open(self, writers: int) -> None:
-        """Open so many writers, which take over the transactional ids of the last run, and finish its pending batch."""
+        """Open `writers` writers, which take over the transactional ids of the last run, and finish its pending batch."""
         if writers == 1:
             layout, topic = MessageLayout(self._table, self._upserts), Topic(self._table)
             progress = TopicProgress(self._table, self._context)

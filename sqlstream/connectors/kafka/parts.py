@@ -32,7 +32,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 @dataclass(frozen=True, slots=True)
 class TopicPart:
-    """The definition of one of `writers` writers, with its `number`, from 0.
+    """What a worker process needs to know of one of a topic's `writers` writers: the one with the `number`, from 0.
 
     `identity` is its transactional id, None if it has no transactions. `warehouse` and `project` are paths, and `records` is the
     writer's own folder of records.

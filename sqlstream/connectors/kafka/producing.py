@@ -36,7 +36,7 @@ _CREATE_SECONDS = 3.0
 class Broken(Exception):
     """A client cannot continue: a new one must replace it.
 
-    `fenced`: a newer client has its transactional id. `silent`: it is still in a call, maybe for ever.
+    It is `fenced` if a newer client has its transactional id, `silent` if it is still in a call, which may never return.
     """
 
     def __init__(self, message: str, *, fenced: bool = False, silent: bool = False):
@@ -60,7 +60,7 @@ class Deadline:
         return self.remaining == 0.0
 
     def step(self) -> float:
-        """Return how many seconds to wait for one answer: from 0.1 to _ASK_SECONDS, even if the deadline is over."""
+        """Return how many seconds to wait for one answer: from 0.1 to _ASK_SECONDS; 0.1 after the deadline, too."""
         return max(min(self.remaining, _ASK_SECONDS), 0.1)
 
 
@@ -130,7 +130,7 @@ class Topic:
         return UsageError(message, self.table.option_span("topic", value=True), hint=hint)
 
     def refuse(self, error: Any) -> None:
-        """Raise UsageError or JobError for an error of librdkafka that a retry cannot fix; return for others, and for None."""
+        """Raise UsageError or JobError if `error`, of librdkafka, is one that a retry cannot fix; do nothing otherwise."""
         if error is None:
             return
         codes, named = self.kafka.KafkaError, f'table "{self.table.name}"'
@@ -252,7 +252,7 @@ class Sender:
                 self._produce(deadline, row, {})
 
     def poll(self, seconds: float = 0.0) -> None:
-        """Wait at most so many seconds for delivery reports and errors, and handle them. Raises Broken."""
+        """Wait at most `seconds` for delivery reports and errors, and handle them. Raises Broken."""
         try:
             self.producer.poll(seconds)
         except self.topic.kafka.KafkaException as error:

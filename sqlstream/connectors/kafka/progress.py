@@ -2,8 +2,8 @@
 
 The cluster decides. A batch's number is committed as the offset of a consumer group of the job's own, in the transaction of the
 batch's rows. The job also records which batch it is about to commit, and which it has committed. So it notices if the cluster has
-lost a batch. And after the cluster has dropped the group's offset (`offsets.retention.minutes`), the record suffices, unless it
-is open whether a batch was committed.
+lost a batch. The cluster drops the group's offset after `offsets.retention.minutes`. Then the record is enough, unless it leaves
+open whether a batch was committed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class ProgressRecord:
 
 
 class TopicProgress:
-    """The progress of a job in a topic: `last` is the last batch that is committed, -1 for none. `notices` are for users."""
+    """The progress of a job in a topic, from the cluster and from the job's own record.
+
+    `last` is the last committed batch, -1 if there is none. `notices` are messages for users.
+    """
 
     def __init__(self, table: Table, context: SinkContext):
         self._table, self._context = table, context
@@ -67,10 +70,11 @@ class TopicProgress:
         self._write(ProgressRecord(batch, batch, time.time()))
 
     def resume(self, marker: int | None) -> None:
-        """Set `last` at the start; `marker` is the offset of the group, the cluster's last batch, or None if it has no offset.
+        """Set `last` at the start of a run.
 
-        Raises JobError if the cluster has lost a batch, or if nobody knows whether it has the last one, unless the table's
-        `sink.on-data-loss` is `continue`.
+        `marker` is the offset of the job's consumer group, that is the cluster's last batch; None if the group has no offset.
+        Raises JobError if the cluster has lost a batch, or if it cannot be decided whether the cluster has the last one, unless
+        the table's `sink.on-data-loss` is `continue`.
         """
         record, committed = self._record, self._context.committed
         if marker is None:

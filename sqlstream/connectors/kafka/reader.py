@@ -59,10 +59,13 @@ _HINT = "Set 'scan.on-data-loss' = 'continue' to go on without them, and count t
 
 @dataclass
 class _Standing:
-    """The state of an assigned partition: `offset` is the next one to return, and `waiting` are received messages from it on.
+    """The state of an assigned partition.
 
-    `ends` is the last known end of the partition: no more messages before it will come. It is `behind` if the last range was long
-    and did not reach the end. It is `begun` once a message has come.
+    - `offset`: the next offset to return.
+    - `waiting`: received messages from that offset on.
+    - `ends`: the last known end of the partition; no further message before it will come.
+    - `behind`: the last range was long, and did not reach the end.
+    - `begun`: a message has come since the consumer began to read the partition.
     """
 
     offset: int
@@ -117,8 +120,8 @@ class MessageReader:
     ) -> dict[OffsetRange, RangeMessages]:
         """Read the messages of some ranges, each of another partition; `table` is the table's name for errors.
 
-        Raises DataError for lost offsets, unless it `continues`, JobError for a partition that cannot be read, and OutageError if
-        no message comes for `patience` seconds.
+        Raises DataError for lost offsets unless it `continues`, which counts them instead, JobError for a partition that cannot
+        be read, and OutageError if no message comes for `patience` seconds.
         """
         self._move(ranges)
         by_range = {r: RangeMessages(r, columns, reached=r.start) for r in ranges}
@@ -209,7 +212,10 @@ class MessageReader:
     def _fault(
         self, message: Any, table: str, open_ranges: dict[TopicPartition, RangeMessages], *, continues: bool
     ) -> None:
-        """Handle an event or error that came in place of a message, after what came before it."""
+        """Handle an event or an error that the consumer returned instead of a message; earlier messages are handled first.
+
+        Raises JobError for an error that is not temporary, and DataError for lost offsets unless it `continues`.
+        """
         error, codes = message.error(), self._kafka.KafkaError
         partition = TopicPartition(message.topic(), message.partition())
         standing = self._standing.get(partition)

@@ -43,10 +43,10 @@ class MessageSizes:
     def cut(
         self, counts: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], most: int
     ) -> dict[TopicPartition, int]:
-        """Return how many of its `counts` offsets to read from each partition, at least one, so that all have about `most` bytes.
+        """Reduce `counts`, the offsets to read by partition, to about `most` bytes in all, but to at least one offset each.
 
-        `starts` are the next offsets. A partition without a sample counts like the average of the others. If no broker answers in
-        time, it returns `counts`.
+        `starts` are the next offsets to read. A partition without a sample is estimated by the average of the others. Without an
+        answer of a broker in time, the result is `counts`.
         """
         if sum(counts.values()) * _LONGEST <= most:
             return dict(counts)
@@ -61,7 +61,7 @@ class MessageSizes:
         return {p: max(int(count * most / total), 1) for p, count in counts.items()}
 
     def _look(self, counts: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]) -> None:
-        """Sample the partitions with the most offsets to read, among those without a valid sample."""
+        """Sample the partitions with the most offsets to read, unless their samples are still valid."""
         moment = time.monotonic()
         old = moment - _VALID_SECONDS
         unknown = [p for p in counts if p not in self._samples or self._samples[p][1] <= old]

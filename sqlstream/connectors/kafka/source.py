@@ -160,7 +160,7 @@ class Messages(ValueRows):
 
 
 class UpsertMessages(Messages):
-    """The messages of topics in which a message replaces the one with the same key; one without a value deletes it."""
+    """The messages of topics in which a message replaces the one with the same key; a message without a value deletes it."""
 
     upserts = True
 

@@ -118,9 +118,9 @@ _Place: TypeAlias = tuple[str, tuple[object, ...]]
 
 
 class _Clients:
-    """The idle clients of a process, the last used last.
+    """The idle clients of a process, least recently used first.
 
-    Threads never share a client: each would take the errors about messages of others for its own.
+    Threads never share a client, because it would report the failed messages of one thread to another.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ _abandoned: list[Any] = []
 
 
 def _answered(call: Callable[..., Any], arguments: Sequence[Any], seconds: float) -> None:
-    """Call a client in a thread, and raise Broken if the call does not return within so many seconds, whatever its own timeout.
+    """Call a client in a thread, and raise Broken if the call does not return within `seconds`, whatever its own timeout.
 
     librdkafka's `send_offsets_to_transaction` does not return if the coordinator of the transaction disappears at the wrong
     moment. If it returns later, that has no effect, as the next client has locked it out.
@@ -163,7 +163,10 @@ class TopicTransactions:
                 time.sleep(0.05)
 
     def _marker(self, deadline: Deadline) -> int | None:
-        """Return the offset of the group; None if there is none. The last transaction may just have committed it."""
+        """Return the committed offset of the job's consumer group, the number of a batch; None if the group has none.
+
+        The previous client's last transaction may just have committed it.
+        """
         own = {"group.id": self._identity, "enable.auto.commit": False, "isolation.level": "read_committed"}
         table_settings = {k: v for k, v in settings(self._topic.table).items() if k != TIMEOUT}
         consumer = self._topic.kafka.Consumer({**table_settings, **own, **self._topic.client_settings()})

@@ -116,7 +116,7 @@ class TopicTransactionWriter(_TopicWriter):
 
     @property
     def lasts(self) -> Sequence[int]:
-        """The last committed batch, as the only item; -1 for none."""
+        """The last committed batch of each writer, see `PartedWriter.lasts`; here of the only one. -1 if it has none."""
         return [self._progress.last]
 
     def check_own(self) -> None:

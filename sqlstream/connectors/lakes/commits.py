@@ -1,7 +1,7 @@
 """Batches as commits of a lakehouse table: each commit stores the job's name and the number of the batch.
 
-The libraries do not refuse a batch that the table has already. So a job reads its last batch from the table before it writes.
-It skips the batch that a process wrote into the table and then died, before the job itself had committed the batch.
+The libraries do not refuse a batch that the table has already. So a job reads its last batch from the table before it writes. It
+skips a batch that an earlier process wrote into the table, if that process died before the job itself committed the batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ATTEMPTS = 20
 
 
 class LakeCommits(ABC):
-    """The batches of one job in a lakehouse table; `name` identifies the job there (`SinkContext.identity`)."""
+    """Commits the batches of one job to a lakehouse table. `name` identifies the job in the table (`SinkContext.identity`)."""
 
     lakehouse: ClassVar[str]
 
@@ -43,9 +43,10 @@ class LakeCommits(ABC):
 
     @abstractmethod
     def attempt(self, opened: Any, batch: int, write: Callable[[Any, Any], None]) -> bool:
-        """Call `write` with what it needs to commit a batch to an opened table; return False on a conflict with another writer.
+        """Try once to commit a batch to an opened table: prepare a commit, and call `write` to fill it.
 
-        Raises JobError if the commit fails for another reason.
+        `write` takes what `LakeCommitter.add` takes as `opened` and `properties`. Returns False if another writer's commit came
+        first. Raises JobError if the commit fails for another reason.
         """
 
     def recover(self) -> int:
@@ -84,7 +85,7 @@ class LakeCommits(ABC):
         raise JobError(message, hint="Start the job again; let other writers commit less often.")
 
     def wrote(self, batch: int) -> bool:
-        """Whether the last batch that this process committed is `batch`."""
+        """Whether `batch` is the last batch that this object has committed."""
         return batch == self._written
 
     def _has(self, opened: Any, batch: int) -> bool:

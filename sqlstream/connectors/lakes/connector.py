@@ -51,9 +51,9 @@ class LakeSink(TableSink):
 class LakeConnector(Connector):
     """A connector for one kind of lakehouse.
 
-    `place` is the name of the option that locates a table. Options whose names begin with one of `passed_through` are settings
-    of the library or of the created table. `unit` is what a commit creates, `version` or `snapshot-id`: the names of options
-    that take one end with it.
+    `place` is the name of the option that locates a table. Options whose names begin with one of `passed_through` are settings of
+    the library or of the created table. `unit` is the word for a commit in names of options, such as `scan.<unit>`: `version` or
+    `snapshot-id`.
     """
 
     partitioned = True

@@ -71,7 +71,7 @@ def fraction(column_type: str) -> int | None:
 
 
 def whole(kind: str) -> tuple[str, ...] | None:
-    """Return the column types that hold a DuckDB type of integers, the one that is created first; None for other types."""
+    """Return the column types for a DuckDB integer type, first the one to create columns with; None for other types."""
     unsigned = kind.startswith("U")
     bits = _NUMBERS.get(kind.removeprefix("U"))
     if bits is None:
@@ -126,7 +126,7 @@ class MySQL(Dialect):
         return f"'''' || replace({text}, '''', '''''') || ''''"
 
     def literals(self, columns: Iterable[Column], rows: Select, types: dict[str, str]) -> Select:
-        """Return each of the rows of DuckDB as a text for INSERT, such as `(1, 'a'),`.
+        """Return a SELECT that makes of each row a text for INSERT, such as `(1, 'a'),`.
 
         `types` maps columns to their types in the database. The SELECT fails if a column would round a time.
         """

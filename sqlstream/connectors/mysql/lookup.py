@@ -59,7 +59,7 @@ class MySQLServer(ServerLookup):
 
 
 def _literals(columns: Sequence[Column], keys: pa.Table) -> list[str]:
-    """Return keys as literals, each a text `(1, 'a'),`. A FLOAT is sent as a DOUBLE: the server compares it as one."""
+    """Return a text such as `(1, 'a'),` for each key. A FLOAT is sent as a DOUBLE, because the server compares it as a DOUBLE."""
     sent = [replace(c, type="DOUBLE") if c.type == "FLOAT" else c for c in columns]
     with databases.passing() as con:
         con.register(KEYS, keys)

@@ -60,7 +60,7 @@ COLUMNS = (
 
 # The first id of people and auctions, and of categories, of which there are five.
 _FIRST_ID, _FIRST_CATEGORY, _CATEGORIES = 1000, 10, 5
-# One in so many auctions, sellers and bidders is hot.
+# One in this many auctions, sellers and bidders is hot.
 _HOT_SPACING = 100
 # How many auctions are open at a time, how many people are active, and by how much a bid may be ahead of either.
 _OPEN_AUCTIONS, _ACTIVE_PEOPLE, _LEAD = 100, 1000, 10

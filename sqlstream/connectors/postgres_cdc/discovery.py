@@ -103,8 +103,8 @@ class ChangesDiscovery(Discovery):
     def _begun(self) -> tuple[int, list[ChangesFile]]:
         """Return the log position from which changes are read, and the files of the snapshot before it.
 
-        At the first start, take the snapshot. A process that dies meanwhile has handed out nothing: the next one takes another
-        snapshot, with another slot.
+        The first start takes the snapshot. If the process dies before the end of it, no batch has read anything, and the next
+        process takes another snapshot, with another slot.
         """
         marker = f"{self._directory}/{_SNAPSHOT}"
         if self._fs.exists(marker):
@@ -231,7 +231,7 @@ class ChangesDiscovery(Discovery):
             self._move(decoder.end)
 
     def _move(self, place: int) -> None:
-        """Advance the slot to a log position up to which the table has no change after the last batch."""
+        """Advance the slot to a log position, `place`. The table has no changes between the last batch and this position."""
         if place < max(self._received, self._moved) + _WORTH_MOVING:
             return
         write_sealed(self._fs, f"{self._directory}/{_MOVED}", json.dumps(place), durable=True)

@@ -77,8 +77,8 @@ _PARTS = {"hostname": "host", "port": "port", "username": "user", "password": "p
 class CdcSettings:
     """The parsed options of a table.
 
-    Without a `snapshot` the table begins with its changes. A batch has at least `most` changes if the log has them, as
-    transactions are not cut. `retries` is how often a lost connection is tried again.
+    Without a `snapshot` the job reads only changes, not the rows before them. A batch ends after the transaction with the
+    `most`th change, as transactions are not cut. `retries` is how often a lost connection is tried again.
     """
 
     place: ServedTable

@@ -64,9 +64,10 @@ class DecodedChanges:
 class Decoder:
     """Decodes the changes of one table from messages.
 
-    `columns` are the columns to read, in their order, with (type OID, type modifier). Without `by_key` every update needs the
-    row before it, and a delete the whole row. Transactions that end at the log position `after`, or before it, are skipped. With
-    `skips_truncate` a TRUNCATE is ignored. `end` is the log position after the last transaction, `count` the number of messages.
+    `columns` are the columns to read, in their order, with (type OID, type modifier). Unless changes are `by_key`, every update
+    needs the old row, and every delete all columns of the row. Transactions that end at the log position `after`, or before it,
+    are skipped. With `skips_truncate` a TRUNCATE is ignored. `end` is the log position after the last transaction, `count` the
+    number of messages.
     """
 
     schema: str
@@ -106,11 +107,14 @@ class Decoder:
                     self._truncate(data)
 
     def _relation(self, data: bytes) -> None:
-        """Store the places of columns from a Relation message, which comes before a table's first row, and when it changes."""
+        """Store the indexes of the columns from a Relation message, which precedes the first row and each change of the columns.
+
+        Raises ColumnGone or Altered if the columns to read have changed.
+        """
         [number] = _INT32.unpack_from(data, 1)
         schema, _, rest = data[5:].partition(b"\0")
         name, _, rest = rest.partition(b"\0")
-        # An empty name is that of pg_catalog.
+        # An empty name stands for pg_catalog.
         if (schema.decode() or "pg_catalog", name.decode()) != (self.schema, self.table):
             self._relations[number] = None
             return

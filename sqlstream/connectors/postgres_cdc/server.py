@@ -105,7 +105,7 @@ class Server:
     # -- the table
 
     def check(self) -> None:
-        """Raise BindError if the table is not as declared, UsageError if the server's log lacks what its changes need."""
+        """Raise BindError if the table is not as declared, UsageError if the log lacks the old values that changes need."""
         [level] = self.con.execute("SHOW wal_level").fetchone()
         if level != "logical":
             hint = "On the server: ALTER SYSTEM SET wal_level = 'logical', and restart it."
@@ -146,7 +146,7 @@ class Server:
             )
 
     def _check_identity(self) -> None:
-        """Raise UsageError unless the log has what a change needs of the row before it."""
+        """Raise UsageError unless the log has the old values of rows that changes need, by the table's REPLICA IDENTITY."""
         kind, identity, large, form = self.con.execute(_IDENTITY, [self.place.qualified]).fetchone()
         if form == "p":
             # The log has the rows of partitions, which have identities of their own; the publication calls them the table's.
@@ -177,7 +177,7 @@ class Server:
     def publish(self, *, create: bool) -> None:
         """Create the publication if it does not exist and `create` says so.
 
-        Raises UsageError if there is none then, or it does not publish all changes of the table.
+        Raises UsageError if the publication still does not exist, or does not publish all changes of the table.
         """
         sql = "SELECT pubinsert AND pubupdate AND pubdelete FROM pg_publication WHERE pubname = %s"
         publication = self.con.execute(sql, [self.publication]).fetchone()

@@ -57,7 +57,7 @@ class PostgreSQLServer(ServerLookup):
         return rows
 
     def failure(self, error: Exception) -> Exception:
-        """Return OutageError for an error of the connection, DataError for a missing table or column, else the error."""
+        """Return OutageError for an error of the connection, DataError for a missing table or column, else the error itself."""
         errors = self._psycopg.errors
         if isinstance(error, self._psycopg.OperationalError):
             return OutageError(str(error).strip().split("\n")[0])

@@ -36,7 +36,7 @@ _MOST_SKIPS = 1024
 
 
 class PostgreSQLTransaction(ServerTransaction):
-    """A transaction on a PostgreSQL server."""
+    """A transaction on a PostgreSQL server. Rows are sent by COPY, and upserted from temporary tables."""
 
     set_number = (
         "INSERT INTO {table} (sink, batch) VALUES (%s, %s)"

@@ -48,7 +48,7 @@ class Source:
         raise NotImplementedError
 
     def batch_end(self, partition: str, start: Any, latest: Any) -> Any:
-        """Return the position, at most `latest`, at which the next batch from `start` on ends; `start` itself is a pause."""
+        """Return the position, at most `latest`, where a batch that begins at `start` ends. `start` itself reads nothing now."""
         return latest
 
     def read(self, partition: str, start: Any, end: Any) -> pa.Table:
@@ -58,13 +58,13 @@ class Source:
     def watermark(self, partition: str) -> datetime | None:
         """Return the partition's watermark: no further row will have an earlier event time; None if it is still unknown.
 
-        Called on the driver, before `latest_position`: rows that exist already may be earlier. For a time attribute with a time
-        zone the datetime must be aware, an instant; otherwise it must be naive.
+        Called on the driver, before `latest_position`. The watermark holds for rows after that position only. For a time
+        attribute with a time zone the datetime must be aware, an instant; otherwise it must be naive.
         """
         return None
 
     def on_commit(self, positions: Mapping[str, Any]) -> None:
-        """Note up to which positions, by partition, committed batches have read: no row before them is read again.
+        """Override this to learn of commits: no row before `positions`, by partition, will be read again.
 
         Called on the driver after commits, and when a job starts. One call may stand for several batches.
         """
@@ -84,9 +84,9 @@ class AnySink:
     identity: str = ""
 
     def on_commit(self, version: int) -> Done:
-        """Note, on the driver, that the job has committed batch `version`, and all before it: none of them is written again.
+        """Override this to learn of commits: the job will write neither batch `version` nor an earlier one again.
 
-        Called after commits, and when a job starts. One call may stand for several batches.
+        Called on the driver after commits, and when a job starts. One call may stand for several batches.
         """
         return None
 
@@ -134,8 +134,8 @@ class WriteAheadSink(AnySink):
 class TwoPhaseSink(AnySink):
     """A sink with two-phase commits: workers write in parallel, in transactions of the other system, and the driver commits them.
 
-    A transaction is whatever `begin` returns, and stays in its process. By its token, which JSON can hold, another process can
-    commit or abort it, once it is prepared. A prepared transaction must survive until then, even while the job is down.
+    `begin` returns a transaction, any object, which stays in its process. `prepare` returns its token, a JSON value, by which
+    another process can commit or abort it. A prepared transaction must survive until then, even while the job is down.
     """
 
     # -- on workers

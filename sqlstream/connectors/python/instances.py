@@ -98,7 +98,7 @@ def _named(table: Table, option: str) -> object:
 
 
 def kind(table: Table) -> type[Source] | type[AnySink]:
-    """Return the class of a table that has the option `class`."""
+    """Return the user's class that the option `class` of a table names."""
     assert table.implementation is not None
     user_class: type[Source] | type[AnySink] = carry.unpack_class(table.options["class"], table.implementation)
     return user_class

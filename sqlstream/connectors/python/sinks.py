@@ -1,8 +1,8 @@
 """The sinks of the `python` connector: how the engine's calls become calls of users' classes.
 
 A write-ahead sink stores the rows of a batch in the job's folder until the batch is committed. A two-phase sink records the
-tokens of the transactions that tasks have prepared, before the batch is committed. The transactions of committed batches are
-committed, even after a crash; the ones of a batch that will be repeated are aborted.
+tokens of the transactions that tasks have prepared, before the batch is committed. The driver commits the transactions of
+committed batches, even after a crash, and aborts the transactions of a batch that will be repeated.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class PartitionDiscovery(Discovery):
         return self._bound
 
     def _find(self) -> None:
-        """Ask where the next batch ends, and set its splits."""
+        """Ask the user's Source where the next batch ends in each partition, and set the batch's splits."""
         with errors(self._table):
             ends = {n: _as_json(self._source.batch_end(n, start, end)) for n, (start, end) in self._behind.items()}
         self._pending = [PartitionRange(n, s, ends[n]) for n, (s, _) in self._behind.items() if ends[n] != s]
@@ -126,7 +126,7 @@ class PartitionDiscovery(Discovery):
         return self._marks
 
     def _reach_marks(self) -> None:
-        """Apply the watermarks of partitions that were handed out to their latest positions."""
+        """Let the next watermarks hold for partitions that have been read to their latest positions."""
         for name in self._next_marks.keys() - self._behind.keys():
             self._marks[name] = self._next_marks.pop(name)
 

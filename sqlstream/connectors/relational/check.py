@@ -19,7 +19,7 @@ def no_table(table: Table, name: str, dialect: Dialect) -> BindError:
 def check_columns(table: Table, database_table: DatabaseTable, dialect: Dialect) -> None:
     """Raise BindError unless the database's table has all declared columns, with types that hold their values.
 
-    Raises it, too, if the table has another column that demands a value.
+    Also raise it if the database demands a value for a column that is not declared.
     """
     columns = {c.name: c for c in database_table.columns}
     for column in table.writable:

@@ -72,11 +72,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def fitting(self, kind: str) -> Sequence[str]:
-        """Return the types that hold all values of a DuckDB type; an error about another type lists them."""
+        """Return the names of the database's types that hold all values of a DuckDB type, to list them in an error."""
 
     @abstractmethod
     def value(self, kind: str, sql: str) -> str:
-        """Return DuckDB SQL that converts a value, `sql` of a DuckDB type, to the form in which it is sent to the database."""
+        """Return DuckDB SQL that converts `sql`, a value of the DuckDB type `kind`, to the form in which the value is sent."""
 
     def fits(self, kind: str, column_type: str) -> bool:
         """Whether a column of the type `column_type` in the database holds all values of a DuckDB type."""

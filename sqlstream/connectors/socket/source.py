@@ -51,7 +51,7 @@ class LinesFile:
 
 
 class SocketDiscovery(Discovery):
-    """Receives lines in its own thread; `poll` stores the lines received so far in a file.
+    """Receives lines in a thread; `poll` stores the lines that have come since the last call in a file.
 
     Raises UsageError if nobody listens at the port, or the warehouse is not on a local disk.
     """

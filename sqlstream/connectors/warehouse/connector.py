@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class CommittedBatches(TableSource):
-    """The batches that jobs have committed to a table, each job's in order."""
+    """A warehouse table as a source: the batches that jobs have committed to it, in order for each job."""
 
     replay = Replay.REPLAYABLE
     replay_reason = "committed batches are read again"
@@ -79,7 +79,7 @@ class WarehouseSink(TableSink):
 
 
 class CommittedRows(LookupFunction):
-    """Looks up rows among the ones that jobs have committed to a table by now."""
+    """Looks up rows of a warehouse table, among the rows that jobs have committed at the time of the call."""
 
     def __init__(self, table: Table, warehouse: str):
         self._table, self._warehouse = table, Warehouse(warehouse)

@@ -124,11 +124,11 @@ class Publisher:
         fs.delete_all(f"{folder}/{name}" for name in fs.entries(folder) if is_uncommitted(name, tag, last))
 
     def wrote(self, batch: int, segments: Sequence[Segment]) -> None:
-        """Note the segments that a batch has added to the table, before it is committed."""
+        """Remember the segments that a batch, not committed yet, adds to the table; `committed` publishes them."""
         self._written = batch, tuple(segments)
 
     def committed(self, batch: int) -> None:
-        """Publish the rows noted by `wrote`, if batch `batch`, which is committed, is their batch or a later one."""
+        """Publish the segments that `wrote` has remembered, unless they are of a batch after `batch`, the last committed one."""
         if self._written is None or self._written[0] > batch:
             return
         (number, segments), self._written = self._written, None

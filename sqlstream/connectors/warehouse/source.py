@@ -1,4 +1,4 @@
-"""Warehouse tables as sources: the committed batches of every job that writes the table, each job's in order.
+"""Warehouse tables as sources: the committed batches of every job that writes the table, in order for each job.
 
 Each row has the number of its batch, even after segments are merged, so a range of batches always has the same rows.
 """
@@ -43,7 +43,7 @@ class _Batch:
 class BatchRange:
     """A split: the rows of a job's batches (after, up_to] in a warehouse table.
 
-    `created`, when the job was created, in microseconds since 1970, tells it from other jobs of the same name. `bytes` is an
+    `created` is when the job was created, in microseconds since 1970: a job of the same name may have been dropped. `bytes` is an
     estimate.
     """
 
@@ -135,7 +135,7 @@ class TableDiscovery(Discovery):
             )
 
     def _read_up_to(self, job: str, created: int) -> int:
-        """Return the last batch that was read of a job, in any of its lives before it went back to a savepoint; -1 for none."""
+        """Return the last batch of a job that was read, also in its `lives` before it went back to a savepoint; -1 for none."""
         record = self._records.get(job)
         before = (created_at for created_at, _ in record.lives) if record is not None else ()
         return max(int(self._position.get(f"{job}@{one}", -1)) for one in (created, *before))

@@ -66,7 +66,7 @@ def _declaration(aggregate_class: type, name: str | None, root: str | None) -> A
 
 
 def _check_names(aggregate_class: type, root: str) -> None:
-    """Raise BindError for a method that has only Flink's name: nothing would call it."""
+    """Raise BindError for a method with the name that Flink gives it, where ours differs: nothing would call it."""
     for name, (own, written) in _OF_FLINK.items():
         method = places.unwrapped(getattr(aggregate_class, name, None))
         if method is not None and not hasattr(aggregate_class, own):
@@ -191,7 +191,7 @@ class AggregateDeclaration(Declaration):
         return AggregateDeclaration(self.function, method, self.options, self.root, method.__name__, None).hints()
 
     def _check_changes(self, methods: dict[str, FunctionType], hints: dict[str, Any]) -> None:
-        """Raise BindError for a method that does not return an immutable accumulator: its result would be lost."""
+        """Raise BindError for a method that has an immutable accumulator, such as an int, and does not return the new one."""
         hint, _ = types.optional(self._accumulator_hint(hints))
         if self.options.vectorized or not isinstance(hint, type) or not issubclass(hint, _UNCHANGEABLE):
             return
@@ -203,7 +203,7 @@ class AggregateDeclaration(Declaration):
                 raise BindError(what, places.definition(method, self.root), hint=hint_)
 
     def _check_retract(self, retract: FunctionType, *, merges: bool) -> None:
-        """Raise BindError unless `retract` has the parameters of `accumulate`, and vectorized accumulators merge."""
+        """Raise BindError unless `retract` has the parameters of `accumulate` and a vectorized class also has `merge`."""
         if self.options.vectorized and not merges:
             raise BindError(
                 f'vectorized aggregate function "{self.function.__name__}" has retract, but no merge',

@@ -1,6 +1,7 @@
 """The steps of an aggregate function over Arrow: they accumulate lists of rows, merge accumulators, and finish results.
 
-A step decodes the rows of all groups of a chunk at once; a group is a range of these rows. A NULL accumulator has no rows.
+A step decodes the rows of all groups of a chunk at once; a group is a range of these rows. NULL stands for an accumulator without
+rows.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ Indexes = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateSteps(Invocation):
-    """An aggregate function whose steps process the groups of a chunk. Call `opened` first.
+    """The steps of an aggregate function, each over all groups of a chunk. Call `opened` first.
 
-    `codec` converts accumulators between Arrow and Python objects; `accumulator` has the types of their columns. `create` returns
-    an accumulator without rows; it is None if the class has a method `create`, or is vectorized. Methods in `returning` return
-    the accumulator, all others change their argument.
+    - `codec` converts accumulators between Arrow and Python objects.
+    - `accumulator` has the names and types of the accumulators' columns.
+    - `create` returns an accumulator without rows; None if the class has a method `create`, or is vectorized.
+    - `returning` names the methods that return the accumulator; all others change their argument.
     """
 
     result: Codec
@@ -80,7 +82,7 @@ class AggregateSteps(Invocation):
     def scan(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.StructArray:
         """Add the rows of each group one by one. Return a struct per group: the results after each row, and the last accumulator.
 
-        Each row is in a struct with one field. NULL in the place of the struct adds no row, but has a result, too.
+        A row is wrapped in a struct with one field. A NULL struct stands for no row: it gets the result so far.
         """
         flat, owners = _flat(rows)
         valid = flat.is_valid().to_numpy(zero_copy_only=False)
@@ -93,7 +95,7 @@ class AggregateSteps(Invocation):
         return pa.StructArray.from_arrays([lists, after], names=["results", "accumulator"])
 
     def _extended(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.Array:
-        """Return the accumulators of the groups with more rows."""
+        """Return the accumulators after adding a list of rows to each."""
         if not self.vectorized:
             return self._with_rows("accumulate", accumulators, rows)
         both = pa.concat_arrays([accumulators, self.accumulate(rows)])
@@ -165,7 +167,10 @@ class AggregateSteps(Invocation):
     def _fold(
         self, method: str, objects: list[Any], owners: list[int], columns: list[list[Any]], shows_row: bool
     ) -> None:
-        """Call a method per row with its owner's accumulator in `objects`, or with a new one if that is None."""
+        """Call a method once per row, with the accumulator `objects[owner]` of the row; create the accumulator if it is None.
+
+        Raises JobError for an exception of the user's code, with the row's values if `shows_row`.
+        """
         step, returns, folded = self._method(method), method in self.returning, 0
         rows = zip(*columns, strict=True) if columns else (() for _ in owners)
         try:
@@ -183,7 +188,7 @@ class AggregateSteps(Invocation):
             raise self.raised(error, tuple(c[folded] for c in columns) if shows_row else ()) from error
 
     def _unhinted(self, method: str, result: Any) -> JobError:
-        """Return the error for a result that would be lost: a method without a hint of a result changes its argument."""
+        """Return the error for a method that returned a value although its hint declares no result: the value would be lost."""
         what = f'method "{method}" returned {shown(result, SHOWN)} ({type(result).__qualname__}), but has no hint of a result'
         return self.failed(f"{what}: write one, or return nothing", self.location)
 
@@ -225,9 +230,10 @@ class AggregateSteps(Invocation):
     def _scanned_arrays(
         self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, valid: Indexes
     ) -> tuple[pa.Array, pa.Array]:
-        """Scan by doubling: after each round an accumulator has the rows of twice as many places before it.
+        """Return the accumulator after each row, and the last accumulator of each group, by a prefix scan that doubles its span.
 
-        The first place of a group is the accumulator that it has before the rows.
+        In each round, every accumulator is merged with the one `span` places before it in its group; then the span doubles. The
+        first place of a group holds the accumulator from before its rows.
         """
         number, places = len(accumulators), np.arange(len(owners))
         alone = np.repeat(places, valid.astype(int))
@@ -335,6 +341,6 @@ def _flat(lists: pa.ListArray) -> tuple[pa.Array, Indexes]:
 
 
 def _stretches(owners: Indexes) -> tuple[Indexes, Indexes]:
-    """Return the distinct owners, and for each element the index of its owner among them; equal ones must be adjacent."""
+    """Return the distinct owners, and for each element the index of its owner in them. Equal owners must be adjacent."""
     begins = np.diff(owners, prepend=-1) != 0
     return owners[begins], np.cumsum(begins) - 1

@@ -119,7 +119,7 @@ def _instead(owner: Any, name: str, states: Mapping[str, Any], row: Any) -> str 
 
 
 def _existing(kind: type, name: str) -> str:
-    """Return the hint with the names that a class offers. The slots of states are internal."""
+    """Return the hint about a missing attribute: the public names of the class. Slots of states are left out as internal."""
     offered = {
         n: value for one in kind.__mro__ if one is not object for n, value in vars(one).items() if not n.startswith("_")
     }
@@ -130,7 +130,7 @@ def _existing(kind: type, name: str) -> str:
 
 
 def _misused(error: TypeError, states: Mapping[str, Any]) -> str | None:
-    """Return the hint for an object that is used in the place of its value or of its method."""
+    """Return the hint for a TypeError that comes from using a state where its value was meant, or from calling an attribute."""
     text = str(error)
     if "Context.emit() missing" in text:
         return 'Yield the rows of the result. ctx.emit("rejected", row) emits one of a side output.'

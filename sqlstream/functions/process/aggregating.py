@@ -50,7 +50,10 @@ class Aggregator(ABC):
 
     @abstractmethod
     def settled(self, accumulators: Sequence[Any]) -> list[Any]:
-        """Return accumulators in the form in which they are stored. To settle many costs little more than to settle one."""
+        """Return the accumulators with all added values applied, as they are stored.
+
+        Call it for many accumulators at once: that costs little more than one.
+        """
 
     @abstractmethod
     def result(self, accumulator: Any) -> Any:
@@ -67,7 +70,7 @@ class Aggregator(ABC):
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """An accumulator, and values that are still to be added to it."""
+    """An accumulator, and values that the next `settled` adds to it."""
 
     accumulator: Any
     values: list[Any]
@@ -113,10 +116,10 @@ class RowAggregator(Aggregator):
 
 @dataclass(frozen=True)
 class DuckAggregator(Aggregator):
-    """An aggregate function of DuckDB. `own` is the DuckDB type of its result, which `result` casts to `returns`.
+    """An aggregate function of DuckDB. `own` is the DuckDB type of its result, and `returns` the type to which `result` casts it.
 
-    The most common functions run in Python. For all others, added values wait until `settled` aggregates the values of many keys
-    in one query.
+    The most common functions run in Python, without DuckDB. For all others, `add` only collects values; `settled` aggregates the
+    values of many keys in one query.
     """
 
     function: str

@@ -102,11 +102,11 @@ def state(
 ) -> Any:
     """Declare a state of a process function: `last: ValueState[float] = state(ttl="1 h")`.
 
-    A value, an item of a list or an entry of a map expires if it was not written for `ttl`; with `refresh="read"` reading
-    counts, too. `ttl="0 s"` never expires; without one, the query's and the session's apply. An expired value is hidden;
-    with `visibility="until_cleaned"` it is visible as long as it is stored. A ReducingState combines two values with `reduce`.
-    An AggregatingState has an `aggregate`: the name of a DuckDB function that merges, or a class under `udaf`. A ValueState
-    that holds nothing has its `default`.
+    A value, an item of a list or an entry of a map expires if it was not written for `ttl`; with `refresh="read"` reading counts,
+    too. With `ttl="0 s"` it never expires; without a `ttl`, the one of the query or the session applies. An expired value is
+    hidden; with `visibility="until_cleaned"` it is visible as long as it is stored. A ReducingState combines two values with
+    `reduce`. An AggregatingState has an `aggregate`: the name of a DuckDB aggregate whose partial results can be merged, or a
+    class under `udaf`. A ValueState that holds nothing has its `default`.
 
     With `broadcast=True` all keys share one state: methods under `@table(broadcast=True)` write it, all others read it.
     """

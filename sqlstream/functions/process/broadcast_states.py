@@ -25,7 +25,7 @@ from sqlstream.functions.process.states import (
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
-# (number of rows, the state after so many rows of the batch); the first is the stored state.
+# (number of rows of the batch, the state after them), in order; the first is the stored state.
 History: TypeAlias = list[tuple[int, T]]
 # How many snapshots of a map are kept.
 SNAPSHOTS = 64
@@ -36,8 +36,8 @@ Stored: TypeAlias = tuple[list[Any], list[Any]]
 class Shared:
     """The base of the handles of broadcast states.
 
-    A handle shows the state after the first `version` broadcast rows of the batch; None: after all rows that have come. It can be
-    changed only while a row of a broadcast table is processed (`writes`).
+    While rows of keys are processed, a handle shows the state after the first `version` broadcast rows of the batch; None: after
+    all rows. A state can be changed only while a row of a broadcast table is processed: then `writes` is True.
     """
 
     name = ""
@@ -49,14 +49,17 @@ class Shared:
     def begin(
         self, name: str, load: Callable[[], Stored], find: Callable[[Any], dict[Any, Any] | None] = not_found
     ) -> None:
-        """Begin a batch of a bucket. `load` reads the state when needed, `find` one entry of a large map (MapState.find)."""
+        """Begin a batch of a bucket. `load` reads the whole state when needed; `find` reads one entry of a large map."""
         self.name, self.load_items, self.find_entry = name, load, find
         self.version, self.row = None, 0
         self._forget()
 
     @property
     def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        """Whether to delete all stored items first, and (place, item) of each item to put, or (place, REMOVED) to delete it."""
+        """The changes of the state to store: (whether to delete all stored items first, [(place, item)]).
+
+        A place is an index of a list, a key of a map, or 0 for a single value. The item REMOVED deletes the one at its place.
+        """
         raise NotImplementedError
 
     def _forget(self) -> None:
@@ -68,7 +71,7 @@ class Shared:
 
 
 def as_of(history: History[T], version: int) -> T:
-    """Return the state after `version` rows of the batch.
+    """Return the state after `version` rows of the batch. `history` has (number of rows, state after them), in order.
 
     >>> as_of([(0, "a"), (2, "b"), (2, "c")], 1), as_of([(0, "a"), (2, "b"), (2, "c")], 2)
     ('a', 'c')

@@ -19,7 +19,7 @@ class Implementation:
     `rows` are the shapes of the rows that the methods of its tables receive, `sides` the shapes of its side outputs. `hints` are
     the type hints of its states: for a map the hints of keys and values, for an aggregating state the accumulator's. `scalars`
     are the hints of the parameters of `__init__`, `aggregates` the functions of aggregating states. Errors show files relative to
-    `root`. The methods in `yielding` yield rows of side outputs, too.
+    `root`. `yielding` names the methods that also yield rows of side outputs.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Implementation:
     yielding: frozenset[str]
 
     def over(self, function: ProcessFunction) -> Implementation:
-        """Return the implementation for one call, in whose `function` each Row has the columns of the call's tables."""
+        """Return the implementation for one call: each Row has the columns that `function`, as the call declares it, gives it."""
         hints = dict(self.hints)
         for state in function.states:
             if any(map(is_row, hints[state.name])):

@@ -48,7 +48,10 @@ _BUCKET = "is a column of the table of states that the method gets and returns: 
 
 
 class Instance:
-    """An instance of the user's class, its methods, and `handles` of its states; all keys share the states in `shared`."""
+    """An instance of the user's class, its methods, and the handles of its states.
+
+    `handles` are the states of the current key, `shared` the states of all keys, both by name.
+    """
 
     def __init__(self, function: ProcessFunction, arguments: tuple[str, ...]):
         self.function = function
@@ -75,7 +78,7 @@ class Instance:
 
     @property
     def _own(self) -> dict[str, Any]:
-        """The attributes of the instance while rows of keys are processed."""
+        """The states that the user's object has as attributes while rows of keys are processed, by name."""
         if self.function.vectorized == "bucket":
             return {**self.shared, DeclaredState.REASON: _BUCKET}
         return {**self.handles, **self.shared}

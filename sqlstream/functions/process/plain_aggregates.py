@@ -24,7 +24,7 @@ class PlainAggregate:
 
 
 def plain_aggregate(function: str, parameters: tuple[str, ...], own: str, returns: str) -> PlainAggregate | None:
-    """Return the Python form of an aggregate of DuckDB, or None. `own` is the type of its result, which is cast to `returns`."""
+    """Return an aggregate of DuckDB in Python, None if there is none. Its result has the type `own`, and is cast to `returns`."""
     if len(parameters) != 1 or (returns not in ("BIGINT", "DOUBLE") and returns != own):
         return None
     casts: dict[str, Callable[[Any], Any]] = {"BIGINT": _whole, "DOUBLE": float}

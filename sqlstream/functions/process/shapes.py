@@ -84,9 +84,10 @@ def _row_class(fields: tuple[str, ...]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ResultShape:
-    """The rows that methods emit: of a class with fields (a dataclass or a NamedTuple), tuples, or plain values in one column.
+    """The rows that methods emit. By `kind` they are objects of `row_class`, tuples, plain values in one column, or `Row`s.
 
-    The hint `Row` has the kind "row", whose columns each call determines: see `over`.
+    An object's class is a dataclass or a NamedTuple. A `Row` (kind "row") has no fields yet: its columns depend on the call, see
+    `over`.
     """
 
     kind: Literal["object", "tuple", "value", "row"]
@@ -122,7 +123,7 @@ class ResultShape:
         return write
 
     def over(self, columns: Sequence[Column]) -> ResultShape:
-        """Return the shape in a call whose output has these columns."""
+        """Return the shape for a call: a `Row` gets the columns of the call's output; other shapes are returned unchanged."""
         if self.kind != "row":
             return self
         fields = tuple((c.name, c.type, None) for c in columns)

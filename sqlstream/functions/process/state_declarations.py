@@ -106,7 +106,7 @@ class StateDeclarations:
         )
 
     def _types(self, handle: Any, parts: tuple[Any, ...], what: str, span: Span | None) -> list[str]:
-        """Return the DuckDB types of what a state stores: ROW for a Row, whose columns a call has. Raises UnusableType."""
+        """Return the DuckDB types of what a state stores; ROW for a `Row`, whose columns a call sets. Raises UnusableType."""
         if not is_row(parts[-1]):
             return [types.canonical(types.sql_type(part)) for part in parts]
         if self.vectorized:

@@ -271,7 +271,7 @@ class MapState(Generic[K, V]):
 
 
 def not_found(key: object) -> None:
-    """Return None: an entry cannot be found alone, so `get` loads the whole map."""
+    """The `find` of maps of which a single entry cannot be read: return None, so that `get` loads the whole map."""
 
 
 Handle = ValueState[Any] | ListState[Any] | MapState[Any, Any]

@@ -21,7 +21,7 @@ _SHOWN = 200
 
 
 def hinted_row(hint: Any) -> Any:
-    """Return the class of the rows in the hint of an Arrow table; None if the hint names none. Raises UnusableType.
+    """Return the class of rows that a hint such as `Annotated[pa.Table, Trip]` names; None without one. Raises UnusableType.
 
     >>> hinted_row(pa.Table)
     """
@@ -52,7 +52,7 @@ class TableShape:
     def fitted(self, tables: Sequence[Any], what: str) -> pa.Table:
         """Return the rows of all tables as one, with `columns` in order and type.
 
-        Raises Misfit, with the place of the first table that does not fit; its text begins with `what`.
+        Raises Misfit for the first table that does not fit, with its index; the text begins with `what`.
         """
         for place, one in enumerate(tables):
             if not isinstance(one, pa.Table | pa.RecordBatch):

@@ -13,7 +13,7 @@ from sqlstream.functions.process.shapes import ResultShape
 
 
 def classes_of(sides: Mapping[str, ResultShape]) -> dict[Any, str]:
-    """Map the class of rows to the name of their side output. Plain values, and classes of several outputs, are left out."""
+    """Map the class of each side output's rows to its name; leave out plain values, and classes that several outputs share."""
     row_classes = [shape.row_class for shape in sides.values() if shape.row_class is not None]
     return {shape.row_class: name for name, shape in sides.items() if row_classes.count(shape.row_class) == 1}
 
@@ -33,7 +33,7 @@ def without_sides(hint: Any, classes: Collection[Any]) -> Any:
 
 
 def routing(method: Callable[..., Any], classes: Mapping[Any, str]) -> Callable[..., Any]:
-    """Wrap a method: rows of the classes of side outputs are emitted there, and a list of the other rows is returned."""
+    """Wrap a method so that it emits yielded rows of `classes` to their side outputs, and returns a list of the other rows."""
 
     @functools.wraps(method)
     def call(context: Context, *row: Any) -> Iterable[Any] | None:

@@ -70,10 +70,10 @@ def owner_of(context: Any) -> bytes:
 
 
 class Handshakes(fl.ServerAuthHandler):  # type: ignore[misc]
-    """Accepts handshakes: `TokenCheck` has checked their headers."""
+    """Accepts every handshake, because `TokenCheck` has already checked its headers."""
 
     def authenticate(self, outgoing: object, incoming: object) -> None:
-        """Does nothing: the headers were enough."""
+        """Does nothing: `TokenCheck` has checked the token in the headers."""
 
     def is_valid(self, token: bytes) -> bytes:
         """Return the identity of the peer, which is not used."""

@@ -16,7 +16,7 @@ from sqlstream.server.state_reader import QueryStopped
 # The beginnings of messages about queries that were stopped, but not cancelled.
 TOO_LONG = "the query took longer than"
 ENDS = "the server ends"
-# A message is sent in a header, whose size is limited: so many bytes as it is sent.
+# A message is sent in a header, whose size is limited: this many bytes as it is sent.
 _MOST_BYTES = 5000
 # The width of lines that show the place of an error, in columns.
 _WIDTH = 120
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 def flight_exception(error: Exception) -> Exception:
     """Convert an error to an exception of pyarrow.flight, which has a status; any other would show clients our stack frames.
 
-    Errors in SQL become FlightServerError: the request failed.
+    An error in SQL becomes a FlightServerError.
     """
     if isinstance(error, QueryStopped):
         # Not FlightCancelledError: pyarrow's client raises that as if Ctrl-C were pressed.

@@ -20,7 +20,7 @@ from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.record_answers import RecordRequest
 from sqlstream.server.state_reader import RunningAnswer, RunningQuery, StateReader
 
-# An open query whose rows are not fetched for so many seconds is closed, and opened again when they are.
+# An open query whose rows are not fetched for this many seconds is closed, and opened again when they are.
 _WAITING_SECONDS = 5.0
 _MOST_WAITING = 8
 _TURN_SECONDS = 0.1
@@ -70,7 +70,7 @@ class ClientQueries:
 
     @contextlib.contextmanager
     def _turn(self, running: RunningQuery) -> Iterator[None]:
-        """Wait for one of the turns of concurrent queries, and hold it inside of the context. Raises QueryStopped."""
+        """Wait until fewer queries run than the limit, and count this one as running within the context. Raises QueryStopped."""
         while not self._turns.acquire(timeout=_TURN_SECONDS):
             running.check()
         try:
@@ -103,7 +103,7 @@ class ClientQueries:
         return key
 
     def _forget(self) -> None:
-        """Close the queries that nobody has fetched in time, and the oldest, so that there is room for one more."""
+        """Close open queries that nobody has fetched in time; if there is still no room for one more, close the oldest."""
         recent = [(k, q) for k, q in self._waiting.items() if q.since > time.monotonic() - _WAITING_SECONDS]
         before, self._waiting = self._waiting, dict(recent[1 - _MOST_WAITING :])
         for key, opened in before.items():

@@ -33,7 +33,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _answering(method: _Method) -> _Method:
-    """Let a method raise errors of Flight, and note that its client was let in."""
+    """Wrap a method: its errors become errors of Flight, and the caller's connection is known to be a client's."""
 
     @functools.wraps(method)
     def answered(requests: FlightRequests, context: Any, *arguments: Any) -> Any:

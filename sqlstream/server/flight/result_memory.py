@@ -8,7 +8,7 @@ import pyarrow.flight as fl
 
 
 class HeldMemory:
-    """Counts the bytes of each result that is being read: sorted or grouped rows stay in memory while a client reads slowly."""
+    """Counts the bytes of the results that clients are reading: sorted or grouped rows stay in memory until they are read."""
 
     def __init__(self, most: int | None):
         self._most = most

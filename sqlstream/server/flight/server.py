@@ -23,7 +23,7 @@ from sqlstream.server.state_reader import StateReader
 
 __all__ = ["FlightLimits", "FlightServer"]
 
-# Clients that have not read their results so many seconds after the server begins to end are disconnected.
+# Clients that have not read their results this many seconds after the server begins to end are disconnected.
 _LAST_SECONDS = 1.0
 
 
@@ -101,7 +101,7 @@ class FlightServer:
     ) -> None:
         self._strangers.end()
         self._watcher.end()
-        # This waits for all calls, also for those of clients that do not read.
+        # This waits for all calls, also for calls whose clients do not read.
         ending = threading.Thread(target=self._server.shutdown, name="flight-end", daemon=True)
         ending.start()
         ending.join(_LAST_SECONDS)
@@ -112,7 +112,7 @@ class FlightServer:
         self._metadata.close()
 
     def _cut(self, peer: str | None) -> None:
-        """End the connection of a peer, or all (None): Flight cannot otherwise end a call whose client does not read."""
+        """End the connection of a peer, or all (None). Nothing else ends a call of Flight whose client does not read."""
         target = None if peer is None else address_of(peer)
         if peer is not None and target is None:
             # Its address is unknown.

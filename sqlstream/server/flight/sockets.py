@@ -71,7 +71,7 @@ def cut(connection: socket.socket) -> None:
 
 
 class StrangerWatch:
-    """Ends connections on which no call was authenticated: the oldest ones if there are many, and all after some time."""
+    """Ends connections without an authenticated call: the oldest if there are too many, and each after some time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._port: int | None = None

@@ -17,7 +17,7 @@ from sqlstream.server.flight.messages import NoMessage
 from sqlstream.server.flight.parameters import MOST_BYTES, check_rows, literals
 from sqlstream.server.placeholders import check_text, filled, parameter_count
 
-# For each token so many statements are kept, with so many bytes in all; the least recently used ones are dropped.
+# For each token this many statements are kept, with this many bytes in all; the least recently used ones are dropped.
 _MOST = 1_000
 _MOST_KEPT_BYTES = 64 << 20
 

@@ -15,7 +15,7 @@ from sqlstream.server.state_reader import RunningQuery
 
 # The time between two looks at the calls.
 _WATCH_SECONDS = 0.1
-# A client that has not read so many seconds after the end of its time is disconnected.
+# A client that has not read this many seconds after the end of its time is disconnected.
 _READING_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 

@@ -49,7 +49,7 @@ class PostgresRequest:
 
 @dataclass(frozen=True, slots=True)
 class _KeptCatalog:
-    """The catalog of a session, as long as the session (`of`: process, user, database, parameters) is the same."""
+    """The catalog of a session, kept for its next query. `of` identifies the session: process, user, database, parameters."""
 
     of: object
     catalog: ClientCatalog

@@ -25,11 +25,11 @@ class Prepared:
     types: tuple[int, ...] = ()
 
     def typed(self) -> tuple[int, ...]:
-        """Return the types of all parameters; unspecified ones are text, or arrays of text."""
+        """Return the oids of the types of all parameters. A type that the client left open is text, or an array of text."""
         return tuple(oid or TEXT.oid for oid in self._parameter_types())
 
     def _parameter_types(self) -> tuple[int, ...]:
-        """Return the types of all parameters; 0 is a text, which takes the type of the expression that it is compared with."""
+        """Return the oids of the types of all parameters. 0 is an untyped text: it takes the type that it is compared with."""
         sql = self.written.sql if self.written else ""
         lists = arrays(sql)
         types_by_number = dict(enumerate(self.types, 1))
@@ -53,8 +53,8 @@ class Prepared:
 class ClientLimits:
     """Limits of clients: connections, concurrent queries, seconds per statement, rows of a result, bytes of a message.
 
-    None for seconds and rows is no limit. At most `results` results are open at the same time, whether they are read or not. A
-    connection has at most so many `statements` and `portals`, with at most `characters` together.
+    None for seconds and rows is no limit. At most `results` results are open at the same time, whether they are read or not.
+    `statements` and `portals` limit how many of them a connection has, and `characters` the size of all of them together.
     """
 
     connections: int = 100

@@ -38,7 +38,10 @@ class ClientLeft(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How clients are let in: `allows` checks a password (None: all clients are let in), `certificate` is the server's."""
+    """How clients are authenticated.
+
+    `allows` checks a password; None lets in all clients. `certificate` is the server's; None without TLS.
+    """
 
     allows: Callable[[str], bool] | None = None
     certificate: ssl.SSLContext | None = None
@@ -150,7 +153,10 @@ class ClientConnection:
             await self._send(b"")
 
     async def _reported(self, kind: bytes, body: Body) -> None:
-        """Answer a message. After an error, messages are skipped up to Sync; a simple query continues at once."""
+        """Answer a message, and report an error to the client.
+
+        After an error, `serve` skips messages up to Sync; after a simple query it goes on with the next message.
+        """
         try:
             await self._answer(kind, body)
         except SqlStreamError as error:
@@ -322,7 +328,7 @@ class ClientConnection:
         await self._rows(portal, limit)
 
     async def _placed(self, portal: Portal, done: Awaitable[None]) -> None:
-        """Await work on a portal; its errors get their places in the text that the client wrote."""
+        """Await work on a portal. Raises _Placed in place of a SqlStreamError, and closes the portal after any error."""
         try:
             with self._watched(portal):
                 await done
@@ -344,7 +350,7 @@ class ClientConnection:
         return self._portals[name]
 
     async def _open(self, portal: Portal) -> None:
-        """Run a statement of the session, or bind a query, unless that is done."""
+        """Run the portal's session statement, or bind its query, unless that was done before."""
         written = portal.prepared.written
         assert written is not None
         if portal.answer is not None or portal.reply is not None:
@@ -469,7 +475,7 @@ def _too_many(what: str) -> ProtocolError:
 
 
 class _Placed(Exception):
-    """An error as fields, with its place in the text that the client wrote."""
+    """An error in the form of protocol fields, whose position refers to the text that the client wrote."""
 
     def __init__(self, fields: Mapping[str, str]):
         super().__init__(fields["M"])

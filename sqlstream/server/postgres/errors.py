@@ -36,8 +36,8 @@ def cancelled(why: str) -> ProtocolError:
 def fields_of(error: SqlStreamError, written: SourceText | None = None, offset: int = 0) -> Mapping[str, str]:
     """Return the fields of the message for an error, by their letters in the protocol.
 
-    `written` is the text that ran: it maps the error's place to the client's statement. `offset` is the place of that statement
-    in the client's text, which may have several.
+    `written` is the text that ran, which maps the error's place to the client's statement. The client's text may have several
+    statements: `offset` is where this one begins.
     """
     fields = {"S": "ERROR", "V": "ERROR", "C": sqlstate(error), "M": masked(error.message)}
     if error.detail:

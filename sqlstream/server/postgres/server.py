@@ -26,9 +26,9 @@ from sqlstream.server.state_reader import StateReader
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # `-c name=value` or `--name=value`; in a value a backslash precedes a space.
 _OPTION = re.compile(r"(?:^|(?<=\s))(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\s\\])*)")
-# A client has so many seconds to read the last message.
+# A client has this many seconds to read the last message.
 _CLOSING_SECONDS = 5.0
-# So many connections may be unauthenticated; of more, the oldest is closed.
+# This many connections may be unauthenticated; of more, the oldest is closed.
 _MOST_STRANGERS = 64
 # The time between two searches for results that nobody reads.
 _LOOK_SECONDS = 1.0

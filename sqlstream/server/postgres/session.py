@@ -92,7 +92,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One of the statements of a text: its place in the text, and its words in upper case."""
+    """A statement of a client's text: its SQL, its offset in the text, and its words in upper case."""
 
     sql: str
     offset: int
@@ -143,7 +143,7 @@ class ClientSession:
         return milliseconds / 1000 if milliseconds else None
 
     def failed(self) -> None:
-        """Mark the transaction, if there is one, as failed: it accepts no more statements."""
+        """Mark the open transaction, if there is one, as failed: it accepts no further statements."""
         self.status = "E" if self.status != "I" else "I"
 
     def is_command(self, written: Written) -> bool:
@@ -235,7 +235,7 @@ class ClientSession:
 
 
 def _milliseconds(value: str) -> float | None:
-    """Return a client's duration in milliseconds; None if it is none.
+    """Return the milliseconds of a duration, as PostgreSQL's clients write it; None if the text is no duration.
 
     >>> _milliseconds("1.5 s"), _milliseconds("250"), _milliseconds("soon")
     (1500.0, 250.0, None)

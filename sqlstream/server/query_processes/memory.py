@@ -12,14 +12,15 @@ from sqlstream.queries.query import QueryLimits
 
 # In addition to DuckDB's memory: Arrow, Python's objects and the text that is sent; and stacks of threads for each core.
 _BESIDE, _FOR_CORE = 512 << 20, 16 << 20
-# A process that holds so many more bytes than at its start is not used again.
+# A process that holds this many more bytes than at its start is not used again.
 _GROWN = 256 << 20
 
 
 def bound_memory(limits: QueryLimits) -> int:
     """Limit this process to its present address space plus the memory of a query; return its resident memory in bytes.
 
-    The imports of the project's functions are part of the present address space. Without /proc (macOS) there is no limit.
+    Call it after the project's functions were imported, so that these imports do not count. Without /proc (macOS) there is no
+    limit.
     """
     addresses, resident = _sizes()
     if addresses and limits.memory is not None:
@@ -33,7 +34,7 @@ def bound_memory(limits: QueryLimits) -> int:
 
 
 def add_memory(more: int) -> None:
-    """Raise the limit of this process's address space by so many bytes."""
+    """Raise the limit of this process's address space by `more` bytes."""
     most, hard = resource.getrlimit(resource.RLIMIT_AS)
     if most != resource.RLIM_INFINITY:
         most = most + more if hard == resource.RLIM_INFINITY else min(most + more, hard)

@@ -15,7 +15,7 @@ from sqlstream.server.query_pool import project_files
 from sqlstream.server.query_processes.process import ProcessGone, QueryProcess, SeedProcess
 from sqlstream.server.query_processes.protocol import Condition
 
-# So many processes wait for queries; more are kept if they are used again within so many seconds.
+# This many processes wait for queries; more are kept if they are used again within this many seconds.
 _WARM = 2
 _MOST_IDLE = 8
 _IDLE_SECONDS = 60.0
@@ -70,7 +70,8 @@ class QueryProcesses:
     def lend(self, begun: Callable[[QueryProcess], object]) -> QueryProcess:
         """Return a process for one caller, which must call `give_back` with it. Raises OutageError.
 
-        A new process first reads the project. Before that `begun` is called with it, so that it can be killed in the meantime.
+        `begun` is called with the process before it is returned. A new process first reads the project, and `begun` is called
+        before that, so that the caller can kill it meanwhile.
         """
         self.start()
         files = project_files(self._project)

@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 
-# A process keeps its priority for so many seconds of processor time, and regains this part of a core as time passes.
+# A process keeps its priority for this many seconds of processor time, and regains this part of a core as time passes.
 _SECONDS = 2.0
 _PART = 0.2
 # All query processes of a server together keep their priority for this many seconds of processor time, also if they are replaced.
 _TOGETHER_SECONDS = 2.0
 _TOGETHER_PART = 0.05
-# At most so many are counted, so it takes no longer than half a minute until new processes keep theirs again.
+# At most this many are counted, so it takes no longer than half a minute until new processes keep theirs again.
 _MOST_SECONDS = 3.5
 # The nice value of its threads then: next to a job on all cores each gets some one and a half percent of one.
 _NICE = 19
@@ -37,7 +37,7 @@ class SharedSpending:
         self._VALUES.pack_into(self._memory, 0, 0.0, time.monotonic())
 
     def add(self, seconds: float) -> bool:
-        """Add seconds of processor time; return whether the processes have used more than they should together."""
+        """Add seconds of processor time; return whether all processes together have used more than their share lately."""
         spent, since = map(float, self._VALUES.unpack_from(self._memory))
         now = time.monotonic()
         spent = min(max(spent - _TOGETHER_PART * (now - since), 0.0) + seconds, _MOST_SECONDS)
@@ -46,9 +46,9 @@ class SharedSpending:
 
 
 class Courtesy:
-    """Lowers the priority of this process once it, or all query processes of the server together, have computed for long.
+    """Lowers the priority of this process when it, or all query processes of the server together, have used much processor time.
 
-    `gives_way` is then True. The priority cannot be raised again.
+    `gives_way` is True from then on. The priority cannot be raised again.
     """
 
     def __init__(self, together: SharedSpending) -> None:
@@ -60,7 +60,7 @@ class Courtesy:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Measure the processor time inside of the context; lower the priority at once if all processes have used too much."""
+        """Count the processor time within the context. Lower the priority at once if all processes have already used too much."""
         if not self.gives_way and self._together.add(0.0):
             self._lower()
         self._working.set()

@@ -75,7 +75,7 @@ class SeedProcess:
         return int(pid)
 
     def forget(self, pid: int) -> None:
-        """Let a killed process be reaped; after that its pid may belong to another process."""
+        """Allow the seed process to reap a killed process. After that, its pid may belong to another process: do not kill it."""
         self._forgotten.append(pid)
         # A thread that waits for a new process sends it.
         if self._asking.acquire(blocking=False):

@@ -23,7 +23,7 @@ ROW_BYTES = 64 << 20
 
 
 class Condition(IntEnum):
-    """The condition of a process: fit for any query, for a query of low priority (GIVES_WAY), or for none (SPENT)."""
+    """Whether a process can be used again: for any query (FINE), with a low priority (GIVES_WAY), or not at all (SPENT)."""
 
     FINE = 0
     GIVES_WAY = 1
@@ -81,7 +81,8 @@ class WholeAnswer:
 class ComputationCall:
     """A request for the result of a function of the server, which is called in the process.
 
-    Errors name it by its `noun`. It may use `more_memory` bytes more than a query; then the process is not used again.
+    `noun` names the computation in errors. It may use `more_memory` bytes more than a query; a process that did is not used
+    again.
     """
 
     noun: str

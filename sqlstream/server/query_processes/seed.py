@@ -1,7 +1,8 @@
 """The process from which the processes of queries are forked: it has imported what they need, and does nothing else.
 
-So a query gets a process within some fifty milliseconds. It ends when the server ends, in any way, and its processes with it. It
-reaps them when the server says so: until then their pids belong to no other process, and the server may kill by pid.
+So a query gets a process within some fifty milliseconds. When the server ends, however that happens, the seed process and its
+children end, too. The seed process reaps a child only when the server allows it: until then no other process has the pid, so the
+server can safely kill the child by pid.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from sqlstream.queries.query import QueryLimits
 from sqlstream.server.listed_tables import TABLES, ListedTable, listed_table
 from sqlstream.session.state_queries import ProjectQueries
 
-# The list of tables may be so many seconds old: a client sends a dozen queries about them in a row.
+# The list of tables may be this many seconds old: a client sends a dozen queries about them in a row.
 LISTED_FOR = 2.0
 
 

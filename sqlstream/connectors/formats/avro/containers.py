@@ -13,7 +13,7 @@ from sqlstream.errors import DataError, SqlStreamError
 
 _MAGIC = b"Obj\1"
 _SYNC_BYTES = 16
-# So many bytes of blocks are decoded at once.
+# This many bytes of blocks are decoded at once.
 CHUNK_BYTES = 8 << 20
 
 

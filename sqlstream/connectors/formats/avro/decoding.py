@@ -95,7 +95,7 @@ def _table(fields: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def _checked(rows: pa.Table) -> pa.Table:
-    """Return rows, of which none has a decimal with too many digits, or a time outside of a day. Raises ValueError."""
+    """Return the rows unchanged. Raises ValueError if a decimal has too many digits, or a time is outside of a day."""
     for column in rows.columns:
         if _UNCHECKED.search(str(column.type)):
             column.validate(full=True)

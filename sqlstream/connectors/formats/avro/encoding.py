@@ -89,7 +89,7 @@ def _is_latest(table: Table, format: str) -> bool:
 
 
 def _fitted(table: Table, columns: Sequence[Column], schema: AvroSchema) -> FittedColumns:
-    """Return the fields that are written. Raises BindError for one without a column that has no default and must not be null."""
+    """Return the fields to write. Raises BindError for a field that needs a value, and has neither a column nor a default."""
     fitted_columns = FittedColumns.of(table, columns, schema.arrow, schema.name)
     for field in schema.record["fields"]:
         if (

@@ -49,7 +49,7 @@ OWN = "sqlstream-"
 class AvroSchema:
     """The schema of a record: its JSON as `text`, and its `name` in messages.
 
-    `references` has (name, JSON) of the schemas that it refers to, each behind the schemas that it refers to itself.
+    `references` has (name, JSON) of the schemas that it refers to, each after the schemas that it needs itself.
     """
 
     text: str
@@ -75,15 +75,15 @@ class AvroSchema:
 
     @cached_property
     def readable(self) -> Any:
-        """`for_reading` with the prefix OWN, as fastavro parses it, with its references. Raises DataError as `parsed`."""
+        """The schema that fastavro decodes with: `for_reading(OWN)` and its references. Raises DataError like `parsed`."""
         record = self.for_reading(OWN)
         return self._parsed_by_fastavro(record, [_for_reading(json.loads(text), OWN) for _, text in self.references])
 
     def for_reading(self, prefix: str = "") -> Mapping[str, Any]:
         """Return the record for reading: without defaults, and without the logical types that are read as the types below them.
 
-        The names of the others get a prefix. Without one, times have no logical type either: polars changes those outside of a
-        day.
+        The names of the remaining logical types get `prefix`. Without a prefix, times lose their logical type, too, because
+        polars changes times outside of a day.
         """
         schema: Mapping[str, Any] = _for_reading(self.record, prefix)
         return schema
@@ -235,7 +235,7 @@ def _logical_type(schema: Mapping[str, Any]) -> pa.DataType | None:
 
 
 def _for_reading(schema: Avro, prefix: str = "") -> Avro:
-    """Return a schema without defaults, with the logical types that `_logical_type` has; their names get a prefix.
+    """Return a schema without defaults and without the logical types that `_logical_type` ignores; the others get a prefix.
 
     >>> _for_reading({"type": "string", "logicalType": "date"}), _for_reading(["null", {"type": "int", "logicalType": "date"}])
     ({'type': 'string'}, ['null', {'type': 'int', 'logicalType': 'date'}])

@@ -104,7 +104,7 @@ def registered(schema: RegisteredSchema, name: str) -> AvroSchema:
 
 
 def _references(schema: RegisteredSchema) -> Sequence[tuple[str, str]]:
-    """Return (name, text) of each schema that a schema refers to, behind the ones that it refers to itself."""
+    """Return (name, text) of all schemas that a schema refers to, each after the schemas that it needs itself."""
     return [pair for name, reference in schema.references for pair in (*_references(reference), (name, reference.text))]
 
 

@@ -32,7 +32,7 @@ class _CompilerError(Exception):
 
 
 def declared_files(table: Table) -> tuple[bytes, ...]:
-    """Return the files of descriptors, serialized, in the file that a table names, each behind the ones that it imports.
+    """Return the serialized file descriptors of the file that a table names, each after the files that it imports.
 
     Raises BindError for options that exclude each other, UsageError if the compiler is not installed, and DataError for a file
     that cannot be used.

@@ -248,7 +248,7 @@ def _files(schema: RegisteredSchema, name: str = "main.proto") -> Sequence[FileD
 
 @lru_cache(maxsize=256)
 def pool_of(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
-    """Return a pool of serialized files, each behind the ones that it imports, and of Protobuf's own files that they import."""
+    """Return a pool of serialized files, ordered by their imports, and of the files of Protobuf itself that they import."""
     # To import them adds their files to Protobuf's own pool.
     from google.protobuf import (  # noqa: F401
         any_pb2,
@@ -273,7 +273,7 @@ def pool_of(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
 
 
 def _place(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the place of a value's message type, and where its message begins. Raises ValueError if there is no place.
+    """Return (indexes of a value's message type, offset of its message). Raises ValueError if the indexes are malformed.
 
     >>> _place(b"....." + b"\\0x"), _place(b"....." + b"\\x04\\x02\\x00x")
     (((0,), 6), ((1, 0), 8))
