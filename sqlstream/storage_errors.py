@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from sqlstream.errors import JobError, NotWritableError, SqlStreamError, UsageError
 
-_ELSEWHERE = "choose another folder (that of the warehouse with --warehouse)"
+_ELSEWHERE = "choose another folder (--warehouse names the warehouse)"
 
 
 @contextlib.contextmanager

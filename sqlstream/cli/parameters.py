@@ -47,7 +47,7 @@ with_run = with_parameters(
         "--fresh",
         multiple=True,
         metavar="[=JOB]",
-        help="Delete the state and the results of the jobs, and start anew; with =JOB those of one job (can be repeated).",
+        help="Delete the state and the results of all jobs, or of one with =JOB (can be repeated), and start anew.",
     ),
     click.option(
         "--from", "savepoint", metavar="SAVEPOINT", help="Let the job go on from a savepoint: a name, or a folder."
@@ -127,7 +127,7 @@ with_diff = with_parameters(
     click.argument("state", metavar="JOB.OPERATOR"),
     click.argument("older"),
     click.argument("newer"),
-    click.option("--limit", default=100, show_default=True, help="Print so many rows of the table at most; 0: all."),
+    click.option("--limit", default=100, show_default=True, help="Print at most this many rows of the table; 0: all."),
 )
 
 with_why = with_parameters(

@@ -29,7 +29,7 @@ def declared_as(statement: CreateTableAs, query: Node) -> CreateTable:
     for column in own.values():
         if column.name.text.lower() not in {name.lower() for name in names}:
             hint = missing("column", column.name.text, names)
-            raise BindError(f'column "{column.name.text}" is none of the query', column.name.span, hint=hint)
+            raise BindError(f'column "{column.name.text}" is not a column of the query', column.name.span, hint=hint)
     span = statement.query_span
     typed = (
         own.get(field.name.lower()) or ColumnDef(Name(field.name, span), field.type, None, False, None, span)

@@ -107,9 +107,7 @@ def _address(scheme: str, rest: str, options: Mapping[str, str]) -> str:
         url = urlsplit(f"{scheme}:{rest}" if rest.startswith("//") else f"{scheme}://localhost/{rest.lstrip('/')}")
         host, port = url.hostname or "localhost", url.port
     except ValueError as error:
-        raise NotTranslated(
-            f"a url that is none: {error}", "url", f"Write {_PREFIX}{scheme}://host:1234/database."
-        ) from None
+        raise NotTranslated(f"not a url: {error}", "url", f"Write {_PREFIX}{scheme}://host:1234/database.") from None
     parameters, login = dict[str, str](), {"user": options.get("username"), "password": options.get("password")}
     for name, value in parse_qsl(url.query, keep_blank_values=True):
         if name in login:

@@ -55,7 +55,9 @@ def failure_of(query: StreamingQuery) -> SqlStreamError | None:
         if (error := find_carried(message)) is not None:
             return error
     if (module := missing_module(causes)) is not None:
-        hint = "Install it on all machines, for the Python that spark.pyspark.python names: that of this process by default."
+        hint = (
+            "Install it on all machines, for the Python that spark.pyspark.python names; the default is this process's."
+        )
         return JobError(f'the Python of a worker has no module "{module}"', hint=hint)
     if (lost := lost_part(causes)) is not None:
         return OutageError(lost, detail=f"Spark says: {describe(causes)}")

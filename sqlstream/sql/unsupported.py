@@ -27,7 +27,7 @@ STATEMENTS: dict[str, str] = {
     "ALTER VIEW": "Write DROP VIEW, then CREATE VIEW.",
     "ALTER": "Write DROP, then CREATE.",
     "DROP CATALOG": "All tables are in one catalog: write DROP TABLE for each.",
-    "DROP CONNECTION": "Options are those of tables: write DROP TABLE.",
+    "DROP CONNECTION": "Only tables have options: write DROP TABLE.",
     "DROP TEMPORARY SYSTEM FUNCTION": "Write DROP FUNCTION.",
     "DROP MATERIALIZED TABLE": "Write DROP TABLE.",
     "DROP MODEL": "Write DROP FUNCTION: a model is called in a Python function.",

@@ -125,14 +125,14 @@ def test_metadata_and_partitions_stand_beside_the_envelope(tmp_path: Path) -> No
 
 
 WRONG: dict[str, tuple[object, str, str]] = {
-    "operation": ({"op": "x", "after": {"id": 1}}, 'operation "x" is none of c, r, u, d', ""),
-    "truncate": ({"op": "t"}, 'operation "t" is none of c, r, u, d', ""),
+    "operation": ({"op": "x", "after": {"id": 1}}, 'operation "x" is not one of c, r, u, d', ""),
+    "truncate": ({"op": "t"}, 'operation "t" is not one of c, r, u, d', ""),
     "payload": (
         {"schema": {}, "payload": {"op": "c", "after": {"id": 1}}},
         'the envelope is in "payload": option debezium-json.schema-include must be true',
         "",
     ),
-    "none": ({"after": {"id": 1}}, "operation NULL is none of c, r, u, d", ""),
+    "none": ({"after": {"id": 1}}, "operation NULL is not one of c, r, u, d", ""),
     "after": ({"op": "c", "before": {"id": 1}}, 'operation "c" has no row after it', ""),
     "before": ({"op": "d", "after": {"id": 1}}, 'operation "d" has no row before it', ""),
     "update": ({"op": "u", "after": {"id": 1}}, "an update has no row before it", "Declare the PRIMARY KEY"),
@@ -222,7 +222,7 @@ def test_operations_that_do_not_exist(tmp_path: Path, form: str) -> None:
     rows = [*OPERATIONS[:2], ("x", 4, 4), (None, 5, 5), *OPERATIONS[2:]]
     path = written(tmp_path / "a", form, rows, ["op", "id", "price"], header=True)
     options = {**OPTIONS, **({"csv--header": "true"} if form == "csv" else {})}
-    wrong = r'row 3 of file .* operation "x" is none of I, U, B, D'
+    wrong = r'row 3 of file .* operation "x" is not one of I, U, B, D'
     declared = table("id BIGINT, price BIGINT", tmp_path, form, **options)
     with copied(declared) as stream, pytest.raises(DataError, match=wrong):
         feed(stream, path)

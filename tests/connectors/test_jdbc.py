@@ -109,7 +109,7 @@ def test_options(options: Mapping[str, str], expected: Mapping[str, str]) -> Non
         ("", "no url of a database"),
         ("jdbc:mysql://db/shop?serverTimezone=Asia/Tokyo", 'the parameter "serverTimezone=Asia/Tokyo"'),
         ("jdbc:mysql://db/shop?zeroDateTimeBehavior=convertToNull", 'the parameter "zeroDateTimeBehavior'),
-        ("jdbc:mysql://db:port/shop", "a url that is none"),
+        ("jdbc:mysql://db:port/shop", "not a url"),
         ("jdbc:sqlite::memory:", "a database in memory"),
         ("jdbc:duckdb:", "a database in memory"),
     ],

@@ -160,7 +160,7 @@ def test_sql_takes_lists_and_drops(tmp_path: Path) -> None:
         assert s.query(LISTED).fetchall() == []
         with pytest.raises(SqlStreamError, match='savepoint "one" does not exist'):
             s.sql("DROP SAVEPOINT one")
-        with pytest.raises(SqlStreamError, match="is none of the warehouse"):
+        with pytest.raises(SqlStreamError, match="does not exist in the warehouse"):
             drop_savepoint(s.warehouse, str(tmp_path / "outside"))
 
 

@@ -106,7 +106,7 @@ def test_a_file_system_that_is_read_only_is_named(tmp_path: Path) -> None:
     assert error.render() == (
         f'error: the folder "{tmp_path}" cannot be written\n'
         "It is on a file system that is mounted read-only.\n"
-        "hint: Mount it so that it can be written, or choose another folder (that of the warehouse with --warehouse)."
+        "hint: Mount it so that it can be written, or choose another folder (--warehouse names the warehouse)."
     )
 
 

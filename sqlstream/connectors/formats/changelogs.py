@@ -156,7 +156,7 @@ def _letter(table: Table) -> str:
         f"WHEN upper({operation}) IN ({', '.join(map(quote_text, words))}) THEN '{letter}'"
         for letter, words in _WORDS.items()
     )
-    return f"CASE {cases} ELSE error({_message(operation, 'is none of I, U, B, D')}) END"
+    return f"CASE {cases} ELSE error({_message(operation, 'is not one of I, U, B, D')}) END"
 
 
 def _message(operation: str, what: str) -> str:
@@ -209,4 +209,4 @@ def _changes_in_envelope(table: Table) -> str:
         f"{op} IS NULL AND {_elsewhere(table)} IS NOT NULL": f"error('{_misplaced(table)}')",
     }
     whens = " ".join(f"WHEN {condition} THEN {result}" for condition, result in cases.items())
-    return f"CASE {whens} ELSE error({_message(op, 'is none of c, r, u, d')}) END"
+    return f"CASE {whens} ELSE error({_message(op, 'is not one of c, r, u, d')}) END"

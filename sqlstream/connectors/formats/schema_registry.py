@@ -39,7 +39,7 @@ _NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
 
 def _strategy(text: str) -> str:
     if text not in (TOPIC, RECORD, TOPIC_RECORD):
-        raise ValueError(f'"{text}" is none of {TOPIC}, {RECORD}, {TOPIC_RECORD}')
+        raise ValueError(f'"{text}" is not one of {TOPIC}, {RECORD}, {TOPIC_RECORD}')
     return text
 
 

@@ -31,7 +31,7 @@ def one_of(*names: str) -> OptionType:
 
     def parse(text: str) -> str:
         if text.lower() not in names:
-            raise ValueError(f'"{text}" is none of {", ".join(names)}')
+            raise ValueError(f'"{text}" is not one of {", ".join(names)}')
         return text.lower()
 
     return OptionType(" or ".join(names) if len(names) == 2 else "word", parse)
@@ -198,5 +198,5 @@ def validate(table: Table) -> None:
             raise BindError(message, table.option_span(f"{group}.mode", value=True))
     word = table.options.get(RESET, "earliest")
     if startup_mode(table) == GROUP_OFFSETS and word.lower() not in _RESETS:
-        message = f'{named}: option "{RESET}": "{word}" is none of earliest, latest, none'
+        message = f'{named}: option "{RESET}": "{word}" is not one of earliest, latest, none'
         raise BindError(message, table.option_span(RESET, value=True))

@@ -17,7 +17,7 @@ _LONGEST_NAME = 249
 def _word(*words: str) -> OptionType:
     def parse(text: str) -> str:
         if text.lower() not in words:
-            raise ValueError(f'"{text}" is none of {", ".join(words)}')
+            raise ValueError(f'"{text}" is not one of {", ".join(words)}')
         return text.lower()
 
     return OptionType("word", parse)

@@ -106,7 +106,7 @@ def start_options(unit: str, meaning: str, first: str) -> tuple[TableOption, Tab
     def parse(text: str) -> str:
         modes = (SNAPSHOT, LATEST, unit)
         if text.lower() not in modes:
-            raise ValueError(f'"{text}" is none of {", ".join(modes)}')
+            raise ValueError(f'"{text}" is not one of {", ".join(modes)}')
         return text.lower()
 
     mode = TableOption(START_MODE, OptionType("mode", parse), meaning, default=SNAPSHOT)

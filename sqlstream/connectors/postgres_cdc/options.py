@@ -14,7 +14,7 @@ from sqlstream.units import Duration, parse_duration
 def _one_of(*words: str) -> OptionType:
     def parse(text: str) -> str:
         if text not in words:
-            raise ValueError(f'"{text}" is none of {", ".join(words)}')
+            raise ValueError(f'"{text}" is not one of {", ".join(words)}')
         return text
 
     return OptionType(" or ".join(words), parse)

@@ -38,7 +38,7 @@ DELTA, ICEBERG = "delta", "iceberg"
 
 def _kind(text: str) -> str:
     if text.lower() not in LAKEHOUSES:
-        raise ValueError(f'"{text}" is none of {", ".join(LAKEHOUSES)}')
+        raise ValueError(f'"{text}" is not one of {", ".join(LAKEHOUSES)}')
     return text.lower()
 
 

@@ -44,7 +44,7 @@ def drop_savepoint(warehouse: Warehouse, name: str) -> None:
     names = warehouse.savepoints()
     if "/" in name:
         hint = "One that was written with --to is a folder: delete that."
-        raise UsageError(f'savepoint "{name}" is none of the warehouse', hint=hint)
+        raise UsageError(f'savepoint "{name}" does not exist in the warehouse', hint=hint)
     if name.lower() not in names:
         raise UsageError(f'savepoint "{name}" does not exist', hint=missing("savepoint", name, names))
     if (job := half_restored(warehouse, name)) is not None:

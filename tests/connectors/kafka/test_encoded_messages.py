@@ -224,7 +224,7 @@ def test_what_protobuf_would_silently_change_is_an_error(server: Registry, tmp_p
             sent(table("protobuf", {name: type}, **names, **more), tmp_path, f"({value})")
         return str(raised.value.detail)
 
-    assert fault("VARCHAR", "'PINK'", "color") == 'Its "color" is "PINK", which is none of its names.'
+    assert fault("VARCHAR", "'PINK'", "color") == 'Its "color" is "PINK", which is not one of its names.'
     assert "has a NULL in a list" in fault("STRUCT(name VARCHAR)[]", "[{'name': 'pen'}, NULL]", "items")
     keys = {f"key.{name}": value for name, value in names.items()}
     assert "cannot be told from its default" in fault("BIGINT", "NULL", "k", key="protobuf", keys="k", **keys)

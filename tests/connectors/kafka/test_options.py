@@ -57,11 +57,11 @@ def declared(columns: str = "n INT", /, **options: str | None) -> Table:
             {"scan.startup.mode": "timestamp"},
             '"scan.startup.mode" = "timestamp" needs the option "scan.startup.timestamp',
         ),
-        ({"scan.startup.mode": "sometimes"}, 'option "scan.startup.mode": "sometimes" is none of earliest-offset'),
+        ({"scan.startup.mode": "sometimes"}, 'option "scan.startup.mode": "sometimes" is not one of earliest-offset'),
         ({"scan.bounded.timestamp-millis": "1"}, 'option "scan.bounded.timestamp-millis" has no meaning here'),
         (
             {"scan.startup.mode": "group-offsets", "properties.group.id": "g", "properties.auto.offset.reset": "first"},
-            'option "properties.auto.offset.reset": "first" is none of earliest, latest, none',
+            'option "properties.auto.offset.reset": "first" is not one of earliest, latest, none',
         ),
         ({"scan.startup.mode": "group-offsets"}, 'needs the option "properties.group.id"'),
         (

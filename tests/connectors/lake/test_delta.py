@@ -330,7 +330,7 @@ def test_what_the_table_no_longer_has_is_named(tmp_path: Path, lost: str) -> Non
     [
         ("'scan.version' = '9'", "has no version 9; the newest is 0"),
         ("'scan.version' = '0', 'source.monitor-interval' = '1 s'", '"scan.version" does not go with'),
-        ("'scan.startup.mode' = 'newest'", '"newest" is none of snapshot, latest, version'),
+        ("'scan.startup.mode' = 'newest'", '"newest" is not one of snapshot, latest, version'),
         (
             "'scan.startup.mode' = 'version'",
             '"scan.startup.mode" = "version" needs the option "scan.startup.version"',

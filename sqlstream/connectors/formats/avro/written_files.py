@@ -27,7 +27,7 @@ _BLOCK_BYTES = 64 << 10
 def codec(text: str) -> str:
     """Return the value of the option CODEC. Raises ValueError unless it is one of CODECS."""
     if text not in CODECS:
-        raise ValueError(f'"{text}" is none of {", ".join(CODECS)}')
+        raise ValueError(f'"{text}" is not one of {", ".join(CODECS)}')
     return text
 
 

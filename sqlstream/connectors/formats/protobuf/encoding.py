@@ -140,7 +140,7 @@ def _inside(array: pa.Array, field: FieldDescriptor, without_null: str | None) -
         yield f"{without_null}, which Protobuf does not have"
     if field.enum_type is not None:
         unknown = set(filter(None, pc.unique(array).to_pylist())) - set(field.enum_type.values_by_name)
-        yield from (f'is "{name}", which is none of its names' for name in sorted(unknown))
+        yield from (f'is "{name}", which is not one of its names' for name in sorted(unknown))
     elif pa.types.is_struct(array.type) and isinstance(field.message_type, Descriptor):
         parts = {child.name: array.field(n).filter(array.is_valid()) for n, child in enumerate(array.type)}
         yield from _clashes(parts, field.message_type)
