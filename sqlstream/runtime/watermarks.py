@@ -28,7 +28,7 @@ class Watermarks:
     """The watermarks before a batch; None where there is none yet. Scans and operators are in the order of the plan.
 
     A watermark has whole milliseconds, as Spark's has. `clock` is the watermark of operators that go by the clock in a job with
-    both times.
+    both times: as event times are, a local time of the job's zone.
     """
 
     job: EventTime | None
