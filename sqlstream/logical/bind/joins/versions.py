@@ -108,15 +108,17 @@ def check_time(node: Node, as_of: AsOf) -> None:
         raise UnsupportedError("a temporal join after a changelog", as_of.span, hint=hint)
 
 
-def no_versions(described: str, span: Span) -> BindError:
-    """Return the error for a relation that has no versions."""
+def no_versions(described: str, node: Node, span: Span) -> BindError:
+    """Return the error for a relation that has no versions; `node` is its plan."""
+    # A job reads no table of the warehouse that has a key.
+    may_have_key = isinstance(node, Scan) and node.table.connector is not None
+    declared = "declare PRIMARY KEY (k) NOT ENFORCED and a WATERMARK of it, or " if may_have_key else ""
     return BindError(
         f"{described} has no versions to find one of",
         span,
         hint="To look up what a table has when a row is read, name a processing time: a column p AS PROCTIME() of a table "
-        "before it. For what it had at an event time, declare PRIMARY KEY (k) NOT ENFORCED and a WATERMARK of it, or join "
-        "a view of all its rows: SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM t) "
-        "WHERE n = 1.",
+        f"before it. For what it had at an event time, {declared}join a view of all its rows: "
+        "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM t) WHERE n = 1.",
     )
 
 
