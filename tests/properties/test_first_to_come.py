@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
 from tests.properties.examples import examples
-from tests.properties.model import bag, limits
+from tests.properties.model import Bag, bag, limits
 from tests.properties.strategies import RESTART, Restart
 
 pytestmark = pytest.mark.slow
@@ -30,6 +28,10 @@ END;
 steps = st.one_of(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), max_size=5), st.just(RESTART))
 
 
+def rows_of(stream: Stream, table: str) -> Bag:
+    return bag(stream.query(f"FROM {table}"))
+
+
 @examples(30)
 @given(st.lists(steps, max_size=8), st.integers(0, 6), st.integers(0, 3), st.integers(1, 3), st.booleans())
 def test_the_first_rows_stay_however_they_are_cut(
@@ -42,14 +44,18 @@ def test_the_first_rows_stay_however_they_are_cut(
             if isinstance(step, Restart):
                 stream.restart()
                 continue
+            if not step:
+                continue
             stream.batch("a", step)
             came += step
             first = came[skipped : skipped + rows]
-            assert bag(stream.rows("first")) == bag(first)
-            assert bag(stream.rows("of_some")) == bag([(x,) for k, x in came if k == 1][:rows])
+            assert rows_of(stream, "first") == bag(first)
+            assert rows_of(stream, "of_some") == bag([(x,) for k, x in came if k == 1][:rows])
             counts = {k: sum(key == k for key, _ in first) for k in {k for k, _ in first}}
-            assert bag(stream.rows("counts")) == bag(counts.items())
+            assert rows_of(stream, "counts") == bag(counts.items())
+        if not came:
+            return
         assert stream.verify()
         # A number for each LIMIT, whatever came, and what the sums keep.
-        kept = stream.query("SELECT SUM(state_rows) FROM sqlstream.operators").fetchall()[0][0] or 0
-        assert kept <= 2 + len({k for k, _ in chain(came)})
+        [(kept,)] = stream.query("SELECT SUM(state_rows) FROM sqlstream.operators")
+        assert kept <= 2 + len({k for k, _ in came})
