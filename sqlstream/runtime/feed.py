@@ -22,8 +22,8 @@ from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import CLOCK, ScanStage
 from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, Work, by_slot, from_lines, to_lines
-from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.runtime.times import local_clock
+from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import Warehouse
@@ -139,8 +139,8 @@ class Feed:
 
     `directory` is the job's folder of positions, from which the constructor restores how far the scans have read. `slots` are the
     numbers of the tasks that read. With `finish` the job ends with its bounded input. With `opens` the first batch runs without
-    input. `own_clocks`: see Descriptor; with `has_clock` batches have a clock. What goes by the clock has the local times of `zone`. For
-    `paced` see DiscoveryContext.
+    input. `own_clocks`: see Descriptor; with `has_clock` batches have a clock. What goes by the clock has local times of
+    `zone`. For `paced` see DiscoveryContext.
     """
 
     def __init__(

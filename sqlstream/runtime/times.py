@@ -109,7 +109,9 @@ def local_clock(time: ProcessingTime, zone: str) -> EventTime:
         # Offsets change at whole seconds.
         at = time // SECOND
         until = range(int((before - after).total_seconds()) + 1)
-        passed = bisect_left(until, True, key=lambda s: _local(ProcessingTime((at + s) * SECOND), zone).utcoffset() == after)
+        passed = bisect_left(
+            until, True, key=lambda s: _local(ProcessingTime((at + s) * SECOND), zone).utcoffset() == after
+        )
         local = _local(ProcessingTime((at + passed) * SECOND), zone)
     return EventTime(event_micros(local.replace(tzinfo=None)))
 

@@ -148,8 +148,8 @@ class JobLock:
     def release(self) -> None:
         """Release the lock, unless another process has taken it; delete the folder of a deleted job.
 
-        Where the warehouse cannot be written any more, the lock names the session until it ends. Any process can take it before, as
-        soon as it can write there.
+        Where the warehouse cannot be written any more, the lock names the session until it ends. Any process can take it before,
+        as soon as it can write there.
         """
         try:
             self._release()

@@ -1,4 +1,4 @@
-"""Event times and Spark's: order is kept, nothing is before the first, the end is after everything. And the clock in time zones."""
+"""Event times and Spark's: order is kept, nothing is before the first, the end is after everything; the clock in time zones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def test_a_timer_is_rounded_up(time: EventTime) -> None:
 
 
 # Lord Howe Island sets its clocks back by half an hour, Troll by two hours.
-zones = st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Antarctica/Troll", "Asia/Kolkata"])
+zones = st.sampled_from(
+    ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Antarctica/Troll", "Asia/Kolkata"]
+)
 # Hours of the year 2026, in half hours and some seconds more, so that many are at or beside a change.
 instants = st.tuples(st.integers(0, 2 * 8760), st.integers(-1, 1)).map(
     lambda of: ProcessingTime(1_767_225_600 * SECOND + of[0] * 1800 * SECOND + of[1])

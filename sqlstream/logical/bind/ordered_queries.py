@@ -74,7 +74,9 @@ class OrderedQueries:
         skipped, last = self._range(query)
         number = free_name("_number", node)
         if node.is_changelog:
-            return _only(_ranked(Rank(node, "", number, "row_number", (), (), last, span=span), skipped), node.schema), node
+            return _only(
+                _ranked(Rank(node, "", number, "row_number", (), (), last, span=span), skipped), node.schema
+            ), node
         clock = free_name("_clock", node)
         now = Expression(NOW, "TIMESTAMP WITH TIME ZONE", span, reads=Reads(time=True), is_now=True)
         timed = Projection(node, (*_columns(node.schema), Item(clock, now)))

@@ -289,6 +289,9 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
 
     @property
     def title(self) -> str:
+        by_clock_alone = self.by_clock and not self.keys and len(declared(self.order)) == 1
+        if by_clock_alone and all(c.call.function == "row_number" for c in self.calls):
+            return "number the rows as they come"
         return "OVER: rows in the order of time"
 
     @property

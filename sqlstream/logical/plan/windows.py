@@ -222,8 +222,8 @@ class SessionWindow(AtWindowEnd):
 
     Rows of equal keys that follow each other within the gap are one session, which ends the gap after its last row. If `gap` is
     an expression, every row has its own gap: rows whose intervals [time, time + gap] touch are one session. Keeps the rows of
-    open sessions, and forgets them with the session. With a `zone` the times are instants, of the clock. A row that arrives after its session has closed is dropped and counted,
-    and stored if `late_rows` names a table for it.
+    open sessions, and forgets them with the session. A row that arrives after its session has closed is dropped and counted,
+    and stored if `late_rows` names a table for it. With a `zone` the times are instants of the clock.
     """
 
     node_kind: ClassVar[str] = "session_window"

@@ -64,7 +64,10 @@ WHOLE_SECOND: list[Change] = [
 # What the queries have after the second and the third file, by arrival; the current rows are then 2, 1, 7, 5 and 4, 9, 8.
 BY_ARRIVAL = {
     "best": ([("x", 2), ("y", 8)], [("x", 7), ("y", 4)]),
-    "best two": ([("x", 2, 1), ("x", 7, 2), ("y", 4, 2), ("y", 8, 1)], [("x", 5, 2), ("x", 7, 1), ("y", 4, 1), ("y", 9, 2)]),
+    "best two": (
+        [("x", 2, 1), ("x", 7, 2), ("y", 4, 2), ("y", 8, 1)],
+        [("x", 5, 2), ("x", 7, 1), ("y", 4, 1), ("y", 9, 2)],
+    ),
     "lists": ([("x", 2, 5, [2, 1, 7, 5]), ("y", 4, 8, [4, 9, 8])], [("x", 1, 5, [1, 7, 5]), ("y", 4, 9, [4, 9])]),
     "extremes": ([("x", 1, 2), ("y", 4, 8)], [("x", 1, 7), ("y", 4, 4)]),
     "lists above a rank": ([("x", [2, 1]), ("y", [4, 8])], [("x", [1, 7]), ("y", [4])]),
@@ -72,7 +75,10 @@ BY_ARRIVAL = {
 # By columns, of which `id` is the first that differs.
 BY_COLUMNS = {
     "best": ([("x", 2), ("y", 8)], [("x", 5), ("y", 4)]),
-    "best two": ([("x", 2, 1), ("x", 5, 2), ("y", 4, 2), ("y", 8, 1)], [("x", 5, 1), ("x", 7, 2), ("y", 4, 1), ("y", 9, 2)]),
+    "best two": (
+        [("x", 2, 1), ("x", 5, 2), ("y", 4, 2), ("y", 8, 1)],
+        [("x", 5, 1), ("x", 7, 2), ("y", 4, 1), ("y", 9, 2)],
+    ),
     "lists": ([("x", 1, 7, [1, 2, 5, 7]), ("y", 4, 9, [4, 8, 9])], [("x", 1, 7, [1, 5, 7]), ("y", 4, 9, [4, 9])]),
     # Of equal keys ARG_MAX takes the greatest value.
     "extremes": ([("x", 1, 7), ("y", 4, 8)], [("x", 1, 7), ("y", 4, 9)]),
@@ -110,7 +116,9 @@ def run(folder: Path, script: str, changes: int, *, by_columns: bool = False, up
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_current_rows_of_a_table_with_a_key_take_the_order_of_arrival_with_an_upgrade(tmp_path: Path, query: str) -> None:
+def test_current_rows_of_a_table_with_a_key_take_the_order_of_arrival_with_an_upgrade(
+    tmp_path: Path, query: str
+) -> None:
     script = script_of(KEYED, query)
     put(tmp_path, "a", FIRST)
     assert run(tmp_path, script, len(FIRST), by_columns=True) == "columns"

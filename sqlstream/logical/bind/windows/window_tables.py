@@ -277,7 +277,7 @@ class WindowBinder:
                 raise UnsupportedError(
                     f"windows of numbers of rows over a processing time in the zone {zone}",
                     at,
-                    hint="Windows of time over a processing time follow the zone. For these, leave 'table.local-time-zone' at UTC.",
+                    hint="Windows of time over it follow the zone. For others, leave 'table.local-time-zone' at UTC.",
                 )
         elif kind == "SESSION" or any(length % DAY for length in lengths):
             raise UnsupportedError(
