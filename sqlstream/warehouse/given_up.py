@@ -41,8 +41,8 @@ def is_given_up(session: str, job: str) -> bool:
     except OSError:
         return False
     try:
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _byte(job), 1, 0)
-        kind, _, start, length, _ = _FLOCK.unpack(fcntl.fcntl(descriptor, _GET, asked))
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _byte(job), 1, 0)
+        kind, _, start, length, _ = _FLOCK.unpack(fcntl.fcntl(descriptor, _GET, request))
     except OSError:
         return False
     finally:

@@ -23,7 +23,7 @@ CREATE TABLE u (a INT, b INT, s STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts 
 CREATE TABLE o (a INT);
 """
 # Hints that say what to write, and have no example yet.
-WITHOUT_EXAMPLE = 109
+WITHOUT_EXAMPLE = 43
 FOLDERS = ("sql", "logical", "compiler", "physical", "connectors")
 EXAMPLES = [
     ("CREATE TABLE x (a INT, UNIQUE (a))", "CREATE TABLE x (a INT, PRIMARY KEY (a) NOT ENFORCED)"),
@@ -471,6 +471,10 @@ EXAMPLES = [
         "CREATE TABLE l (a INT, s STRING, PRIMARY KEY (a) NOT ENFORCED) WITH ('connector' = 'sqlite', "
         "'path' = 'x.db', 'table' = 'l'); SELECT l.s FROM t JOIN l FOR SYSTEM_TIME AS OF t.p ON t.a = l.a",
     ),
+    (
+        "SELECT a FROM t GROUP BY a HAVING ROW_NUMBER() OVER (ORDER BY a) = 1",
+        "SELECT a FROM t GROUP BY a QUALIFY ROW_NUMBER() OVER (ORDER BY a) = 1",
+    ),
 ]
 
 
@@ -494,6 +498,21 @@ def test_what_a_hint_says_to_write_is_compiled(refused: str, written: str) -> No
     assert error.hint, error.render()
     if (again := error_of(written)) is not None:
         pytest.fail(f"{error.render()}\n\nwhat it says to write:\n\n{again.render()}")
+
+
+def test_a_table_of_the_warehouse_is_not_told_to_declare_a_key_that_a_job_cannot_read() -> None:
+    join = "SELECT t.a FROM t JOIN {} FOR SYSTEM_TIME AS OF t.ts AS r ON t.a = r.a"
+    error = error_of(join.format("u"))
+    assert error is not None
+    assert error.hint is not None
+    assert "PRIMARY KEY" not in error.hint
+    feed = "CREATE TABLE f (a INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts{}) WITH ({});"
+    options = "'connector' = 'filesystem', 'path' = 'f', 'format' = 'json'"
+    error = error_of(feed.format("", options) + join.format("f"))
+    assert error is not None
+    assert error.hint is not None
+    assert "declare PRIMARY KEY (k) NOT ENFORCED" in error.hint
+    assert error_of(feed.format(", PRIMARY KEY (a) NOT ENFORCED", options) + join.format("f")) is None
 
 
 def test_connectors_with_a_common_password_are_named() -> None:

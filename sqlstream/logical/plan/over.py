@@ -304,7 +304,9 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
 
     @property
     def emission(self) -> str:
-        return "each row once, when the watermark passes the later rows that it needs" if self.waits else ONCE_IN_ORDER
+        if self.waits:
+            return "each row once, when the watermark passes the later rows that it needs"
+        return once_in_order(self.by_clock)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -416,7 +418,7 @@ class Sort(InTimeOrder):
 
     @property
     def emission(self) -> str:
-        return ONCE_IN_ORDER
+        return once_in_order(self.by_clock)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -461,6 +463,11 @@ class Sort(InTimeOrder):
     @property
     def state_growth(self) -> str | None:
         return None
+
+
+def once_in_order(by_clock: bool) -> str:
+    """Return the text of when rows leave in the order of event time, or of processing time."""
+    return "each row once, in the batch in which it comes" if by_clock else ONCE_IN_ORDER
 
 
 def bound_in_order(by_clock: bool) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.plan.expressions import Expression, Item
+from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection
@@ -111,7 +112,7 @@ def check_time(node: Node, as_of: AsOf) -> None:
 def no_versions(described: str, node: Node, span: Span) -> BindError:
     """Return the error for a relation that has no versions; `node` is its plan."""
     # A job reads no table of the warehouse that has a key.
-    may_have_key = isinstance(node, Scan) and node.table.connector is not None
+    may_have_key = all(n.table.connector is not None for n in walk(node) if isinstance(n, Scan))
     declared = "declare PRIMARY KEY (k) NOT ENFORCED and a WATERMARK of it, or " if may_have_key else ""
     return BindError(
         f"{described} has no versions to find one of",
