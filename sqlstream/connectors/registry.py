@@ -84,6 +84,11 @@ def names() -> tuple[str, ...]:
     return (*_BUILT_IN, *sorted(installed()))
 
 
+def connectors_elsewhere() -> Mapping[str, str]:
+    """Return the connectors of Flink that do not exist here, each with what to write instead."""
+    return _ELSEWHERE
+
+
 def is_built_in(name: str | None) -> bool:
     """Whether a connector is part of sqlstream; so is None, the connector of tables that name none."""
     return name is None or name in _BUILT_IN or name in _INTERNAL

@@ -18,6 +18,7 @@ from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, from_
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
 from sqlstream.runtime.feed import Feed, check_input
+from sqlstream.runtime.times import local_clock
 from sqlstream.runtime.watermarks import idle_ticks
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.storage.descriptors import Descriptors
@@ -88,7 +89,7 @@ class SteppedRun:
             return
         self.sequence += 1
         now = self.clock()
-        clocks = {i: EventTime(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
+        clocks = {i: self._reached(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
         marks = {**clocks, **(ticks or {})}
         descriptor = Descriptor(
@@ -109,7 +110,10 @@ class SteppedRun:
         if not self.job.plan.has_clock:
             return None
         ends = all(ticks.get(i) == END_OF_INPUT for i, _ in self._scans())
-        return END_OF_INPUT if ends else EventTime(now)
+        return END_OF_INPUT if ends else self._reached(now)
+
+    def _reached(self, now: ProcessingTime) -> EventTime:
+        return local_clock(now, self.job.zone)
 
     def run(self, descriptor: Descriptor) -> None:
         """Run the batch of a descriptor, then an empty batch if the watermark has moved."""
@@ -184,8 +188,8 @@ class SteppedRun:
     def fire_timers(self) -> None:
         """Run a batch without rows if windows over processing time have ended, or an operator's timer is due."""
         clocks = [i for i, scan in self._scans() if scan.by_clock]
-        now = self.clock()
-        due = {stage for (stage, _), timer in self.batches.timers.items() if timer <= now}
+        reached = self._reached(self.clock())
+        due = {stage for (stage, _), timer in self.batches.timers.items() if timer <= reached}
         by_clock = any(self.job.plan.stages[stage].timed_by == (CLOCK,) for stage in due)
         if self._is_called() or by_clock or (clocks and due):
             self.batch({})

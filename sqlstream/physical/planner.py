@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -124,6 +124,8 @@ class _Planner:
         self.scans: list[tuple[Scan, ScanStage, list[Fragment]]] = []
         self.stages: list[tuple[Stateful, StatefulStage, list[Fragment]]] = []
         self.names: set[str] = set()
+        # The places of the scans whose rows reach each stage.
+        self._read: list[frozenset[int]] = []
 
     def add(self, branch: Branch, fragment: Fragment) -> None:
         """Add a fragment to the scan or stage at the leaf of a path, which is planned if it is new."""
@@ -142,6 +144,12 @@ class _Planner:
                 return fragments
         self._stateful(leaf)
         return self.stages[-1][2]
+
+    def _scans_of(self, leaf: Scan | Stateful) -> frozenset[int]:
+        """Return the places of the scans whose rows a leaf passes on, which has been planned."""
+        if isinstance(leaf, Scan):
+            return frozenset(place for place, (own, _, _) in enumerate(self.scans) if own.is_same(leaf))
+        return next(self._read[place] for place, (own, _, _) in enumerate(self.stages) if own == leaf)
 
     def _scan(self, scan: Scan) -> ScanStage:
         table, keyed = scan.table, bool(scan.table.primary_key)
@@ -181,6 +189,7 @@ class _Planner:
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(feed.parts))
             ports += [Port(part, feed.branch.on_time or node.is_never_late) for part, _ in parts]
             feeds.append((self._leaf(feed.branch.leaf), feed.branch, parts, numbers))
+        read = frozenset().union(*(self._scans_of(branch.leaf) for _, branch, _, _ in feeds))
         # The recursion above has planned all stages that feed this one: its place is the next one.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
@@ -210,17 +219,23 @@ class _Planner:
             remembered=plan.remembered,
             windows=plan.result_windows,
             node=node,
-            timed_by=self.places(node),
+            timed_by=self.places(node, read),
             reads_time=node.reads_time,
         )
         self.stages.append((node, stage, []))
+        self._read.append(read)
 
-    def places(self, node: Node) -> tuple[int, ...]:
-        """Return the indexes of the scans whose least watermark is a node's watermark; (CLOCK,) if that is processing time."""
+    def places(self, node: Node, read: Container[int] | None = None) -> tuple[int, ...]:
+        """Return the indexes of the scans whose least watermark is a node's watermark; (CLOCK,) if that is processing time.
+
+        A table that is scanned twice, with and without the order of its rows, counts twice, unless `read` has the indexes of the
+        scans that the node reads.
+        """
         if isinstance(node, StatefulNode) and node.waits_for_clock:
             return (CLOCK,)
         below = [scan.declared for scan in node.timed_by if isinstance(scan, Scan)]
-        return tuple(i for i, (own, _, _) in enumerate(self.scans) if any(own.declared.is_same(s) for s in below))
+        alike = (i for i, (own, _, _) in enumerate(self.scans) if any(own.declared.is_same(s) for s in below))
+        return tuple(i for i in alike if read is None or i in read)
 
     def _more_views(self, plan: OperatorPlan[Any], name: str) -> Iterator[StateView]:
         """Yield the views of an operator's further state, and of the late rows that it stores."""

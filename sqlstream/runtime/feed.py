@@ -22,6 +22,7 @@ from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import CLOCK, ScanStage
 from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, Work, by_slot, from_lines, to_lines
+from sqlstream.runtime.times import local_clock
 from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
@@ -138,7 +139,8 @@ class Feed:
 
     `directory` is the job's folder of positions, from which the constructor restores how far the scans have read. `slots` are the
     numbers of the tasks that read. With `finish` the job ends with its bounded input. With `opens` the first batch runs without
-    input. `own_clocks` is as in Descriptor; with `has_clock` descriptors get a `clock`. For `paced` see DiscoveryContext.
+    input. `own_clocks` is as in Descriptor; with `has_clock` descriptors get a `clock`. Processing time is a local time of
+    `zone` where it is a watermark. For `paced` see DiscoveryContext.
     """
 
     def __init__(
@@ -155,13 +157,14 @@ class Feed:
         opens: bool = False,
         own_clocks: bool = False,
         has_clock: bool = False,
+        zone: str = "UTC",
     ):
         # `_opens`: whether the first batch runs although no input waits.
         self._fs, self._directory, self._slots, self._finish, self._opens = fs, directory, slots, finish, opens
         # Where descriptors are.
         self._descriptors = Descriptors(fs, directory)
         self.directory = self._descriptors.next
-        self._own_clocks, self._has_clock = own_clocks, has_clock
+        self._own_clocks, self._has_clock, self._zone = own_clocks, has_clock, zone
         self._reminders: dict[int, EventTime] = {}
         self._last_splits = LastSplits(scans)
         # The last tick of each scan.
@@ -310,17 +313,18 @@ class Feed:
         clock = max(now(), self.time)
         due_at = event_timers or {}
         by_clock = {*self._by_clock, CLOCK}
-        fires_timers = any(self.time < due <= clock for i, due in due_at.items() if i in by_clock)
+        reached_before, reached = (local_clock(at, self._zone) for at in (self.time, clock))
+        fires_timers = any(reached_before < due <= reached for i, due in due_at.items() if i in by_clock)
         calls = processing_timer is not None and self._fired_at < processing_timer <= clock
         opens = self._opens and self.sequence < 0
         closes = any(i in due_at and mark >= due_at[i] for i, mark in (marks or {}).items())
         if not any((splits, ending, last, fires_timers, idle, calls, opens, closes)):
             return None
         self._closed |= ending
-        ticks = {**self._reminders, **(marks or {}), **(idle or {}), **dict.fromkeys(self._by_clock, EventTime(clock))}
+        ticks = {**self._reminders, **(marks or {}), **(idle or {}), **dict.fromkeys(self._by_clock, reached)}
         ticks |= dict.fromkeys(sorted(ending), END_OF_INPUT)
         self._reminders = {}
-        mark = (END_OF_INPUT if last else EventTime(clock)) if self._has_clock else None
+        mark = (END_OF_INPUT if last else reached) if self._has_clock else None
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}

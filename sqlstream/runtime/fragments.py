@@ -115,7 +115,7 @@ def scan_input(
         # A delete needs only the key; an update to a row without an event time removes the row.
         untimed += f" AND {ADDS}"
     timed = f"(epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]})"
-    mark = "CAST(NULL AS TIMESTAMP)" if scan.has_watermarks else scan.watermark
+    mark = "CAST(NULL AS TIMESTAMP)" if scan.has_watermarks or scan.by_clock else scan.watermark
     # Expressions over an impossible event time may fail.
     seen = Items(
         f"count(*), count(*) FILTER (WHERE {untimed}), "

@@ -37,7 +37,7 @@ from sqlstream.runtime.batch_descriptors import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
 from sqlstream.runtime.scan_rows import ScanRows
-from sqlstream.runtime.times import least
+from sqlstream.runtime.times import instant_of, least
 from sqlstream.runtime.watermarks import BatchClock, Watermarks
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.storage.bucket import Bucket
@@ -235,7 +235,7 @@ class Advance:
         before = [] if self.state.manifest is None else [self.state.manifest.time]
         if (mark := self.clock.marks.clock) is not None and mark != END_OF_INPUT:
             # What goes by the clock above is as far.
-            before.append(ProcessingTime(mark))
+            before.append(instant_of(mark, self.job.zone))
         self.clock = replace(self.clock, time=max([self.clock.time, *before, *(f.time for f in arrived)]))
         name, watermark = self.stage.name, self.watermark
         with connection(self.job) as con, user_errors(name), overflows(name):

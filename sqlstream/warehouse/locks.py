@@ -24,6 +24,7 @@ from sqlstream.errors import DamageError, SqlStreamError, UsageError
 from sqlstream.names import path_name
 from sqlstream.storage_errors import make_folder, storage_errors
 from sqlstream.warehouse.filesystem import SESSIONS, Filesystem
+from sqlstream.warehouse.given_up import give_up, is_given_up, take_up
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.records import CHANGED, damage, read_sealed, write_sealed
 
@@ -130,12 +131,15 @@ class JobLock:
                 if holder is None and fs.exists(job.lock) and _others(session):
                     hint = "End the other processes that use the warehouse, then try again."
                     raise damage(job.lock, CHANGED, hint=hint)
-                is_abandoned = holder is not None and (job.root, holder.session) in _abandoned
+                is_abandoned = holder is not None and (
+                    (job.root, holder.session) in _abandoned or is_given_up(holder.session, job.name)
+                )
                 if holder is None or is_abandoned or not (holder.holds or _is_elsewhere(fs, holder)):
                     # Only the name of the file: the lock in a copy of the warehouse must not name the original's session.
                     own = Holder(os.getpid(), socket.gethostname(), os.path.basename(session.path))
                     write_sealed(fs, job.lock, json.dumps(asdict(own)))
                     _abandoned.discard((job.root, session.path))
+                    take_up(session.descriptor, job.name)
                     return cls(fs, job, session)
             if (holder.is_alive and not in_turn) or _is_elsewhere(fs, holder) or time.monotonic() > deadline:
                 raise _refusal(fs, job, holder)
@@ -144,12 +148,14 @@ class JobLock:
     def release(self) -> None:
         """Release the lock, unless another process has taken it; delete the folder of a deleted job.
 
-        Where the warehouse cannot be written any more, the lock ends with the session; this process can take it again before.
+        Where the warehouse cannot be written any more, the lock names the session until it ends. Any process can take it before,
+        as soon as it can write there.
         """
         try:
             self._release()
         except SqlStreamError:
             _abandoned.add((self._job.root, self._session.path))
+            give_up(self._session.descriptor, self._job.name)
 
     def _release(self) -> None:
         with _guard(self._job, self._session):

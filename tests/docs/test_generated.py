@@ -5,20 +5,22 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import pytest
 
 from sqlstream import flink_settings
-from sqlstream.connectors import reference
+from sqlstream.connectors import flink_options, reference
+from sqlstream.connectors.registry import connectors_elsewhere
 from sqlstream.duck.aggregates.functions import FUNCTIONS, REFUSED, Kind
 from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
 from sqlstream.monitoring.families import FAMILIES
 from sqlstream.options import OPTIONS
+from sqlstream.sql import unsupported
 from sqlstream.storage.facts import FACTS, Fact
 from tests.docs.pages import ROOT, pages
-from tests.flink_examples import differences
+from tests.flink_examples import EXAMPLES, differences
 
 
 def aggregates() -> str:
@@ -121,6 +123,45 @@ def _different(name: str, meaning: str) -> str:
     return f"`{name}`: {meaning}"
 
 
+def statements_of_flink() -> str:
+    """The statements that are refused, by what to write instead."""
+    return _instead("statement", unsupported.STATEMENTS)
+
+
+def clauses_of_flink() -> str:
+    """The clauses of columns and tables that are refused, by what to write instead."""
+    return _instead("clause", {**unsupported.CONSTRAINTS, **unsupported.COLUMN_CLAUSES})
+
+
+def connectors_of_flink() -> str:
+    """The connectors that only Flink has, by what to write instead."""
+    return _instead("connector", connectors_elsewhere())
+
+
+def _instead(what: str, hints: Mapping[str, str]) -> str:
+    """Return a table of names, those with one hint in one row."""
+    names: dict[str, list[str]] = {}
+    for name, hint in hints.items():
+        names.setdefault(hint, []).append(f"`{name}`")
+    rows = (f"| {', '.join(listed)} | {_escaped(hint)} |" for hint, listed in names.items())
+    return "\n".join([f"| {what} | instead |", "|---|---|", *rows])
+
+
+def _escaped(text: str) -> str:
+    # Two words in angle brackets, or a pipe, would be markup.
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"{', '.join(f'`{name}`' for name in dict.fromkeys(names))}."
+
+
+def other_names() -> str:
+    """The options of Flink's configuration that have another name here."""
+    rows = (f"| `{flinks}` | `{own}` |" for flinks, own in flink_settings.OTHER_NAMES.items())
+    return "\n".join(["| in Flink | here |", "|---|---|", *rows])
+
+
 def layers() -> str:
     """The layers that import-linter enforces, from top to bottom, and what each module says of itself."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -142,6 +183,13 @@ LISTS: dict[str, Callable[[], str]] = {
     "flink functions": flink_functions,
     "options": options,
     "settings of Flink without an effect": lambda: "\n".join(flink_settings.reference()),
+    "examples of Flink that differ": lambda: _listed(example.sql for example in EXAMPLES if example.here),
+    "statements of Flink that do not run": statements_of_flink,
+    "clauses of Flink that do not run": clauses_of_flink,
+    "connectors of Flink that do not exist": connectors_of_flink,
+    "names of options without an effect": lambda: _listed(option.name for option in flink_options.OPTIONS),
+    "names of settings without an effect": lambda: _listed(setting.name for setting in flink_settings.SETTINGS),
+    "settings with other names": other_names,
     "layers": layers,
     "metrics": metrics,
     "numbers of a job": totals,

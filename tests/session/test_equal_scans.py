@@ -40,3 +40,12 @@ def test_each_step_names_the_scan_that_it_reads(tmp_path: Path) -> None:
     ordered, plain = job.physical.scans
     assert [f.exchange is None for f in ordered.fragments] == [True]
     assert [f.exchange is None for f in plain.fragments] == [False]
+
+
+def test_an_operator_waits_for_the_scan_that_it_reads(tmp_path: Path) -> None:
+    with open_session(tmp_path) as session:
+        job = planned(session, SCRIPT)
+        text = plan_text(job)
+    assert re.findall("waits for: *(.*)", text) == ["the watermark of t_2"]
+    [stage] = job.physical.stages
+    assert (stage.timed_by, job.physical.waits_for(stage)) == ((1,), ("t_2",))

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from sqlstream.errors import UsageError
+from sqlstream.errors import NotWritableError, UsageError
 from sqlstream.units import EPOCH
+from sqlstream.warehouse import locks
+from sqlstream.warehouse.given_up import is_given_up
 from sqlstream.warehouse.locks import Holder, JobLock, SessionLock, birth_of_process, process_is_alive, read_holder
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
@@ -242,3 +244,52 @@ def test_the_lock_of_a_copied_warehouse_is_not_that_of_the_original(tmp_path: Pa
         mounted = Warehouse(str(tmp_path / "mounted"))
         with SessionLock.open(mounted) as other, pytest.raises(UsageError, match="is being run"):
             JobLock.acquire(mounted.fs, mounted.job("j"), other, patience=0.0)
+
+
+def test_a_lock_that_could_not_be_released_can_be_taken(
+    warehouse: Warehouse, session: SessionLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, fs = warehouse.job("j"), warehouse.fs
+    lock = JobLock.acquire(fs, job, session)
+    with monkeypatch.context() as broken:
+        broken.setattr(type(fs), "delete", _unwritable)
+        lock.release()
+    holder = read_holder(fs, job)
+    assert holder is not None
+    assert holder.session == session.path
+    # Other processes know it from the session's file, which says nothing about other jobs.
+    monkeypatch.setattr(locks, "_abandoned", set())
+    assert not is_given_up(session.path, "k")
+    with SessionLock.open(warehouse) as other:
+        taken = JobLock.acquire(fs, job, other)
+        with pytest.raises(UsageError, match="is being run by process"):
+            JobLock.acquire(fs, job, session, patience=0.0)
+        taken.release()
+        # Taken again, it is the session's as any other.
+        again = JobLock.acquire(fs, job, session)
+        with pytest.raises(UsageError, match="is being run by process"):
+            JobLock.acquire(fs, job, other, patience=0.0)
+        again.release()
+
+
+@pytest.mark.slow
+def test_another_process_takes_a_lock_that_could_not_be_released(
+    warehouse: Warehouse, session: SessionLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = acquire(warehouse, session)
+    with monkeypatch.context() as broken:
+        broken.setattr(type(warehouse.fs), "delete", _unwritable)
+        lock.release()
+    with start(TAKER, warehouse.root) as taker:
+        assert line(taker) == "ready"
+        assert taker.stdin
+        taker.stdin.write("\n")
+        taker.stdin.flush()
+        assert line(taker) == "won"
+        with pytest.raises(UsageError, match=f"is being run by process {taker.pid}"):
+            acquire(warehouse, session)
+        taker.stdin.close()
+
+
+def _unwritable(*_: object) -> None:
+    raise NotWritableError("the folder cannot be written")

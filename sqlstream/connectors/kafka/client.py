@@ -109,10 +109,15 @@ def _refused(table: Table, name: str, hint: str, *, value: bool = False) -> Bind
 
 
 def check_settings(table: Table) -> None:
-    """Raise BindError unless librdkafka accepts a table's settings. It opens a client, as only librdkafka knows them all."""
+    """Raise BindError unless librdkafka accepts a table's settings. It opens a client, as only librdkafka knows them all.
+
+    Files of certificates need not be there yet: see `check_files`.
+    """
     client_settings = {k: v for k, v in settings(table).items() if k != "bootstrap.servers"}
     options = _options(table)
     encryption.check(table, client_settings, options)
+    for name in list(encryption.missing_files(client_settings)):
+        del client_settings[name]
     kafka = client_library(table)
     try:
         _rejected(tuple(sorted(client_settings.items())))
@@ -125,6 +130,11 @@ def check_settings(table: Table) -> None:
         message = f'table "{table.name}": librdkafka refuses the properties'
         hint = "Its properties: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md"
         raise BindError(message, at, detail=text, hint=hint) from None
+
+
+def check_files(table: Table) -> None:
+    """Raise UsageError for a file of a table's settings that does not exist on this machine."""
+    encryption.check_files(table, settings(table), _options(table))
 
 
 def _options(table: Table) -> Mapping[str, str]:

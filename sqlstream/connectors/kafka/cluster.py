@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.kafka import encryption
-from sqlstream.connectors.kafka.client import client_library, reason, settings
+from sqlstream.connectors.kafka.client import check_files, client_library, reason, settings
 from sqlstream.connectors.kafka.ranges import TopicPartition
 from sqlstream.errors import UsageError, missing
 
@@ -43,6 +43,7 @@ class Cluster:
 
         self._api: Any = admin
         own: dict[str, Any] = {"client.id": "sqlstream", "log_level": 0, "error_cb": self._hear}
+        check_files(table)
         table_settings = settings(table)
         table_settings.pop("group.id", None)
         self._is_committed = table_settings.get("isolation.level", "read_committed") == "read_committed"

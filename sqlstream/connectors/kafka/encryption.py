@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from sqlstream.catalog import Table
 from sqlstream.errors import BindError, Span, UsageError
@@ -93,7 +93,7 @@ def translated(name: str, value: str, properties: Mapping[str, str]) -> Mapping[
 
 
 def check(table: Table, settings: Mapping[str, str], options: Mapping[str, str]) -> None:
-    """Raise BindError for a file that does not exist, and for settings of encryption without encryption.
+    """Raise BindError for settings of encryption without encryption.
 
     `settings` are librdkafka's; `options` maps each of them to the table's option that it comes from.
     """
@@ -103,10 +103,21 @@ def check(table: Table, settings: Mapping[str, str], options: Mapping[str, str])
             message = f'table "{table.name}": option "{option}" has no meaning without encryption'
             hint = f"Set '{PREFIX}{PROTOCOL}' = 'SSL', or 'SASL_SSL' if users log in."
             raise BindError(message, table.option_span(option), hint=hint)
-    for name in (name for name in _FILES if name in settings):
-        if settings[name] != "probe" and not os.path.exists(settings[name]):
-            message = f'table "{table.name}": file "{settings[name]}" does not exist'
-            raise BindError(message, table.option_span(options[name], value=True))
+
+
+def missing_files(settings: Mapping[str, str]) -> Iterator[str]:
+    """Yield the settings of librdkafka that name files which do not exist on this machine."""
+    for name in _FILES:
+        if settings.get(name, "probe") != "probe" and not os.path.exists(settings[name]):
+            yield name
+
+
+def check_files(table: Table, settings: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Raise UsageError for a file of certificates or keys that does not exist; the arguments are those of `check`."""
+    for name in missing_files(settings):
+        message = f'table "{table.name}": file "{settings[name]}" does not exist'
+        hint = "It is read on the machine that runs the job, when that connects to the brokers."
+        raise UsageError(message, table.option_span(options[name], value=True), hint=hint)
 
 
 def is_distrust(text: str) -> bool:

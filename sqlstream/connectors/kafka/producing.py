@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.kafka import bulk, encryption
-from sqlstream.connectors.kafka.client import client_library, reason, settings
+from sqlstream.connectors.kafka.client import check_files, client_library, reason, settings
 from sqlstream.connectors.kafka.messages import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE
 from sqlstream.connectors.kafka.sink_options import RETRY, one_topic, retry_seconds
 from sqlstream.errors import JobError, OutageError, UsageError
@@ -202,6 +202,7 @@ class Sender:
         self.topic = topic
         self.failed: deque[Any] = deque(maxlen=1)
         own = {**topic.client_settings(), "delivery.report.only.error": True, "on_delivery": self._deliver}
+        check_files(topic.table)
         table_settings = settings(topic.table)
         table_settings.pop("group.id", None)
         table_settings.pop("isolation.level", None)

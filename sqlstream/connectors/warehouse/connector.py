@@ -50,7 +50,8 @@ class CommittedBatches(TableSource):
             raise UnsupportedError(
                 f'reading table "{self.table.name}" with a PRIMARY KEY in a job',
                 span,
-                hint="Leave out PRIMARY KEY; a job reads the rows in the order in which they were appended.",
+                hint="Rows that were replaced are not there any more: read what the job reads that writes it, with its query in "
+                "FROM. Or leave out PRIMARY KEY, if rows are only added: a job reads them in the order of the appends.",
             )
 
     def discovery(self, position: Offsets, context: DiscoveryContext) -> TableDiscovery:

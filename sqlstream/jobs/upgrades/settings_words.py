@@ -125,7 +125,8 @@ def _windows(windows: Windows) -> str:
             return f"TUMBLE {windows.time.text} size {months_text(windows.months)}{offset}{zone}"
         case SessionWindows():
             gap = windows.gap.text if isinstance(windows.gap, Sql) else duration(windows.gap)
-            return f"SESSION {windows.time.text} gap {gap}"
+            zone = f" in {windows.zone}" if windows.zone else ""
+            return f"SESSION {windows.time.text} gap {gap}{zone}"
         case RowWindows():
             return f"{windows.size} rows every {windows.slide}"
 

@@ -123,7 +123,7 @@ class ReadAgain:
             plan = again
             self._add(number, stage, scanned.well_formed(con, plan), batch, time, before)
         plan.forget(con)
-        if stage.watermark is None or stage.has_partitions or stage.has_watermarks:
+        if stage.watermark is None or stage.has_partitions or stage.has_watermarks or stage.by_clock:
             return 0
         mine = f"SELECT * FROM {_table(number)} WHERE {BATCH.name} = {batch} AND NOT {UNTIMED.name}"
         [(mark,)] = con.execute(f"SELECT max(epoch_us({stage.watermark})) FROM ({mine})").fetchall()

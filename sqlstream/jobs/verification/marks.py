@@ -87,5 +87,9 @@ class JobMarks:
     def _places(self, node: Node) -> tuple[int, ...]:
         if isinstance(node, StatefulNode) and node.waits_for_clock:
             return (CLOCK,)
+        stage = next((stage for stage in self.plan.stages if stage.node == node), None)
+        if stage is not None:
+            # Of two scans of one table it says which one the operator reads.
+            return stage.timed_by
         places = {self.place_of(scan) for scan in node.timed_by if isinstance(scan, Scan)}
         return tuple(sorted(place for place in places if place is not None))

@@ -19,7 +19,7 @@ CLAUSES = {
         "ORDER BY without LIMIT",
         "Add LIMIT for the first rows, or sort when you read the result: sqlstream query 'SELECT .. ORDER BY ..'.",
     ),
-    "offset": ("OFFSET without ORDER BY", "Add ORDER BY and LIMIT."),
+    "offset": ("OFFSET without LIMIT", "Add LIMIT: the rows that come first, or the first ones of ORDER BY."),
     "sample": ("a sample", "Choose rows by a value of theirs: WHERE hash(id) % 100 = 0."),
     "limit": ("LIMIT without ORDER BY", "Say which rows: add ORDER BY."),
     "fetch": ("FETCH in a stream", None),

@@ -1,4 +1,4 @@
-"""Queries with ORDER BY: the first rows (LIMIT), and append-only rows sorted by time."""
+"""Queries with ORDER BY or LIMIT: the first rows, those that come first, and append-only rows sorted by time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from itertools import count
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.errors import SourceText, UnsupportedError
+from sqlstream.duck.clock import NOW
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.clauses import CLAUSES, without
 from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
@@ -17,9 +18,9 @@ from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_items, with_ties
 from sqlstream.logical.bind.over.over import check_zone, time_of, typed
 from sqlstream.logical.bind.scope import Scope
-from sqlstream.logical.plan.expressions import Expression, Item, Schema
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item, Reads, Schema
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.over import Sort
+from sqlstream.logical.plan.over import Over, OverFrame, OverItem, Sort
 from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection
@@ -46,9 +47,8 @@ class OrderedQueries:
         order_items = arrival.of(items)
         node = arrival.node
         order = self._typed_items(node, order_items)
-        skipped = row_count(query.args["offset"], source) if query.args.get("offset") is not None else 0
-        last = skipped + row_count(query.args["limit"], source)
-        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in node.schema})
+        skipped, last = self._range(query)
+        number = free_name("_number", node)
         span = span_of(query.args["order"], source)
         function = "row_number"
         if with_ties(query):
@@ -57,10 +57,33 @@ class OrderedQueries:
                 raise UnsupportedError("OFFSET beside WITH TIES", what, hint="Leave one of them out.")
             function = "rank"
         ranked = Rank(node, "", number, function, (), order, last, span=span)
-        place = Expression.of_column(number, "BIGINT", span)
-        among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
-        rows = Filter(ranked, replace(among, claims=Claims({number: last}, parts=2)))
-        return _only(rows, fields), node
+        return _only(_ranked(ranked, skipped), fields), node
+
+    def first_to_come(self, query: exp.Expr) -> tuple[Node, Node]:
+        """Return the plan of LIMIT n [OFFSET m] without ORDER BY: the rows that come first, as rows m + 1 to m + n.
+
+        Append-only rows are counted as they come, so the result is append-only, and the state is a number. Of a result that
+        changes they are a rank, in the order of arrival if it has one. The second node is the query below. Raises BindError for
+        WITH TIES.
+        """
+        limit = query.args["limit"]
+        span = span_of(limit, self.source)
+        if with_ties(query):
+            raise BindError("WITH TIES without ORDER BY", span, hint="Add ORDER BY.")
+        node = self.bind(without(query, "limit", "offset", "with_"))
+        skipped, last = self._range(query)
+        number = free_name("_number", node)
+        if node.is_changelog:
+            return _only(
+                _ranked(Rank(node, "", number, "row_number", (), (), last, span=span), skipped), node.schema
+            ), node
+        clock = free_name("_clock", node)
+        now = Expression(NOW, "TIMESTAMP WITH TIME ZONE", span, reads=Reads(time=True), is_now=True)
+        timed = Projection(node, (*_columns(node.schema), Item(clock, now)))
+        call = AggregateItem(number, "row_number", (), False, (), None, "BIGINT", span)
+        by = Expression.of_column(clock, now.type, span)
+        counted = Over(timed, "", (), clock, (by,), (OverItem(call, OverFrame("rows", None)),), span=span)
+        return _only(Filter(counted, _among(number, skipped, last, span)), node.schema), node
 
     def of_time(self, query: exp.Expr) -> Node:
         """Return the plan of ORDER BY without LIMIT, whose first item must be a time attribute, ascending.
@@ -92,6 +115,12 @@ class OrderedQueries:
             node = self.bind(without(whole, "order"))
         return node, fields, bound_items(whole.args["order"], fields, self._binder(node))
 
+    def _range(self, query: exp.Expr) -> tuple[int, int]:
+        """Return how many rows LIMIT and OFFSET leave out, and the number of the last one that they take."""
+        offset = query.args.get("offset")
+        skipped = row_count(offset, self.source) if offset is not None else 0
+        return skipped, skipped + row_count(query.args["limit"], self.source)
+
     def _typed_items(self, node: Node, items: Sequence[exp.Expr]) -> tuple[Expression, ...]:
         return typed(items, node.schema, self._binder(node), None)
 
@@ -99,5 +128,27 @@ class OrderedQueries:
         return ExpressionBinder(Scope("", node.schema, self.source, "the result"), self.catalog, self.checker)
 
 
+def free_name(prefix: str, node: Node) -> str:
+    """Return a name with a number that no column of a node has."""
+    names = {f.name.lower() for f in node.schema}
+    return next(name for i in count(1) if (name := f"{prefix}_{i}") not in names)
+
+
+def _ranked(rank: Rank, skipped: int) -> Filter:
+    """Return the rows of a rank up to its limit, without those that are `skipped`."""
+    assert rank.limit is not None
+    among = _among(rank.column, skipped, rank.limit, rank.span)
+    return Filter(rank, replace(among, claims=Claims({rank.column: rank.limit}, parts=2)))
+
+
+def _among(number: str, skipped: int, last: int, span: Span | None) -> Expression:
+    place = Expression.of_column(number, "BIGINT", span)
+    return Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
+
+
 def _only(node: Node, fields: Schema) -> Node:
-    return Projection(node, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
+    return Projection(node, _columns(fields))
+
+
+def _columns(fields: Schema) -> tuple[Item, ...]:
+    return tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)

@@ -70,9 +70,9 @@ class Binder:
         self._plans: dict[int, tuple[exp.CTE | View, Node]] = {}
 
     def bind(self, query: exp.Expr, source: SourceText, *, limit: bool = False) -> tuple[Node, int | None]:
-        """Return the plan of a query, and the number of rows of its LIMIT without ORDER BY; None if it has none.
+        """Return the plan of a query, and the number of rows after which its job ends; None if that is not said.
 
-        Such a LIMIT is an error without `limit`.
+        With `limit` that is the number of LIMIT without ORDER BY; else such a LIMIT is part of the plan.
         """
         rows = None
         self._hints.clear()
@@ -88,9 +88,9 @@ class Binder:
                 raise BindError(
                     "WITH TIES without ORDER BY", span_of(query.args["limit"], source), hint="Add ORDER BY."
                 )
-            query = query.copy()
             rows = row_count(query.args["limit"], source)
-            query.set("limit", None)
+            if query.args.get("offset") is None:
+                query = without(query, "limit")
         plan = self.query(query, Environment(source, {}))
         self._hints.check()
         return plan, rows
@@ -101,6 +101,10 @@ class Binder:
         if query.args.get("order") is not None and query.args.get("limit") is not None:
             self._hints.expect(query, env.source)
             first, below = self._in_order(env).first_rows(query)
+            return self._hints.follow(query, first, (below,), env.source)
+        if query.args.get("limit") is not None:
+            self._hints.expect(query, env.source)
+            first, below = self._in_order(env).first_to_come(query)
             return self._hints.follow(query, first, (below,), env.source)
         match query:
             case exp.Select() if (distinct := query.args.get("distinct")) is not None:

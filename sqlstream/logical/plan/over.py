@@ -290,6 +290,9 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
 
     @property
     def title(self) -> str:
+        by_clock_alone = self.by_clock and not self.keys and len(declared(self.order)) == 1
+        if by_clock_alone and all(c.call.function == "row_number" for c in self.calls):
+            return "number the rows as they come"
         return "OVER: rows in the order of time"
 
     @property
@@ -302,7 +305,9 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
 
     @property
     def emission(self) -> str:
-        return "each row once, when the watermark passes the later rows that it needs" if self.waits else ONCE_IN_ORDER
+        if self.waits:
+            return "each row once, when the watermark passes the later rows that it needs"
+        return once_in_order(self.by_clock)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -414,7 +419,7 @@ class Sort(InTimeOrder):
 
     @property
     def emission(self) -> str:
-        return ONCE_IN_ORDER
+        return once_in_order(self.by_clock)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -459,6 +464,11 @@ class Sort(InTimeOrder):
     @property
     def state_growth(self) -> str | None:
         return None
+
+
+def once_in_order(by_clock: bool) -> str:
+    """Return the text of when rows leave in the order of event time, or of processing time."""
+    return "each row once, in the batch in which it comes" if by_clock else ONCE_IN_ORDER
 
 
 def bound_in_order(by_clock: bool) -> str:

@@ -71,6 +71,7 @@ class SessionSettings(NodeSettings, frozen=True, omit_defaults=True):
     time: str
     gap: int | str
     late_rows: str | None = None
+    zone: str | None = None
 
 
 class CountSettings(NodeSettings, frozen=True, omit_defaults=True):

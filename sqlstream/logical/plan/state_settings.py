@@ -80,6 +80,7 @@ class SessionWindows(msgspec.Struct, frozen=True, omit_defaults=True, tag="sessi
 
     time: Sql
     gap: Duration | Sql
+    zone: str | None = None
 
 
 class RowWindows(msgspec.Struct, frozen=True, omit_defaults=True, tag="rows"):

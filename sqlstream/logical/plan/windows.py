@@ -223,7 +223,7 @@ class SessionWindow(AtWindowEnd):
     Rows of equal keys that follow each other within the gap are one session, which ends the gap after its last row. If `gap` is
     an expression, every row has its own gap: rows whose intervals [time, time + gap] touch are one session. Keeps the rows of
     open sessions, and forgets them with the session. A row that arrives after its session has closed is dropped and counted,
-    and stored if `late_rows` names a table for it.
+    and stored if `late_rows` names a table for it. With a `zone` the times are instants of the clock.
     """
 
     node_kind: ClassVar[str] = "session_window"
@@ -234,6 +234,7 @@ class SessionWindow(AtWindowEnd):
     gap: Duration | Expression
     late_rows: str | None = None
     late_reads: LateReads | None = None
+    zone: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -243,7 +244,7 @@ class SessionWindow(AtWindowEnd):
     @property
     def values(self) -> NodeValues:
         gap = form(self.gap) if isinstance(self.gap, Expression) else self.gap
-        settings = SessionSettings(self.time_column, gap, self.late_rows)
+        settings = SessionSettings(self.time_column, gap, self.late_rows, self.zone)
         return NodeValues(self.node_kind, name=self.name, keys=tuple((key,) for key in self.keys), settings=settings)
 
     @property
@@ -254,7 +255,8 @@ class SessionWindow(AtWindowEnd):
     def description(self) -> str:
         keys = ", ".join(self.keys) or "no key"
         gap = self.gap.sql if isinstance(self.gap, Expression) else duration(self.gap)
-        return f"Session{quoted_name(self.name)} {self.time_column} by {keys} gap {gap}{in_table(self.late_rows)}"
+        zone = f" in {self.zone}" if self.zone else ""
+        return f"Session{quoted_name(self.name)} {self.time_column} by {keys} gap {gap}{zone}{in_table(self.late_rows)}"
 
     @property
     def title(self) -> str:
@@ -274,7 +276,7 @@ class SessionWindow(AtWindowEnd):
 
     def windows_setting(self, inlined: Callable[[Expression], str]) -> SessionWindows:
         gap = Sql(inlined(self.gap)) if isinstance(self.gap, Expression) else self.gap
-        return SessionWindows(Sql(inlined(time_of(self))), gap)
+        return SessionWindows(Sql(inlined(time_of(self))), gap, self.zone)
 
     @property
     def _sessions(self) -> str:

@@ -9,6 +9,7 @@ import pytest
 from sqlstream.catalog import Table
 from sqlstream.connectors.kafka import cluster
 from sqlstream.connectors.kafka.client import settings
+from sqlstream.connectors.kafka.producing import Sender, Topic
 from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.tables import identity
 from sqlstream.errors import BindError, SqlStreamError, UsageError
@@ -44,10 +45,6 @@ def declared(columns: str = "n INT", /, **options: str | None) -> Table:
         (
             {"properties.ssl.keystore.location": "/ann.pem"},
             'table "t": option "properties.ssl.keystore.location" has no meaning without encryption',
-        ),
-        (
-            {"properties.security.protocol": "SSL", "properties.ssl.truststore.location": "/no-ca.pem"},
-            'table "t": file "/no-ca.pem" does not exist',
         ),
         (
             {"properties.security.protocol": "SSL", "properties.ssl.ca.pem": "no certificate"},
@@ -141,6 +138,18 @@ def test_nobody_answers_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - began < 60
     assert raised.value.message == f'table "t": no broker of Kafka answers at {address}'
     assert "Connection refused" in (raised.value.detail or "")
+
+
+def test_a_file_of_certificates_is_missed_where_a_job_connects() -> None:
+    options = {"properties.security.protocol": "SSL", "properties.ssl.truststore.location": "/no-ca.pem"}
+    # A plan is made without it, on any machine.
+    table = declared(**options)
+    for connects in (lambda: source_of(table).check_input(""), lambda: Sender(Topic(table), {})):
+        with pytest.raises(UsageError) as raised:
+            connects()
+        assert raised.value.message == 'table "t": file "/no-ca.pem" does not exist'
+        assert raised.value.span is not None
+        assert raised.value.span.text == "'/no-ca.pem'"
 
 
 def test_where_changes_can_be_written_is_said() -> None:

@@ -202,7 +202,7 @@ def _check_bounds(carrying: Carrying) -> None:
 
 def _longer_gap(before: SessionWindows, after: SessionWindows) -> tuple[dict[str, str], list[str]]:
     """Return the SQL of the ends of sessions with a longer gap, and a note. Raises CannotAdapt if the gap is shorter."""
-    if isinstance(before.gap, Sql) or isinstance(after.gap, Sql):
+    if isinstance(before.gap, Sql) or isinstance(after.gap, Sql) or before.zone != after.zone:
         raise CannotAdapt(f"windows: were {windows_words([before])}, are {windows_words([after])}")
     if before.time != after.time:
         raise CannotAdapt(f"sessions are by {after.time.text}, and were by {before.time.text}")

@@ -12,7 +12,7 @@ from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.aggregates.grouping import count_sets, grouping_sets, has_sets
 from sqlstream.logical.bind.aggregates.spellings import in_duckdb
 from sqlstream.logical.bind.expressions.aggregate_names import BY_OFFSET
-from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, GroupedBinder
+from sqlstream.logical.bind.expressions.expressions import OVER_ELSEWHERE, ExpressionBinder, GroupedBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE
 from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
@@ -63,6 +63,8 @@ class Aggregation:
         grouped = self._grouped_binder(keys, names)
         self.used_names |= {n.lower() for n in (*names.values(), *bounds)}
         selected = [(name, node, grouped.rewrite_item(self._named(name, node))) for name, node in self.projections]
+        if (clause := select.args.get("having")) is not None and (call := clause.find(exp.Window)) is not None:
+            raise grouped.unsupported("OVER in HAVING", call, OVER_ELSEWHERE)
         # Aggregates of HAVING and QUALIFY are not columns of the result, and get no output name.
         self.output = ranks.output = None
         having, qualify = (

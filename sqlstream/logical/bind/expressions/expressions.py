@@ -29,6 +29,8 @@ from sqlstream.sql.statements import parse_expression
 
 # The placeholder of an argument in a form.
 _PLACE = re.compile(r"_\d+")
+# What to write instead of OVER where it cannot stand.
+OVER_ELSEWHERE = "Write it in a select list or in QUALIFY."
 _UNNEST = "Write it into the select list of a subquery in FROM, and use its column here."
 _RANDOM = {"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"}
 # Functions that read or change a connection; users must not depend on the connections of workers.
@@ -133,7 +135,7 @@ class ExpressionBinder:
                     return average
                 return _like(node, column_reference(self.ranks.column(node, self)))
             case exp.Window():
-                raise self.unsupported("OVER here", node, "Write it in a select list or in QUALIFY.")
+                raise self.unsupported("OVER here", node, OVER_ELSEWHERE)
             case exp.Star():
                 raise self.error('"*" is not allowed here', node, "Name the columns.")
             case exp.Var() if node.name == "ALL":

@@ -316,7 +316,7 @@ class JoinTree:
         check_time(left, as_of)
         versioned = versions(right)
         if versioned is None:
-            raise no_versions(described, as_of.span)
+            raise no_versions(described, right, as_of.span)
         if versioned.ttl:
             raise no_time_to_live(described, as_of.span)
         if as_of.column in left.clock_times:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.plan.expressions import Expression, Item
+from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection
@@ -108,15 +109,17 @@ def check_time(node: Node, as_of: AsOf) -> None:
         raise UnsupportedError("a temporal join after a changelog", as_of.span, hint=hint)
 
 
-def no_versions(described: str, span: Span) -> BindError:
-    """Return the error for a relation that has no versions."""
+def no_versions(described: str, node: Node, span: Span) -> BindError:
+    """Return the error for a relation that has no versions; `node` is its plan."""
+    # A job reads no table of the warehouse that has a key.
+    may_have_key = all(n.table.connector is not None for n in walk(node) if isinstance(n, Scan))
+    declared = "declare PRIMARY KEY (k) NOT ENFORCED and a WATERMARK of it, or " if may_have_key else ""
     return BindError(
         f"{described} has no versions to find one of",
         span,
         hint="To look up what a table has when a row is read, name a processing time: a column p AS PROCTIME() of a table "
-        "before it. For what it had at an event time, declare PRIMARY KEY (k) NOT ENFORCED and a WATERMARK of it, or join "
-        "a view of all its rows: SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM t) "
-        "WHERE n = 1.",
+        f"before it. For what it had at an event time, {declared}join a view of all its rows: "
+        "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM t) WHERE n = 1.",
     )
 
 

@@ -54,6 +54,7 @@ def _is_cumulative(node: Node) -> bool:
 DAY: Final = Duration(86_400_000_000)
 # Windows of months begin on a day that every month has.
 SHORTEST_MONTH: Final = Duration(28 * DAY)
+_BY_ROWS: Final = ("TUMBLE_ROWS", "HOP_ROWS")
 
 
 def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node, dict[str, str]]:
@@ -157,9 +158,10 @@ class WindowBinder:
                     hint="Rename or leave out that column first.",
                 )
         if kind == "SESSION" and self.of_row is not None and intervals[0].find(exp.Column) is not None:
-            self._zone(below, time, at, kind, [])
-            return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, self._own_gap(intervals[0]), span=span)
-        if kind in ("TUMBLE_ROWS", "HOP_ROWS"):
+            zone = self._zone(below, time, at, kind, [])
+            gap = self._own_gap(intervals[0])
+            return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, gap, zone=zone, span=span)
+        if kind in _BY_ROWS:
             # When clocks are set back, local times do not order rows.
             self._zone(below, time, at, kind, [MILLISECOND])
             return self._by_rows(below, time, at, [int(number.name) for number in intervals], keys, span)
@@ -184,7 +186,7 @@ class WindowBinder:
                     raise BindError(message, span_of(intervals[1], self.source))
                 return RegularWindows(below, kind, time, size, step, Duration(shift % size), zone, span)
             case _:
-                return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span=span)
+                return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], zone=zone, span=span)
 
     def _length(self, interval: exp.Expr, kind: str) -> Duration:
         months, length = calendar_interval(self.checker, interval, self.source)
@@ -263,15 +265,23 @@ class WindowBinder:
     def _zone(self, below: Node, name: str, at: Span, kind: str, lengths: Sequence[Duration]) -> str | None:
         """Return the time zone to whose midnight windows are aligned, None for UTC or a TIMESTAMP without a zone.
 
-        When clocks are set back, an hour comes twice: only windows of whole days, or of months, contain both.
+        When clocks are set back, an hour comes twice: only windows of whole days, or of months, contain both. The clock waits
+        for the second one (`runtime.times.local_clock`), so its windows may have any length; but rows of the second hour are
+        not behind those of the first one, as windows that count rows need them to be.
         """
         zone = self.checker.zone
         if zone == "UTC" or next(f.type for f in below.schema if f.name == name) != "TIMESTAMP WITH TIME ZONE":
             return None
-        if kind == "SESSION" or any(length % DAY for length in lengths) or name in below.clock_times:
-            what = "a processing time" if name in below.clock_times else "a TIMESTAMP_LTZ"
+        if name in below.clock_times:
+            if kind in _BY_ROWS:
+                raise UnsupportedError(
+                    f"windows of numbers of rows over a processing time in the zone {zone}",
+                    at,
+                    hint="Windows of time over it follow the zone. For others, leave 'table.local-time-zone' at UTC.",
+                )
+        elif kind == "SESSION" or any(length % DAY for length in lengths):
             raise UnsupportedError(
-                f"{'sessions' if kind == 'SESSION' else 'such windows'} over {what} in the zone {zone}",
+                f"{'sessions' if kind == 'SESSION' else 'such windows'} over a TIMESTAMP_LTZ in the zone {zone}",
                 at,
                 hint="Windows of whole days, months or years over event times follow its midnight. For others, leave"
                 " 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP.",
