@@ -9,7 +9,7 @@ import duckdb
 
 from sqlstream.catalog import Catalog, Table
 from sqlstream.connectors.registry import PRINT
-from sqlstream.errors import StatementWarning
+from sqlstream.errors import SqlStreamError, StatementWarning
 from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, in_one_job
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.queries import Binder
@@ -57,12 +57,15 @@ def bound_in_duckdbs(
 ) -> tuple[ResultSink, ...] | None:
     """Return the plans of the statement that was bound last with DuckDB's values; None if these are those of `logical`.
 
-    A bare SELECT is no job that goes on: None.
+    A bare SELECT is no job that goes on: None. Neither is a statement that is wrong with DuckDB's values: none has begun with it.
     """
     other = None if isinstance(statement, Select) else _in_duckdbs(binder)
     if other is None:
         return None
-    before = bound(statement, other)
+    try:
+        before = bound(statement, other)
+    except SqlStreamError:
+        return None
     return None if plan_digest(before) == plan_digest(logical) else before
 
 
@@ -80,6 +83,9 @@ def bound_table(declared: CreateTable, binder: Binder) -> Table:
     other = _in_duckdbs(binder)
     if other is None:
         return table
-    before = bind_table(declared, other.catalog, other.checker)
+    try:
+        before = bind_table(declared, other.catalog, other.checker)
+    except SqlStreamError:
+        return table
     expressions = before.columns, before.watermark
     return replace(table, in_duckdbs=expressions if expressions != (table.columns, table.watermark) else None)
