@@ -36,7 +36,7 @@ class Column:
     `expression` is DuckDB SQL over the physical columns of the same table; for PROCTIME() it is the clock of the batch.
     `metadata` is the key of a METADATA column. Such a column can be written only if its connector can write the key
     (`Table.writes_metadata`) and the column is not `virtual`. `reads_clock` is True if the expression depends on the time of
-    the batch or on the watermark, `reads_watermark` if it depends on the watermark.
+    the batch or on the watermark, `reads_watermark` if it depends on the watermark, `random` if it is another value each time.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Column:
     reads_clock: bool = False
     reads_watermark: bool = False
     virtual: bool = False
+    random: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import duckdb
 
 from sqlstream.catalog import Catalog, Table
 from sqlstream.connectors.registry import PRINT
-from sqlstream.errors import StatementWarning
+from sqlstream.errors import SqlStreamError, StatementWarning
 from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, in_one_job
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.queries import Binder
@@ -57,12 +57,16 @@ def bound_in_duckdbs(
 ) -> tuple[ResultSink, ...] | None:
     """Return the plans of the last bound statement under DuckDB's semantics; None if they equal `logical`, those under Flink's.
 
-    Also None for a bare SELECT: it never continues an older job, so it needs Flink's semantics only.
+    Also None for a bare SELECT: it never continues an older job, so it needs Flink's semantics only. And for a statement that
+    DuckDB's values refuse: no job has begun with it.
     """
     other = None if isinstance(statement, Select) else _in_duckdbs(binder)
     if other is None:
         return None
-    before = bound(statement, other)
+    try:
+        before = bound(statement, other)
+    except SqlStreamError:
+        return None
     return None if plan_digest(before) == plan_digest(logical) else before
 
 
@@ -83,6 +87,9 @@ def bound_table(declared: CreateTable, binder: Binder) -> Table:
     other = _in_duckdbs(binder)
     if other is None:
         return table
-    before = bind_table(declared, other.catalog, other.checker)
+    try:
+        before = bind_table(declared, other.catalog, other.checker)
+    except SqlStreamError:
+        return table
     expressions = before.columns, before.watermark
     return replace(table, in_duckdbs=expressions if expressions != (table.columns, table.watermark) else None)

@@ -87,6 +87,8 @@ class ScanStage:
     after, and rows have weights. "keyed": rows have their place in the source (the columns PLACE), for an operator that keeps
     the last row of each key.
 
+    `unfit` are SELECTs of the column ROW of malformed rows that the job leaves out by itself, over the result of `numbered`.
+
     `errors` is the place in the plan's `sinks` of the sink that keeps malformed rows. If the source `has_partitions`, each
     partition has its own watermark, and rows have the column PARTITION; with `has_watermarks` the source provides these
     watermarks, in place of `watermark`.
@@ -104,6 +106,7 @@ class ScanStage:
     errors: int | None = None
     has_partitions: bool = False
     has_watermarks: bool = False
+    unfit: tuple[Select, ...] = ()
     # The node of the logical plan, for the driver only.
     node: Scan | None = field(default=None, compare=False, repr=False)
 

@@ -38,6 +38,7 @@ from sqlstream.physical.plan import (
 from sqlstream.physical.refusals import refuse
 from sqlstream.physical.row_order import COPY, Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
+from sqlstream.physical.unfit_rows import unfit_rows
 from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 
@@ -80,7 +81,7 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
             paths[name] += 1
             path = branch.select(Items(numbered)).query
             planner.add(branch, Fragment(path, (("rows", stored),), None, number, branch.lookups, branch.output))
-    scans = tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans)
+    scans = tuple(replace(scan, fragments=tuple(f), unfit=unfit_rows(sinks, node)) for node, scan, f in planner.scans)
     scans = keeping_malformed(scans, sink_plans) if keeps_malformed else scans
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
     asking = [n for sink in sinks for n in walk(sink) if n.reads_watermark]

@@ -17,8 +17,8 @@ from sqlstream.connectors.interface import TableSource
 from sqlstream.duck import key_hash
 from sqlstream.duck.clock import timestamp, variables
 from sqlstream.duck.errors import plain
-from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PARTITION
-from sqlstream.duck.sql import Condition, Items, Relation, Select, all_of, no_rows, quote_name, typed
+from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PARTITION, ROW
+from sqlstream.duck.sql import Condition, Items, Relation, Select, all_of, no_rows, quote_name, typed, union_all
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
@@ -152,6 +152,19 @@ def _without_astray(stats: ScanStats) -> ScanStats:
 def astray(time: str, bounds: TimeBounds) -> Condition:
     """Return the condition that an event time, the SQL `time`, is finite and out of bounds."""
     return Condition(f"(isfinite({time}) AND epoch_us({time}) NOT BETWEEN {bounds[0]} AND {bounds[1]})")
+
+
+def count_unfit(con: duckdb.DuckDBPyConnection, scan: ScanStage, rows: Select) -> int:
+    """Return the number of rows of a scan in which a query reads a text as a number, and it is none."""
+    if not scan.unfit:
+        return 0
+    numbered = Select(f"SELECT *, row_number() OVER () AS {ROW.name} FROM ({rows})")
+    [(count,)] = con.execute(over_input(numbered, _rows_of(scan.unfit))).fetchall()
+    return int(count)
+
+
+def _rows_of(unfit: Sequence[Select]) -> Select:
+    return Select(f"SELECT count(DISTINCT {ROW.name}) FROM ({union_all(unfit)})")
 
 
 def lacks_rows_before(con: duckdb.DuckDBPyConnection, rows: Select) -> bool:

@@ -17,11 +17,11 @@ from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.formats.malformed import COLUMNS, KEPT_CHARACTERS, MalformedRow, skip_hint, skips
 from sqlstream.connectors.interface import TableSource
 from sqlstream.duck.internal_columns import ROW
-from sqlstream.duck.sql import Relation, quote_name
+from sqlstream.duck.sql import Relation, Select, quote_name, union_all
 from sqlstream.duck.types import encoded
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.fragments import EARLIEST, LATEST, TimeBounds, astray, time_bounds
+from sqlstream.runtime.fragments import EARLIEST, LATEST, TimeBounds, astray, over_input, time_bounds
 from sqlstream.runtime.scan_rows import source_without_places
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.segments import Segment, write_segment
@@ -29,6 +29,7 @@ from sqlstream.units import ProcessingTime, to_millis
 from sqlstream.warehouse.paths import Warehouse
 
 _ROWS = "rows"
+_UNFIT = "A text that the query reads as a number is none"
 
 
 def drops_astray(table: Table) -> bool:
@@ -67,6 +68,24 @@ def astray_rows(
     return [replace(places[n], reason=_reason(scan, at, ahead)) for n, at, ahead in outliers]
 
 
+def unfit_rows(
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, source: TableSource, split: Split, bounds: TimeBounds
+) -> list[MalformedRow]:
+    """Return the readable rows of a split in which a query reads a text as a number, and it is none."""
+    rows = source.numbered(con, split)
+    if rows is None:
+        return []
+    all_rows = Select(f"WITH _input AS (SELECT * FROM {rows.plan.well_formed}) {scan.numbered}")
+    if scan.time_column is not None and not scan.by_clock:
+        time = quote_name(scan.time_column)
+        all_rows = Select(f"SELECT * FROM ({all_rows}) WHERE epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]}")
+    unfit = f"SELECT DISTINCT {ROW.name} + 1 FROM ({union_all(scan.unfit)}) ORDER BY 1"
+    numbers = [n for (n,) in con.execute(over_input(all_rows, Select(unfit))).fetchall()]
+    places = rows.places(numbers)
+    rows.plan.forget(con)
+    return [replace(places[n], reason=_UNFIT) for n in numbers]
+
+
 def _reason(scan: ScanStage, at: str, ahead: bool) -> str:
     what = f'Event time "{scan.time_column}" is {at}'
     limit = scan.table.options.get(MAX_AHEAD)
@@ -93,6 +112,9 @@ def keep(
     if scan.time_column is not None and not scan.by_clock:
         bounds = time_bounds(scan.table, time)
         malformed_rows += [row for split in splits for row in astray_rows(con, scan, source, split, bounds)]
+    if scan.unfit:
+        bounds = time_bounds(scan.table, time)
+        malformed_rows += [row for split in splits for row in unfit_rows(con, scan, source, split, bounds)]
     names = [c.name for c in COLUMNS]
     values = [
         (job.name, scan.table.name, r.path, r.number, r.text[:KEPT_CHARACTERS], r.reason, to_millis(time))

@@ -126,7 +126,7 @@ class SplitReading:
         self._rows = ScanRows(stage.table, work, self._context)
         self._source, self.splits = self._rows.source, self._rows.splits
         self.stats = ScanStats()
-        self.skipped = self.lost = 0
+        self.skipped = self.lost = self._unfit = 0
         self.size: int | None = None
         self._plan: ReadPlan | None = None
         # The error of the first plan, if that one failed.
@@ -148,6 +148,7 @@ class SplitReading:
             plan = again
             rows, self.stats = self._input(con, plan, bounds)
         self._plan = plan
+        self._unfit = execute.count_unfit(con, stage, rows)
         if self.stats.astray and not malformed.drops_astray(stage.table):
             raise malformed.astray_error(con, stage, self.splits)
         if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
@@ -173,7 +174,7 @@ class SplitReading:
     def end(self, con: duckdb.DuckDBPyConnection) -> None:
         """Count the skipped and lost rows and the bytes, and drop the rows."""
         assert self._plan is not None
-        self.skipped, self.lost = self._plan.skipped(con) + self.stats.astray, self._plan.lost
+        self.skipped, self.lost = self._plan.skipped(con) + self.stats.astray + self._unfit, self._plan.lost
         self.size = self._source.bytes_read(self.splits)
         self._plan.forget(con)
 

@@ -14,6 +14,12 @@ UNITS = {
     *("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"),
     *("DECADE", "CENTURY", "MILLENNIUM"),
 }
+# The words that say what a call gives where a text of JSON has no value, or is none.
+_JSON_WORDS = {
+    "json_value": ("NULL", "ERROR", "DEFAULT"),
+    "json_query": ("NULL", "ERROR", "EMPTY"),
+    "json_exists": ("TRUE", "FALSE", "UNKNOWN", "ERROR"),
+}
 
 
 class FlinkCallParser(ProcessCallParser):
@@ -48,32 +54,99 @@ class FlinkCallParser(ProcessCallParser):
         return unit
 
     def _parse_json_call(self, name: str) -> exp.Expr:
-        """Read JSON_VALUE, JSON_QUERY and JSON_EXISTS. Of their ON and WRAPPER clauses only the defaults are allowed."""
+        """Read JSON_VALUE, JSON_QUERY and JSON_EXISTS; clauses but for the defaults become arguments, see `json_functions`."""
         arguments = self._parse_csv(self._parse_lambda)
         start = self._curr
-        if start and self._match_text_seq("RETURNING"):
-            kind = self._parse_types()
-            if kind is None:
-                raise self._expected("a type")
-            arguments.append(kind)
+        kind: exp.Expr | None = None
+        if start and self._match_text_seq("RETURNING") and (kind := self._parse_types()) is None:
+            raise self._expected("a type")
+        wrapper = self._parse_wrapper() if name == "json_query" else "WITHOUT"
         default = "FALSE" if name == "json_exists" else "NULL"
-        if name == "json_query" and self._match_text_seq("WITHOUT"):
-            self._match_text_seq("ARRAY")
-            self._need("WRAPPER")
-        while self._match_text_seq(default, "ON"):
-            if not self._match_texts(("EMPTY", "ERROR")):
-                raise self._expected("EMPTY or ERROR")
-        if self._curr and self._curr.token_type != TokenType.R_PAREN:
-            hint = f"It gives {default} where there is no such value; write COALESCE around it for another one."
-            wrapped = self._curr.text.upper() == "WITH"
-            raise self._refused(
-                f"{self._curr.text.upper()} in {name.upper()}",
-                self._token_span(self._curr),
-                "It gives objects and arrays; put another value into a list yourself." if wrapped else hint,
-            )
+        behaviours = {"EMPTY": default, "ERROR": default}
+        defaults = self._parse_json_behaviours(behaviours, _JSON_WORDS[name])
         if start and self._curr is not start:
             self._replace(start, "")
+        is_default = wrapper == "WITHOUT" and set(behaviours.values()) == {default} and not defaults
+        if name == "json_exists":
+            arguments += [] if is_default else [exp.Var(this=behaviours["ERROR"])]
+        elif not is_default or (kind is not None and name == "json_query"):
+            clauses = ([wrapper] if name == "json_query" else []) + [behaviours["EMPTY"], behaviours["ERROR"]]
+            arguments += [kind or exp.Var(this="NONE"), *(exp.Var(this=clause) for clause in clauses), *defaults]
+        elif kind is not None:
+            arguments.append(kind)
         return self._call(name, *arguments)
+
+    def _parse_wrapper(self) -> str:
+        """Read how JSON_QUERY puts a value into an array; without a word it does not."""
+        wrapper = "WITHOUT"
+        if self._match_text_seq("WITH"):
+            wrapper = "CONDITIONAL" if self._match_text_seq("CONDITIONAL") else "UNCONDITIONAL"
+            self._match_text_seq("UNCONDITIONAL")
+        elif not self._match_text_seq("WITHOUT"):
+            return wrapper
+        self._match_text_seq("ARRAY")
+        self._need("WRAPPER")
+        return wrapper
+
+    def _parse_json_behaviours(self, behaviours: dict[str, str], words: tuple[str, ...]) -> list[exp.Expr]:
+        """Read what a call gives ON EMPTY and ON ERROR into `behaviours`; return the values of DEFAULT in that order."""
+        defaults: dict[str, exp.Expr] = {}
+        while self._curr and self._curr.token_type != TokenType.R_PAREN:
+            value: exp.Expr | None = None
+            word = self._curr.text.upper()
+            if word not in words:
+                raise self._expected(f"one of {', '.join(words)}")
+            self._advance()
+            if word == "DEFAULT":
+                value = self._parse_bitwise()
+            elif word == "EMPTY":
+                word = "EMPTY OBJECT" if self._match_text_seq("OBJECT") else "EMPTY ARRAY"
+                self._match_text_seq("ARRAY")
+            self._need("ON")
+            if not self._match_texts(("ERROR",) if words is _JSON_WORDS["json_exists"] else ("EMPTY", "ERROR")):
+                raise self._expected("EMPTY or ERROR")
+            moment = self._prev.text.upper()
+            behaviours[moment] = word
+            if value is not None:
+                defaults[moment] = value
+        return [defaults[moment] for moment in behaviours if moment in defaults]
+
+    def _parse_json_array_call(self) -> exp.Expr:
+        """Read JSON_ARRAY(x, y NULL ON NULL) as a call that has NULLs; without these words, or with ABSENT, it has none."""
+        empty = self._curr is None or self._curr.token_type == TokenType.R_PAREN
+        arguments = [] if empty else self._parse_csv(self._parse_lambda)
+        start = self._curr
+        keeps = self._match_text_seq("NULL", "ON", "NULL")
+        if keeps or self._match_text_seq("ABSENT", "ON", "NULL"):
+            self._replace(start, "")
+        if not keeps:
+            return self._call("json_array", *arguments)
+        return self._call("to_json", self._call("list_value", *(self._call("to_json", one) for one in arguments)))
+
+    def _parse_json_array_aggregate(self) -> exp.Expr:
+        """Read JSON_ARRAYAGG(x NULL ON NULL), which has NULLs if its last argument is the exp.Var NULL."""
+        return self._json_aggregate("json_arrayagg", self._parse_csv(self._parse_lambda), self._curr, "ABSENT")
+
+    def _parse_json_object_aggregate(self) -> exp.Expr:
+        """Read JSON_OBJECTAGG(KEY k VALUE v ABSENT ON NULL); KEY can be left out, and VALUE can be a comma."""
+        start = self._curr
+        if start and start.text.upper() == "KEY" and self._next and self._next.text.upper() not in ("VALUE", ","):
+            self._match_text_seq("KEY")
+        key = self._parse_bitwise()
+        if not self._match_text_seq("VALUE"):
+            self._need_token(TokenType.COMMA, '"VALUE"')
+        return self._json_aggregate("json_objectagg", [key, self._parse_lambda()], start, "NULL")
+
+    def _json_aggregate(
+        self, name: str, arguments: list[exp.Expr | None], start: Token | None, on_null: str
+    ) -> exp.Expr:
+        if self._match_texts(("NULL", "ABSENT")):
+            on_null = self._prev.text.upper()
+            self._need("ON")
+            self._need("NULL")
+        if start is not None and self._prev is not start and start.token_type != TokenType.R_PAREN:
+            self._replace(start, "")
+        return self._call(name, *arguments, exp.Var(this="NULL") if on_null == "NULL" else None)
 
     def _parse_json_object_call(self) -> exp.Expr:
         """Read JSON_OBJECT(KEY k VALUE v, .. ABSENT ON NULL) as json_object(k, v, ..); a plain list of arguments stays."""
@@ -116,6 +189,30 @@ class FlinkCallParser(ProcessCallParser):
         low, high = one.args["low"].copy(), one.args["high"].copy()
         other = exp.Between(this=one.this.copy(), low=high, high=low)
         return self.expression(exp.Paren(this=exp.Or(this=one, expression=other)))
+
+    def _parse_overlaps(self, this: exp.Expr | None) -> exp.Expr:
+        """Read `(a, b) OVERLAPS (c, d)` behind its first period as a condition on both. Periods that touch overlap."""
+        word = self._prev
+        self._replace(word, "=")
+        periods = [self._period(this), self._period(self._parse_bitwise())]
+        (one, one_end), (two, two_end) = periods
+        first, second = (exp.GTE(this=end, expression=start) for end, start in ((one_end, two), (two_end, one)))
+        return self.expression(exp.Paren(this=exp.And(this=first, expression=second)))
+
+    def _period(self, node: exp.Expr | None) -> tuple[exp.Expr, exp.Expr]:
+        """Return the start and the end of a period, which is written as two times, in any order, or a time and an interval."""
+        if not isinstance(node, exp.Tuple) or len(node.expressions) != 2:
+            raise self._expected("a period, such as (a, b) or (a, INTERVAL '1' HOUR)")
+        one, two = node.expressions
+        length = two.unnest()
+        if isinstance(length, exp.Interval) or (isinstance(length, exp.Neg) and isinstance(length.this, exp.Interval)):
+            two = exp.Add(this=one.copy(), expression=two)
+        later = exp.LTE(this=one.copy(), expression=two.copy())
+
+        def chosen(if_later: exp.Expr, otherwise: exp.Expr) -> exp.Expr:
+            return exp.Case(ifs=[exp.If(this=later.copy(), true=if_later.copy())], default=otherwise.copy())
+
+        return chosen(one, two), chosen(two, one)
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         """Read what follows a call. IGNORE NULLS right behind a call is read as if it stood behind the last argument."""

@@ -87,6 +87,9 @@ class StreamingParser(StandardCallParser):
         "CEILING": lambda self: self._parse_floor_call("ceiling"),
         "TIMESTAMPADD": lambda self: self._parse_timestamp_call("timestampadd"),
         "TIMESTAMPDIFF": lambda self: self._parse_timestamp_call("timestampdiff"),
+        "JSON_ARRAY": lambda self: self._parse_json_array_call(),
+        "JSON_ARRAYAGG": lambda self: self._parse_json_array_aggregate(),
+        "JSON_OBJECTAGG": lambda self: self._parse_json_object_aggregate(),
         "JSON_OBJECT": lambda self: self._parse_json_object_call(),
         "JSON_VALUE": lambda self: self._parse_json_call("json_value"),
         "JSON_QUERY": lambda self: self._parse_json_call("json_query"),
@@ -102,6 +105,10 @@ class StreamingParser(StandardCallParser):
     ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
     # A script has no parameters; @x and :x would hide a column.
     PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {}
+    RANGE_PARSERS: ClassVar[dict[TokenType, Any]] = {
+        **DuckDBParser.RANGE_PARSERS,
+        TokenType.OVERLAPS: lambda self, this: self._parse_overlaps(this),
+    }
     JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {
         TokenType.ARROW: lambda self, this, path: self.expression(exp.JSONExtract(this=this, expression=path)),
         TokenType.DARROW: lambda self, this, path: self.expression(exp.JSONExtractScalar(this=this, expression=path)),

@@ -32,7 +32,6 @@ _ZONED = {"TIMESTAMP_LTZ", "TIMESTAMPTZ", "TIMETZ"}
 _FIELDS = {"ROW": "STRUCT", "STRUCT": "STRUCT", "UNION": "UNION"}
 _ITEMS = {"MAP": "MAP", "TUPLE": "TUPLE"}
 _UNSUPPORTED = {
-    "MULTISET": "Write MAP<type, BIGINT>, from each value to how often it occurs.",
     "RAW": "Write BYTES.",
     "LEGACY": "Write the type in SQL.",
 }
@@ -94,7 +93,7 @@ class TypeParser(Reader):
             if self._match(TokenType.ARRAY):
                 text += "[]"
             elif self._match_text_seq("MULTISET"):
-                raise self._refused("the type MULTISET", self._span_from(self._prev), _UNSUPPORTED["MULTISET"])
+                text = _multiset(text)
             elif self._match_pair(TokenType.L_BRACKET, TokenType.R_BRACKET):
                 text += "[]"
             elif self._curr.token_type == TokenType.L_BRACKET and self._next.token_type == TokenType.NUMBER:
@@ -117,11 +116,11 @@ class TypeParser(Reader):
             return self._wrapped_type(_FIELDS[upper], self._type_field)
         if upper in _ITEMS:
             return self._wrapped_type(_ITEMS[upper], lambda: self._type_text(nested=True))
-        if upper == "ARRAY":
+        if upper in ("ARRAY", "MULTISET"):
             self._need_token(TokenType.LT, '"<"')
             element = self._type_text(nested=True)
             self._need_token(TokenType.GT, '">"')
-            return f"{element}[]"
+            return f"{element}[]" if upper == "ARRAY" else _multiset(element)
         if upper == "INTERVAL":
             return self._interval_type(name)
         if upper in _DECIMAL:
@@ -199,3 +198,8 @@ class TypeParser(Reader):
         if not self._curr.text.isdigit():
             raise self._expected("a number")
         return self._need_token(TokenType.NUMBER, "a number").text
+
+
+def _multiset(element: str) -> str:
+    """Return the type of a MULTISET: from each value to how often it occurs."""
+    return f"MAP({element}, INTEGER)"

@@ -426,3 +426,48 @@ def test_rows_of_an_envelope_have_values(tmp_path: Path, skips: bool) -> None:
         assert stream.rows("out") == []
         found = stream.query(KEPT)
         assert [(n, why) for _, n, _, why in found] == [(3, 'Column "s" is NOT NULL, but the row has no value for it')]
+
+
+UNFIT = "A text that the query reads as a number is none"
+
+
+def test_a_text_that_a_query_reads_as_a_number_is_kept_with_its_place(tmp_path: Path) -> None:
+    table = declared("id BIGINT, s STRING", "json", json__errors_to="bad")
+    query = "INSERT INTO out SELECT id + 1 FROM (SELECT id, s AS code FROM t WHERE id > 0) WHERE code > 3 OR id = 9"
+    with Stream(f"{table} CREATE TABLE out (id BIGINT); {query}") as stream:
+        texts = [(1, "5"), (2, "five"), (9, "nine"), (0, "none"), (3, "2"), (4, None)]
+        feed(stream, lines(tmp_path / "a.json", [{"id": n, "s": s} for n, s in texts]))
+        # Of the others the text decides nothing.
+        assert sorted(stream.rows("out")) == [(2,), (10,)]
+        assert malformed_count(stream) == 1
+        assert stream.query(KEPT) == [("t", 2, '{"id": 2, "s": "five"}', UNFIT)]
+        stream.restart()
+        feed(stream, lines(tmp_path / "b.json", [{"id": 5, "s": "x"}, {"id": 6, "s": "6"}]))
+        assert sorted(stream.rows("out")) == [(2,), (7,), (10,)]
+        assert malformed_count(stream) == 2
+
+
+def test_a_text_that_is_no_number_counts_without_an_option(tmp_path: Path) -> None:
+    """It counts once, though it is in several windows, and read by several queries."""
+    table = declared("s STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts", "json")
+    windows = "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '20' SECOND)"
+    script = f"""{table} CREATE TABLE sums (w TIMESTAMP, total BIGINT); CREATE TABLE out (n INT);
+        EXECUTE STATEMENT SET BEGIN
+        INSERT INTO sums SELECT window_start, SUM(s + 1) FROM {windows} GROUP BY window_start, window_end;
+        INSERT INTO out SELECT s + 1 FROM t; END"""
+    with Stream(script) as stream:
+        rows = [{"s": s, "ts": "2026-01-01 10:00:05"} for s in ("1", "one", "2")]
+        feed(stream, lines(tmp_path / "a.json", rows))
+        assert malformed_count(stream) == 1
+        assert sorted(stream.query("SELECT n FROM out")) == [(2,), (3,)]
+        stream.finish()
+        assert {total for _, total in stream.query("SELECT * FROM sums")} == {5}
+
+
+def test_a_text_above_an_operator_is_null(tmp_path: Path) -> None:
+    table = declared("id BIGINT, s STRING", "json")
+    query = "INSERT INTO out SELECT id, MAX(s) + 1 FROM t GROUP BY id"
+    with Stream(f"{table} CREATE TABLE out (id BIGINT, n INT, PRIMARY KEY (id) NOT ENFORCED); {query}") as stream:
+        feed(stream, lines(tmp_path / "a.json", [{"id": 1, "s": "5"}, {"id": 2, "s": "five"}]))
+        assert sorted(stream.rows("out"), key=str) == [(1, 6), (2, None)]
+        assert malformed_count(stream) == 0

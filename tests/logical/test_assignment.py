@@ -18,7 +18,9 @@ def test_a_value_fits_its_own_kind_and_no_other(source: str) -> None:
     own = next(kind for kind in KINDS if source in kind)
     for kind in KINDS:
         for target in kind:
-            assert assignable(source, target) == (kind is own), f"{source} into {target}"
+            # In Flink a UUID is a text.
+            fits = kind is own or (source, target) == ("UUID", "VARCHAR")
+            assert assignable(source, target) == fits, f"{source} into {target}"
 
 
 @pytest.mark.parametrize(

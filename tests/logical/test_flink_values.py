@@ -234,3 +234,22 @@ def test_the_average_of_decimals_is_a_decimal() -> None:
     assert "m DECIMAL(38,6)" in over.plan_text
     # AVG of other numbers stays DuckDB's.
     assert 'avg("v")' in planned("INSERT INTO m SELECT i, AVG(v) AS m FROM t GROUP BY i", target).plan_text
+
+
+def test_a_text_beside_a_number_is_noticed_where_it_stands() -> None:
+    job = planned("INSERT INTO o SELECT i + '1' FROM t WHERE s > 3 AND s IN (1, 2.5)", OUT)
+    messages = [notice.message for notice in job.notices]
+    assert messages == [
+        "s is a text beside a number, and is read as INT",
+        "s is a text beside a number, and is read as DECIMAL(38,19)",
+    ]
+    assert not planned("INSERT INTO o SELECT i FROM t WHERE TRY_CAST(s AS INT) > 3 AND i = '5'", OUT).notices
+
+
+def test_a_text_that_is_compared_is_one_in_jobs_of_earlier_versions() -> None:
+    job = planned("INSERT INTO o SELECT i FROM t WHERE s = 3", OUT)
+    assert "TRY_CAST" in job.plan_text
+    assert job.in_duckdbs is not None
+    assert "TRY_CAST" not in job.in_duckdbs.plan_text
+    # DuckDB refuses this one.
+    assert planned("INSERT INTO o SELECT i FROM t WHERE s > i", OUT).in_duckdbs is None

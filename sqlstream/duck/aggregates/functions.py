@@ -202,10 +202,7 @@ ALIASES: dict[str, str] = {
 }
 
 REFUSED: dict[str, str] = {
-    "collect": "COLLECT returns a multiset, a type that does not exist here; write list(x)",
     "combine_aggr": "combine_aggr works on exported aggregate states, which are not values of a stream",
-    "json_arrayagg": "write to_json(list(x) FILTER (WHERE x IS NOT NULL)) instead of JSON_ARRAYAGG",
-    "json_objectagg": "write json_group_object(key, value) instead of JSON_OBJECTAGG",
     "reservoir_quantile": "reservoir_quantile draws a random sample, so that a replay could differ; "
     "write approx_quantile(x, q)",
     "variant_group_array": "values of type VARIANT cannot be kept in state; write json_group_array(x)",

@@ -1,7 +1,7 @@
 """The implicit conversions of an assignment, such as INSERT INTO.
 
-Numbers convert to numbers, and times to times; bytes and texts only to their own kind. Text to numbers or times, and the
-reverse, needs a CAST.
+Numbers convert to numbers, and times to times; bytes and texts only to their own kind, and a UUID to its text, which it is in
+Flink. Text to numbers or times, and the reverse, needs a CAST.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ def assignable(source: str, target: str) -> bool:
 
     >>> assignable("BIGINT", "INTEGER"), assignable("VARCHAR", "INTEGER"), assignable("INTEGER[]", "BIGINT[]")
     (True, False, True)
+    >>> assignable("UUID", "VARCHAR"), assignable("VARCHAR", "UUID")
+    (True, False)
     >>> assignable("TUPLE(INTEGER, VARCHAR)", "STRUCT(a BIGINT, b VARCHAR)"), assignable("TUPLE(INTEGER)", "STRUCT(a VARCHAR)")
     (True, False)
     """
@@ -35,6 +37,8 @@ def assignable(source: str, target: str) -> bool:
 
 def _fits(source: Any, target: Any) -> bool:
     if source.id in ("sqlnull", "null") or source == target:
+        return True
+    if (source.id, target.id) == ("uuid", "varchar"):
         return True
     if source.id in ("list", "array") and target.id in ("list", "array"):
         return _fits(source.children[0][1], target.children[0][1])

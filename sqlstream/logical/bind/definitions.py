@@ -21,6 +21,7 @@ from sqlstream.logical.bind.values import literal_columns, span_of_value
 from sqlstream.logical.plan.clocks import with_clock, with_times
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.random_values import with_random_columns, without_random
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
@@ -30,7 +31,7 @@ from sqlstream.sql.spans import span_of
 def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -> Table:
     """Bind CREATE TABLE: check types, bind computed columns to the physical columns, and the watermark to all columns.
 
-    Raises BindError for a column, type or expression that is wrong, UnsupportedError for a random expression.
+    Raises BindError for a column, type or expression that is wrong, UnsupportedError for a Python function that is random.
     """
     source = statement.span.source
     described = f'table "{statement.name.text}"'
@@ -52,7 +53,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
             name, never_null = column.name.text, column.not_null
             columns.append(Column(name, types[name], None, never_null, metadata=metadata, virtual=column.virtual))
         else:
-            bound = _stable(ExpressionBinder(scope, catalog, checker), column.expression, "a computed column")
+            bound = _computed(ExpressionBinder(scope, catalog, checker), column.expression)
             by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"
             columns.append(
                 Column(
@@ -62,6 +63,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
                     processing_time=by_clock,
                     reads_clock=bound.reads.clock,
                     reads_watermark=bound.reads.watermark,
+                    random=bound.volatile,
                 )
             )
     shown = tuple(c for c in columns if c.name.lower() != operation)
@@ -91,6 +93,17 @@ def _type(column: ColumnDef, checker: TypeChecker) -> str:
         if error := no_type(str(e), at):
             raise error from e
         raise BindError(f'type of column "{column.name.text}": {plain(str(e))}', at) from e
+
+
+def _computed(binder: ExpressionBinder, node: exp.Expr) -> Expression:
+    """Return the expression of a computed column, which may call UUID() and RAND(), but no Python function that is random."""
+    binder.refuse_aggregates(node, "in a computed column")
+    bound = binder.rewrite(node)
+    return (
+        _stable(binder, node, "a computed column")
+        if binder.is_volatile(without_random(bound))
+        else binder.typed(bound, node)
+    )
 
 
 def _stable(binder: ExpressionBinder, node: exp.Expr, what: str) -> Expression:
@@ -153,8 +166,8 @@ def declared_view(statement: CreateView) -> View:
 
 
 def in_one_job(sinks: Sequence[ResultSink]) -> tuple[ResultSink, ...]:
-    """Return the plans of one job's queries with what they decide together: see `with_times` and `with_clock`."""
-    return tuple(with_clock(with_times(sinks)))
+    """Return the plans of one job's queries with what they decide together: random columns, times, and the clock."""
+    return tuple(with_clock(with_times(with_random_columns(sinks))))
 
 
 def bind_insert(statement: Insert, binder: Binder) -> ResultSink:

@@ -14,6 +14,7 @@ from sqlstream.logical.bind.aggregates.aggregation import Aggregation
 from sqlstream.logical.bind.aliases import with_alias, with_columns, with_name
 from sqlstream.logical.bind.clauses import refuse_clauses, without
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.expressions.implicit_casts import fitting, undecided
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.followed_hints import FollowedHints, called, has_hints_of_block, nodes_below
 from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, state_ttls
@@ -190,7 +191,8 @@ class Binder:
         if where is None:
             return node, node, scope, nodes_below(select, [node])
         binder = ExpressionBinder(scope, self.catalog, self.checker)
-        rows = filtered(Filter(node, self._predicate(binder, where.this, "WHERE")))
+        predicate = self._predicate(binder, where.this, "WHERE")
+        rows = filtered(Filter(node, predicate, unfit=undecided(predicate, node, binder.unfit)))
         return rows.input, rows, scope, nodes_below(select, [rows.input])
 
     def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
@@ -235,7 +237,7 @@ class Binder:
             binder.ranks.output = name if isinstance(part, exp.Window) else None
             bound.append((name, part, binder.rewrite_item(part)))
         condition = binder.rewrite(qualify.this) if qualify is not None else None
-        ranked = binder.ranks.above(node, binder)
+        ranked = binder.ranks.above(fitting(node, binder.unfit), binder)
         over = ExpressionBinder(replace(binder.scope, schema=ranked.schema), self.catalog, self.checker)
         if qualify is not None and condition is not None:
             predicate = over.typed(condition, qualify.this)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import duckdb
 from sqlglot import exp
 
@@ -10,6 +12,7 @@ from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker, plain
 from sqlstream.logical.bind.scope import Scope
+from sqlstream.logical.plan.random_values import repeatable
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -17,11 +20,15 @@ from sqlstream.sql.spans import span_of
 def values_table(values: exp.Values, catalog: Catalog, checker: TypeChecker, source: SourceText) -> Table:
     """Return the rows of VALUES as a table with the columns col0, col1, .., as in DuckDB.
 
-    Raises BindError for rows of different lengths or types, UnsupportedError for a random value.
+    Raises BindError for rows of different lengths or types, UnsupportedError for a Python function that is random.
     """
     binder = ExpressionBinder(Scope("", (), source, "VALUES"), catalog, checker)
     rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in values.expressions]
-    bound = [[_constant(binder, node) for node in row] for row in rows]
+    salt = hashlib.sha256(to_duckdb(values).encode()).hexdigest()[:12]
+    bound = [
+        [_constant(binder, node, f"{salt}/{number}/{place}") for place, node in enumerate(row)]
+        for number, row in enumerate(rows)
+    ]
     sql = ", ".join(f"({', '.join(map(to_duckdb, row))})" for row in bound)
     try:
         described = checker.con.execute(f"DESCRIBE SELECT * FROM (VALUES {sql})").fetchall()
@@ -48,8 +55,9 @@ def from_one_row(select: exp.Select, source: SourceText) -> exp.Select:
     return select
 
 
-def _constant(binder: ExpressionBinder, node: exp.Expr) -> exp.Expr:
-    bound = binder.rewrite(node)
+def _constant(binder: ExpressionBinder, node: exp.Expr, salt: str) -> exp.Expr:
+    """Return a bound value; UUID() and RAND() are computed of the time of the batch and of `salt`, which no other value has."""
+    bound = repeatable(binder.rewrite(node), salt, "''")
     if binder.is_volatile(bound):
         hint = "A batch that is repeated after a crash must give the same rows."
         raise UnsupportedError("VALUES cannot be random", binder.span(node), hint=hint)

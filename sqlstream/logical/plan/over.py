@@ -30,6 +30,8 @@ from sqlstream.logical.plan.words import ONCE_IN_ORDER, plain_call, plain_list, 
 from sqlstream.units import NO_TIME, Duration, seconds
 
 RANKS = ("row_number", "rank", "dense_rank")
+# Cuts the rows of a key into n parts; of a rank the function is `ntile(n)`.
+NTILE = "ntile"
 # Functions that are not aggregates, and pick a row by its position.
 PLACED = ("lag", "lead", "first_value", "last_value", "nth_value")
 # Over a frame from the first row of the partition on, these need one stored row: the first or the last one.

@@ -22,6 +22,7 @@ from sqlstream.logical.plan.node import (
     bound_of_keys,
     named_columns,
 )
+from sqlstream.logical.plan.over import NTILE
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.settings import NodeValues, RankSettings
 from sqlstream.logical.plan.stateful import StatefulNode, WithTimeToLive
@@ -34,7 +35,8 @@ from sqlstream.units import NO_TIME, Duration
 class Numbering(StatefulNode):
     """A node that adds a column with the rank of a row among the rows of its key, and window if it has one.
 
-    The last item of `order` can be the order of arrival. ROW_NUMBER numbers rows that are equal in `order` by all their columns.
+    The last item of `order` can be the order of arrival. ROW_NUMBER and NTILE number rows that are equal in `order` by all their
+    columns.
     """
 
     input: Node
@@ -52,7 +54,22 @@ class Numbering(StatefulNode):
     def has_ties(self) -> bool:
         # Equal rows have the same RANK.
         named = (e.column for e in (*self.keys, *declared(self.order)) if e.column is not None)
-        return self.function == "row_number" and not self.input.covers_key((*self.bounds, *named))
+        return self.numbers_rows and not self.input.covers_key((*self.bounds, *named))
+
+    @property
+    def numbers_rows(self) -> bool:
+        """Whether rows that are equal in the order can have different ranks."""
+        return self.function == "row_number" or not self.counts_rows
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether no row behind another one can change its rank, so that a limit needs the first rows only."""
+        return not self.function.startswith(NTILE)
+
+    @property
+    def call(self) -> str:
+        """The SQL of the call, without OVER."""
+        return f"{self.function}()" if self.counts_rows else self.function
 
     @property
     def is_by_arrival(self) -> bool:

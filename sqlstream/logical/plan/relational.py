@@ -36,11 +36,16 @@ _MOST_KEYS = 16
 
 @dataclass(frozen=True)
 class Filter(PassThrough):
-    """Keeps the rows for which the predicate is true. Keeps no state."""
+    """Keeps the rows for which the predicate is true. Keeps no state.
+
+    Rows for which `unfit` is true are malformed: a text in them is read as a number, and is none. The predicate is not true for
+    them; `unfit` tells them from others for which it is not.
+    """
 
     node_kind: ClassVar[str] = "filter"
 
     predicate: Expression
+    unfit: Expression | None = field(default=None, compare=False, repr=False)
 
     @property
     def values(self) -> NodeValues:

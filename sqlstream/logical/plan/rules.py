@@ -34,7 +34,8 @@ def merge_filters(node: Node) -> Node:
         Scan t
     """
     match node:
-        case Filter(input=Filter() as below):
+        # A filter that tells malformed rows from others stays as it is.
+        case Filter(input=Filter(unfit=None) as below, unfit=None):
             first, second = below.predicate, node.predicate
             both = Expression.both(second, first, f"({first.sql}) AND ({second.sql})")
             return Filter(below.input, both)
@@ -134,6 +135,8 @@ def _limited(node: Node, column: str | None, limit: int) -> Node:
             new_input = _limited(node.input, column, limit)
             return node if new_input is node.input else replace(node, input=new_input)
         case WindowRank() | Rank() if node.column == column and (node.limit is None or node.limit > limit):
+            if not node.counts_rows:
+                return node
             return replace(node, limit=limit)
         case _:
             return node

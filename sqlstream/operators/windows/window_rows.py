@@ -24,6 +24,8 @@ _FEW = 1000
 class Ranking:
     """A ranking function per key and window: its output name, its ORDER BY items, the last rank to emit (None: all).
 
+    `function` is the name of a function without arguments, or `ntile(n)`, which has no limit.
+
     With `is_total` no two arriving rows are equal in `order`, which ends with the order of arrival. Rows in state may still be
     equal: all rows that a job has stored while columns decided ties share one position there. With `has_key` DuckDB's
     create_sort_key orders values as ORDER BY does.
@@ -37,10 +39,11 @@ class Ranking:
     has_key: bool = False
 
     def call(self, partition: str, columns: tuple[Column, ...]) -> str:
-        """Return the SQL window function over `partition`. ROW_NUMBER breaks ties by all columns, in their order."""
-        ties = [quote_name(c.name) for c in columns] if self.function == "row_number" else []
+        """Return the SQL window function over `partition`. ROW_NUMBER and NTILE break ties by all columns, in their order."""
+        is_call = self.function.endswith(")")
+        ties = [quote_name(c.name) for c in columns] if self.function == "row_number" or is_call else []
         order = ", ".join([*self.order, *ties])
-        return f"{self.function}() OVER (PARTITION BY {partition} ORDER BY {order})"
+        return f"{self.function}{'' if is_call else '()'} OVER (PARTITION BY {partition} ORDER BY {order})"
 
     def call_of_new(self, partition: str, columns: tuple[Column, ...]) -> str:
         """Return the SQL window function over rows that arrive, none of which are in state."""

@@ -117,14 +117,14 @@ def ranked(
     """
     by = [*(k.sql for k in node.keys), *(quote_name(name) for name in window if name is not None)]
     order = [o.sql for o in node.order]
-    if node.function == "row_number":
+    if node.numbers_rows:
         order.append(below.listed)
     partition = f"PARTITION BY {', '.join(by)} " if by else ""
-    number = f"{node.function}() OVER ({partition}ORDER BY {', '.join(order)}) AS {quote_name(node.column)}"
+    number = f"{node.call} OVER ({partition}ORDER BY {', '.join(order)}) AS {quote_name(node.column)}"
     limit = f" QUALIFY {quote_name(node.column)} <= {node.limit}" if node.limit is not None else ""
     columns = [f.name for f in node.schema]
     sql = f"SELECT {listed(columns[:-1])}, {number} FROM {below.sql} WHERE {due}{limit}"
-    return query.add(node.name or node.function, sql, columns)
+    return query.add(node.name or node.function.partition("(")[0], sql, columns)
 
 
 def has_batches(query: BatchQuery, node: Node) -> bool:

@@ -22,7 +22,6 @@ def call_of(function: str, *arguments: str, type: str = "BIGINT", result: str = 
     [
         (call_of("frobnicate", "x"), "there is no incremental form of the aggregate frobnicate"),
         (call_of("reservoir_quantile", "x", "0.5"), REFUSED["reservoir_quantile"]),
-        (call_of("collect", "x"), REFUSED["collect"]),
         (
             call_of("earliest_by_offset", "x", "2", order_by=("y",), order_types=("INTEGER",)),
             "earliest_by_offset takes rows in the order in which they arrive; write list(x ORDER BY y)[:n]",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 
 from sqlglot import exp, parse_one
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
+from sqlstream.logical.bind.aggregates.grouped_binder import GroupedBinder
 from sqlstream.logical.bind.aggregates.grouping import count_sets, grouping_sets, has_sets
-from sqlstream.logical.bind.aggregates.spellings import in_duckdb
+from sqlstream.logical.bind.aggregates.spellings import ignores_nulls, in_duckdb
 from sqlstream.logical.bind.expressions.aggregate_names import BY_OFFSET
-from sqlstream.logical.bind.expressions.expressions import OVER_ELSEWHERE, ExpressionBinder, GroupedBinder
+from sqlstream.logical.bind.expressions.expressions import OVER_ELSEWHERE, ExpressionBinder
+from sqlstream.logical.bind.expressions.implicit_casts import fitting
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE
 from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
@@ -71,6 +74,7 @@ class Aggregation:
             (clause, grouped.rewrite(clause.this)) if (clause := select.args.get(key)) is not None else None
             for key in ("having", "qualify")
         )
+        self.node = fitting(self.node, binder.unfit)
         own = tuple(k for k in keys if k.name not in bounds)
         calls, span = tuple(self.aggregates.values()), self._place(group, select)
         if not own and not calls and window is None:
@@ -248,7 +252,9 @@ class Aggregation:
 
     def _aggregate(self, node: exp.Expr) -> str:
         """Return the name of an aggregate call's result; a new call is bound and added."""
-        item = self._bind_call(in_duckdb(node, self.binder.catalog, self.binder.scope.source))
+        meaning = self.binder.checker.meaning
+        meaning.differs |= ignores_nulls(node)
+        item = self._bind_call(in_duckdb(node, self.binder.catalog, self.binder.scope.source, flinks=meaning.is_flinks))
         for other in self.aggregates.values():
             if replace(other, name="") == item:
                 return other.name
@@ -308,7 +314,10 @@ class Aggregation:
         for inside in (*arguments, *order, *([where] if where is not None else [])):
             binder.refuse_aggregates(inside, "inside another one")
         ordered = [o.this if isinstance(o, exp.Ordered) else o for o in order]
-        values = self._expressions([*arguments, *ordered])
+        # Rows beside the FILTER of a call may have any text in its arguments.
+        with binder.unfit.ignored() if where is not None else nullcontext():
+            values = self._expressions([*arguments, *ordered])
+            condition = binder.bind(where) if where is not None else None
         inputs, keys = values[: len(arguments)], values[len(arguments) :]
         directed = tuple(
             replace(key, sql=to_duckdb(binder.rewrite(o)), descends=bool(o.args.get("desc")))
@@ -320,7 +329,7 @@ class Aggregation:
             arguments=inputs,
             distinct=distinct,
             order_by=directed,
-            filter=binder.bind(where) if where is not None else None,
+            filter=condition,
             type=own_type(own, arguments, node, binder) if own is not None else self._type(function, inputs, node),
             span=binder.span(node),
             python=own,

@@ -9,17 +9,17 @@ from sqlglot import exp
 
 from sqlstream.catalog import Catalog
 from sqlstream.errors import BindError, SourceText, UnsupportedError
-from sqlstream.logical.bind.expressions.aggregate_names import BY_OFFSET, RENAMED
+from sqlstream.logical.bind.expressions.aggregate_names import BY_OFFSET, IGNORING, RENAMED
 from sqlstream.sql.nodes import NULL_TREATING
 from sqlstream.sql.spans import span_of
 
 _FORMS = "(x), (x, n), (x, ignore_nulls) or (x, n, ignore_nulls)"
 
 
-def in_duckdb(node: exp.Expr, catalog: Catalog, source: SourceText) -> exp.Expr:
+def in_duckdb(node: exp.Expr, catalog: Catalog, source: SourceText, *, flinks: bool = True) -> exp.Expr:
     """Return a parsed aggregate call, which may have FILTER around it, as a call of DuckDB; the same object if it is one.
 
-    A call of a user's function stays as it is.
+    A call of a user's function stays as it is. With `flinks` values FIRST_VALUE and LAST_VALUE ignore NULLs by default.
 
     Raises BindError for arguments that are wrong, UnsupportedError for IGNORE NULLS of another function.
     """
@@ -27,7 +27,7 @@ def in_duckdb(node: exp.Expr, catalog: Catalog, source: SourceText) -> exp.Expr:
     if not isinstance(call, exp.Anonymous) or catalog.aggregate_function(call.name) is not None:
         return node
     name, arguments = call.name.lower(), list(call.expressions)
-    ignores = False
+    ignores = flinks and ignores_nulls(node)
     if arguments and isinstance(arguments[-1], exp.IgnoreNulls | exp.RespectNulls):
         if name not in NULL_TREATING:
             hint = "Filter them with FILTER (WHERE x IS NOT NULL)."
@@ -52,6 +52,14 @@ def in_duckdb(node: exp.Expr, catalog: Catalog, source: SourceText) -> exp.Expr:
     whole = exp.Filter(this=written, expression=exp.Where(this=condition))
     whole.meta.update(node.meta)
     return whole
+
+
+def ignores_nulls(node: exp.Expr) -> bool:
+    """Return whether a call, which may have FILTER around it, ignores NULLs in Flink though nothing says so."""
+    call = node.this if isinstance(node, exp.Filter) else node
+    if not isinstance(call, exp.Anonymous) or call.name.lower() not in IGNORING or not call.expressions:
+        return False
+    return not isinstance(call.expressions[-1], exp.IgnoreNulls | exp.RespectNulls)
 
 
 def _by_offset(call: exp.Anonymous, arguments: list[exp.Expr], source: SourceText) -> tuple[list[exp.Expr], bool]:

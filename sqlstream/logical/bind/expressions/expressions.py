@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from functools import cache
+from contextlib import nullcontext
 
 from sqlglot import exp
 
@@ -12,27 +10,32 @@ from sqlstream.catalog import Catalog
 from sqlstream.duck.clock import CLOCKS
 from sqlstream.duck.clock_calls import CLOCK_NODES
 from sqlstream.duck.types import has_elements, kind_of
-from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, UnsupportedError
+from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError
 from sqlstream.logical.bind.expressions import flink_functions, flink_values
 from sqlstream.logical.bind.expressions.aggregate_names import OTHER_AGGREGATES
 from sqlstream.logical.bind.expressions.arguments import place_arguments
 from sqlstream.logical.bind.expressions.decimals import average_type, decimal_of, quotient
 from sqlstream.logical.bind.expressions.flink_call import FlinkCall, WrongArgument
-from sqlstream.logical.bind.expressions.flink_functions import INSTEAD, REWRITTEN
+from sqlstream.logical.bind.expressions.flink_functions import FLINKS_TYPES, INSTEAD, REWRITTEN
+from sqlstream.logical.bind.expressions.forms import filled, like
+from sqlstream.logical.bind.expressions.implicit_casts import (
+    ImplicitCast,
+    UnfitValues,
+    implicit_casts,
+    is_lazy,
+    numbers_beside_texts,
+)
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.over.ranking import Ranks
 from sqlstream.logical.bind.scope import Scope, column_reference
 from sqlstream.logical.plan.expressions import UNNESTS, Expression, Schema, makes_rows
+from sqlstream.logical.plan.random_values import RANDOM
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
-from sqlstream.sql.statements import parse_expression
 
-# The placeholder of an argument in a form.
-_PLACE = re.compile(r"_\d+")
 # What to write instead of OVER where it cannot stand.
 OVER_ELSEWHERE = "Write it in a select list or in QUALIFY."
 _UNNEST = "Write it into the select list of a subquery in FROM, and use its column here."
-_RANDOM = {"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"}
 # Functions that read or change a connection; users must not depend on the connections of workers.
 _OF_A_CONNECTION = {
     *("current_database", "current_schema", "current_schemas", "current_setting", "getvariable", "in_search_path"),
@@ -46,8 +49,6 @@ _GROUP_WINDOWS = {
     f"{kind}{suffix}" for kind in ("tumble", "hop", "session") for suffix in ("", "_start", "_end", "_rowtime")
 }
 _IN_FROM = "Write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), size), and GROUP BY window_start, window_end."
-# Expressions over grouped rows.
-_OF_GROUPS = (exp.Window,)
 
 
 class ExpressionBinder:
@@ -65,6 +66,8 @@ class ExpressionBinder:
         self._aliases: list[str] = []
         # Whether the expression being bound may contain UNNEST.
         self.unnests = False
+        # What is known of texts in rows that are read as numbers.
+        self.unfit = UnfitValues()
 
     def bind(self, node: exp.Expr) -> Expression:
         """Return the bound expression of a parsed one, with its type."""
@@ -79,7 +82,7 @@ class ExpressionBinder:
         """Return whether a bound expression may have another value when its batch runs again, as random() has."""
         for call in bound.find_all(exp.Anonymous):
             function = self.catalog.function(call.name)
-            if call.name.lower() in _RANDOM or (function is not None and not function.deterministic):
+            if call.name.lower() in RANDOM or (function is not None and not function.deterministic):
                 return True
         return False
 
@@ -110,20 +113,20 @@ class ExpressionBinder:
             case exp.Dot() if isinstance(node.expression, exp.Identifier):
                 field = exp.Literal.string(node.expression.name)
                 inner = self._rewrite(node.this)
-                return _like(node, exp.Anonymous(this="struct_extract", expressions=[inner, field]))
+                return like(node, exp.Anonymous(this="struct_extract", expressions=[inner, field]))
             case exp.Anonymous():
                 self._check_call(node)
                 if (function := self.catalog.function(node.name)) is not None:
                     place_arguments(node, function, self.scope.source)
                 if clock := CLOCKS.get(node.name.lower()):
-                    return _filled(clock, node)
+                    return filled(clock, node)
                 if (written := self._flink_call(node)) is not None:
                     return written
             case exp.Is() if isinstance(node.expression, exp.JSON):
                 if node.expression.args.get("unique") or node.expression.args.get("with_") is not None:
                     raise self.unsupported("IS JSON with UNIQUE KEYS", node, "Leave out UNIQUE KEYS.")
                 predicate = flink_functions.json_predicate(node.expression.args.get("this"))
-                return _filled(predicate, node, lambda _: self._rewrite(node.this))
+                return filled(predicate, node, lambda _: self._rewrite(node.this))
             case exp.Query() | exp.Subquery() | exp.Exists():
                 hint = "FROM takes a subquery; IN (SELECT ..) and EXISTS can be conditions of WHERE, joined by AND."
                 raise self.unsupported("a subquery here", node, hint)
@@ -131,9 +134,9 @@ class ExpressionBinder:
                 hint = "It can be a condition of WHERE, joined to others by AND."
                 raise self.unsupported("IN (SELECT ..) here", node, hint)
             case exp.Window() if self.ranks is not None:
-                if (average := self._decimal_average(node, self)) is not None:
+                if (average := self.decimal_average(node, self)) is not None:
                     return average
-                return _like(node, column_reference(self.ranks.column(node, self)))
+                return like(node, column_reference(self.ranks.column(node, self)))
             case exp.Window():
                 raise self.unsupported("OVER here", node, OVER_ELSEWHERE)
             case exp.Star():
@@ -148,11 +151,12 @@ class ExpressionBinder:
             case exp.Placeholder() | exp.Parameter():
                 raise self.unsupported("a parameter", node, "Write the value.")
             case _ if type(node) in CLOCK_NODES:
-                return _filled(CLOCKS[CLOCK_NODES[type(node)]], node)
-        for child in list(node.iter_expressions()):
-            bound = self._rewrite(child)
-            if bound is not child:
-                child.replace(bound)
+                return filled(CLOCKS[CLOCK_NODES[type(node)]], node)
+        with self.unfit.ignored() if is_lazy(node) else nullcontext():
+            for child in list(node.iter_expressions()):
+                bound = self._rewrite(child)
+                if bound is not child:
+                    child.replace(bound)
         return self._with_values(node)
 
     def _with_values(self, node: exp.Expr) -> exp.Expr:
@@ -160,12 +164,17 @@ class ExpressionBinder:
         meaning = self.checker.meaning
         if not meaning.is_flinks:
             return node
+        for cast in implicit_casts(node, self.type_of):
+            self._cast_operand(cast)
+        for number in numbers_beside_texts(node, self.type_of):
+            meaning.differs = True
+            number.replace(self._text_of(number))
         if isinstance(node, exp.Div) and flink_values.divides_integers(node, self.type_of):
             meaning.differs = True
             if not meaning.divides_whole:
                 return node
             meaning.notice_division(self.span(node))
-            return _like(node, exp.IntDiv(this=node.this, expression=node.expression))
+            return like(node, exp.IntDiv(this=node.this, expression=node.expression))
         written = flink_values.rewritten(node, self.type_of)
         if written is None:
             return node
@@ -173,9 +182,29 @@ class ExpressionBinder:
         if any(flink_functions.repeated(form, n) and self.is_volatile(one) for n, one in enumerate(operands)):
             return node
         meaning.differs = True
-        return _filled(form, node, lambda number: operands[number])
+        return filled(form, node, lambda number: operands[number])
 
-    def _decimal_average(self, node: exp.Expr, below: ExpressionBinder) -> exp.Expr | None:
+    def _text_of(self, number: exp.Expr) -> exp.Expr:
+        value = number.copy()
+        return filled(flink_values.as_text(value, self.type_of), number, lambda _: value)
+
+    def _cast_operand(self, cast: ImplicitCast) -> None:
+        """Replace a text beside a number by the number. Raises BindError for a literal that is none."""
+        operand, meaning = cast.operand, self.checker.meaning
+        if self.is_volatile(operand) and flink_functions.repeated(cast.form, 0):
+            return
+        value = operand.copy()
+        number = filled(cast.form, operand, lambda _: value)
+        meaning.differs = True
+        operand.replace(number)
+        if not cast.is_literal:
+            meaning.notice_number(self.span(operand).text, FLINKS_TYPES.get(cast.type, cast.type), self.span(operand))
+            self.unfit.add(filled(f"_0 IS NOT NULL AND ({cast.form}) IS NULL", operand, lambda _: value))
+        elif self.checker.constant(number) is None:
+            message = f"{to_duckdb(value)} is no {FLINKS_TYPES.get(cast.type, cast.type)}, which the number beside it asks for"
+            raise self.error(message, operand, "Write a number, or cast the other side to STRING.")
+
+    def decimal_average(self, node: exp.Expr, below: ExpressionBinder) -> exp.Expr | None:
         """Return AVG of a DECIMAL as the quotient of SUM and COUNT, which is a DECIMAL; None for any other call.
 
         `below` binds the argument. DuckDB's AVG is a DOUBLE.
@@ -198,7 +227,7 @@ class ExpressionBinder:
         if form is None:
             return None
         self.checker.meaning.differs = True
-        return _filled(form, node, lambda number: self._rewrite(_renamed(node, ("sum", "count")[number])))
+        return filled(form, node, lambda number: self._rewrite(_renamed(node, ("sum", "count")[number])))
 
     def replacement(self, node: exp.Expr) -> exp.Expr | None:
         """Return the bound form of a node as a whole, None to bind its parts; a subclass overrides it for aggregates.
@@ -240,7 +269,7 @@ class ExpressionBinder:
         self._aliases.append(name)
         bound = self._rewrite(self.scope.select_aliases[name].copy())
         self._aliases.pop()
-        return _like(node, exp.Paren(this=bound))
+        return like(node, exp.Paren(this=bound))
 
     def _check_call(self, node: exp.Anonymous) -> None:
         name = node.name.lower()
@@ -304,7 +333,7 @@ class ExpressionBinder:
                 if flink_functions.repeated(form, number) and self.is_volatile(argument(number)):
                     hint = "Compute it in a subquery in FROM, and use its column here."
                     raise self.unsupported(f"a random argument of {name.upper()}", operand, hint)
-            return _filled(form, node, argument)
+            return filled(form, node, argument)
         if not self.checker.knows(name):
             counted = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
             raise self.error(f"function {name} takes {flink_functions.arities(name)}, not {counted}", node)
@@ -317,6 +346,11 @@ class ExpressionBinder:
 
     def type_of(self, bound: exp.Expr) -> str | None:
         """Return the type of a bound expression, None if DuckDB cannot tell, as for a parameter of a lambda."""
+        inner = bound.unnest()
+        if isinstance(inner, exp.Literal) and inner.is_string:
+            return "VARCHAR"
+        if isinstance(inner, exp.Column) and (kind := next((f.type for f in self.rows if f.name == inner.name), None)):
+            return kind
         try:
             return self.checker.type(self.rows, bound, self.scope.source)
         except SqlStreamError:
@@ -329,92 +363,6 @@ class ExpressionBinder:
     def error(self, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
         """Return the error for SQL that is wrong, at the place of a node."""
         return BindError(message, self.span(node), hint=hint)
-
-
-class GroupedBinder(ExpressionBinder):
-    """Binds expressions above an aggregation, over its keys and the results of its aggregate calls.
-
-    `keys` maps the SQL of keys to their names, `aggregate` returns the name of the result of an aggregate call, `grouping` the
-    bound form of a call of GROUPING, and `grouped` the columns of the grouped rows so far.
-    """
-
-    def __init__(
-        self,
-        scope: Scope,
-        catalog: Catalog,
-        checker: TypeChecker,
-        keys: dict[str, str],
-        aggregate: Callable[[exp.Expr], str],
-        grouping: Callable[[exp.Anonymous], exp.Expr],
-        grouped: Callable[[], Schema],
-        ranks: Ranks,
-    ):
-        super().__init__(scope, catalog, checker, ranks)
-        self.keys = keys
-        self.aggregate = aggregate
-        self.grouping = grouping
-        self.grouped = grouped
-        self.below = ExpressionBinder(scope, catalog, checker)
-
-    @property
-    def rows(self) -> Schema:
-        return self.grouped()
-
-    def replacement(self, node: exp.Expr) -> exp.Expr | None:
-        """Return the reference to the key, or to the aggregate's result, that a node is; None to bind its parts.
-
-        Raises BindError for a column that is not a key, outside of aggregates.
-        """
-        if self.is_aggregate(node):
-            average = self._decimal_average(node, self.below)
-            return average if average is not None else _like(node, column_reference(self.aggregate(node)))
-        if isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id"):
-            return _like(node, self.grouping(node))
-        self.below.unnests = self.unnests
-        if isinstance(node, exp.Literal | exp.Identifier) or not isinstance(node, exp.Condition):
-            return None
-        if any(self.is_aggregate(n) or self._is_alias(n) or isinstance(n, _OF_GROUPS) for n in node.walk()):
-            return None
-        bound = self.below.rewrite(node)
-        key_name = self.keys.get(to_duckdb(bound))
-        if key_name is not None:
-            return _like(node, column_reference(key_name))
-        if isinstance(node, exp.Column):
-            if (field := self._field_of_key(bound)) is not None:
-                return _like(node, field)
-            self._check_function_around(node)
-            is_field = isinstance(bound, exp.Anonymous)
-            text = node.name if node.name.isidentifier() and not is_field else to_duckdb(node)
-            what = f'field "{text}"' if is_field else f'column "{node.name}"'
-            raise self.error(
-                f"{what} must be in GROUP BY or inside an aggregate",
-                node,
-                hint=f"Add {text} to GROUP BY, or write any_value({text}).",
-            )
-        return None
-
-    def _field_of_key(self, bound: exp.Expr) -> exp.Expr | None:
-        """Return a field of a key, such as `r.a` if rows are grouped by `r`; None if it belongs to no key."""
-        if not isinstance(bound, exp.Anonymous) or bound.name != "struct_extract":
-            return None
-        row, field = bound.expressions
-        key = self.keys.get(to_duckdb(row))
-        inner = column_reference(key) if key is not None else self._field_of_key(row)
-        return None if inner is None else exp.Anonymous(this="struct_extract", expressions=[inner, field.copy()])
-
-    def _is_alias(self, node: exp.Expr) -> bool:
-        return (
-            isinstance(node, exp.Column)
-            and not node.table
-            and node.name.lower() in self.scope.select_aliases
-            and self.scope.find(node.name) is None
-        )
-
-    def _check_function_around(self, node: exp.Column) -> None:
-        """Raise BindError if a column is an argument of a function that does not exist: an aggregate may be meant."""
-        call = node.find_ancestor(exp.Anonymous)
-        if call is not None and self.catalog.function(call.name) is None and not self.checker.knows(call.name):
-            raise self.checker.no_function(call.name, self.span(call))
 
 
 def name_of(node: exp.Expr) -> str:
@@ -435,28 +383,3 @@ def _renamed(node: exp.Expr, name: str) -> exp.Expr:
     inner.set("this", name)
     copy.meta["part"] = True
     return copy
-
-
-def _like(old: exp.Expr, new: exp.Expr) -> exp.Expr:
-    """Return the node `new` with the place in the text of the node that it replaces."""
-    new.meta.update(old.meta)
-    return new
-
-
-def _filled(form: str, call: exp.Expr, argument: Callable[[int], exp.Expr] | None = None) -> exp.Expr:
-    """Return the tree of a form with arguments for `_0`, `_1`, ..; all nodes have the call's place in the text."""
-    filled = exp.Paren(this=_parsed(form).copy())
-    for node in filled.walk():
-        node.meta.update(call.meta)
-    for column in list(filled.find_all(exp.Column)):
-        if argument is not None and _PLACE.fullmatch(column.name):
-            value = argument(int(column.name[1:])).copy()
-            plain = isinstance(value, exp.Column | exp.Literal | exp.Anonymous | exp.Paren)
-            column.replace(value if plain else exp.Paren(this=value))
-    inner: exp.Expr = filled.this
-    return inner.pop() if isinstance(inner, exp.Anonymous | exp.Cast | exp.Case) else filled
-
-
-@cache
-def _parsed(sql: str) -> exp.Expr:
-    return parse_expression(SourceText("form", sql))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from sqlglot import exp
 
-from sqlstream.duck.sql import quote_text
 from sqlstream.duck.types import INTEGERS
-from sqlstream.logical.bind.expressions.java_patterns import UntranslatablePattern, strftime_pattern
+from sqlstream.logical.bind.expressions import java_patterns
+from sqlstream.logical.bind.expressions.java_patterns import UntranslatablePattern
 
+T = TypeVar("T")
 _NUMBERS = INTEGERS | {"UHUGEINT", "FLOAT", "DOUBLE"}
 
 
@@ -41,12 +42,29 @@ class FlinkCall:
             return node.name
         raise WrongArgument(number, f"{self.name} needs its {what} as a literal", "Write it in quotes.")
 
-    def pattern(self, number: int) -> str:
-        """Return the SQL literal of strftime's pattern for an argument that is a Java pattern. Raises WrongArgument."""
+    def formatted(self, number: int, local: str, instant: str | None = None) -> str:
+        """Return the SQL of a time as text by an argument that is a Java pattern; see `java_patterns.formatted`.
+
+        Raises WrongArgument.
+        """
+        return self._translated(number, lambda pattern: java_patterns.formatted(pattern, local, instant))
+
+    def parsed(self, number: int, text: str = "_0") -> str:
+        """Return the SQL of the TIMESTAMP of a text by an argument that is a Java pattern. Raises WrongArgument."""
+        return self._translated(number, lambda pattern: java_patterns.parsed(text, pattern))
+
+    def parsed_instant(self, number: int, text: str = "_0") -> str | None:
+        """Return the SQL of the TIMESTAMP_LTZ of a text by such an argument; None if that has no zone. Raises WrongArgument."""
+        return self._translated(number, lambda pattern: java_patterns.parsed_instant(text, pattern))
+
+    def _translated(self, number: int, translate: Callable[[str], T]) -> T:
         try:
-            return quote_text(strftime_pattern(self.text(number, "pattern")))
+            return translate(self.text(number, "pattern"))
         except UntranslatablePattern as error:
-            hint = "Usable are yyyy, MM, dd, HH, hh, mm, ss, SSS, SSSSSS, a, E, EEEE, MMM, MMMM, D, and text in single quotes."
+            hint = (
+                "Usable are yyyy, MM, dd, HH, hh, mm, ss, SSS, SSSSSS, a, E, EEEE, MMM, MMMM, D, the zones Z, X, XXX, x, z and "
+                "VV, text in single quotes, and, where a time is written, the weeks YYYY, ww and w."
+            )
             raise WrongArgument(number, f'"{error}" in the pattern of {self.name} has no translation', hint) from error
 
     def is_number(self, number: int) -> bool:

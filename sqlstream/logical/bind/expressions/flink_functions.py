@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from sqlstream.duck.clock import NOW, WATERMARK
 from sqlstream.duck.sql import quote_text
+from sqlstream.logical.bind.expressions import json_functions
 from sqlstream.logical.bind.expressions.flink_call import FlinkCall, Form, WrongArgument
 from sqlstream.logical.plan.state_settings import Semantics
-from sqlstream.sql.dialect import to_duckdb
 
 _URL = r"^[^:/?#]+:"
 _URL_PARTS = {
@@ -50,7 +50,9 @@ def _to_timestamp_ltz(call: FlinkCall) -> str:
             hint = "0 stands for seconds, 3 for milliseconds, 6 for microseconds."
             raise WrongArgument(1, f"{call.name} takes the precision 0, 3 or 6", hint)
         return forms[second.name]
-    parsed = f"try_strptime(_0, {call.pattern(1)})"
+    if (instant := call.parsed_instant(1)) is not None:
+        return instant
+    parsed = call.parsed(1)
     return f"timezone(_2, {parsed})" if len(call.arguments) == 3 else f"CAST({parsed} AS TIMESTAMP WITH TIME ZONE)"
 
 
@@ -132,7 +134,7 @@ def _chr(call: FlinkCall) -> str | None:
 
 def _typeof(call: FlinkCall) -> str | None:
     kind = call.type_of(0)
-    name = _FLINKS_TYPES.get(kind or "", kind if (kind or "").startswith("DECIMAL") else None)
+    name = FLINKS_TYPES.get(kind or "", kind if (kind or "").startswith("DECIMAL") else None)
     if name is None:
         return None
     [value] = call.arguments
@@ -149,24 +151,6 @@ def _rounded_unit(call: FlinkCall) -> str:
 
 def _dated(call: FlinkCall, form: str) -> str:
     return f"CAST({form} AS DATE)" if call.type_of(0) == "DATE" else form
-
-
-def _json_value(call: FlinkCall) -> str:
-    text = f"CASE WHEN json_valid(_0) THEN json_value(_0, {_json_path(call)}) ->> '$' END"
-    return f"TRY_CAST({text} AS {to_duckdb(call.arguments[2])})" if len(call.arguments) == 3 else text
-
-
-def _json_query(call: FlinkCall) -> str:
-    path = _json_path(call)
-    found = f"CASE WHEN json_type(_0, {path}) IN ('OBJECT', 'ARRAY') THEN CAST(json_extract(_0, {path}) AS VARCHAR) END"
-    return f"CASE WHEN json_valid(_0) THEN {found} END"
-
-
-def _json_path(call: FlinkCall) -> str:
-    path = call.text(1, "path").strip()
-    if path.lower().startswith("strict "):
-        raise WrongArgument(1, f"a strict path of {call.name} does not run", "Leave out the word strict.")
-    return quote_text(re.sub(r"^lax\s+", "", path, flags=re.IGNORECASE))
 
 
 def _regexp_replace(call: FlinkCall) -> str:
@@ -247,7 +231,7 @@ _STR_TO_MAP = (
 )
 
 # Flink's names of DuckDB's types.
-_FLINKS_TYPES = {
+FLINKS_TYPES = {
     **{name: name for name in ("BOOLEAN", "TINYINT", "SMALLINT", "BIGINT", "FLOAT", "DOUBLE", "DATE")},
     "INTEGER": "INT",
     "HUGEINT": "BIGINT",
@@ -266,25 +250,27 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     "ceil": {2: _flinks_ceil},
     "ceiling": {2: _flinks_ceil},
     "convert_tz": {3: f"strftime(timezone(_2, timezone(_1, TRY_CAST(_0 AS TIMESTAMP))), {_TEXT})"},
-    "date_format": {2: lambda call: f"strftime({_LOCAL.format('_0')}, {call.pattern(1)})"},
+    "date_format": {
+        2: lambda call: call.formatted(1, _LOCAL.format("_0"), "_0" if call.type_of(0) == _INSTANT else None)
+    },
     "dayofweek": {1: "dayofweek(_0) + 1"},
     "floor": {2: _flinks_floor},
     "from_unixtime": {
         1: f"strftime({_LOCAL.format('to_timestamp(_0)')}, {_TEXT})",
-        2: lambda call: f"strftime({_LOCAL.format('to_timestamp(_0)')}, {call.pattern(1)})",
+        2: lambda call: call.formatted(1, _LOCAL.format("to_timestamp(_0)"), "to_timestamp(_0)"),
     },
     "timestampadd": {3: _timestamp_add},
     "timestampdiff": {3: lambda call: f"date_sub('{call.arguments[0].name}', _1, _2)"},
     "to_date": {
         1: "TRY_CAST(_0 AS DATE)",
-        2: lambda call: f"CAST(try_strptime(_0, {call.pattern(1)}) AS DATE)",
+        2: lambda call: f"CAST({call.parsed(1)} AS DATE)",
     },
-    "to_timestamp": {1: _to_timestamp, 2: lambda call: f"try_strptime(_0, {call.pattern(1)})"},
+    "to_timestamp": {1: _to_timestamp, 2: lambda call: call.parsed(1)},
     "to_timestamp_ltz": {1: _to_timestamp_ltz, 2: _to_timestamp_ltz, 3: _to_timestamp_ltz},
     "unix_timestamp": {
         0: _SECONDS.format(NOW),
         1: _SECONDS.format(f"TRY_CAST(_0 AS {_INSTANT})"),
-        2: lambda call: _SECONDS.format(f"CAST(try_strptime(_0, {call.pattern(1)}) AS {_INSTANT})"),
+        2: lambda call: _SECONDS.format(call.parsed_instant(1) or f"CAST({call.parsed(1)} AS {_INSTANT})"),
     },
     # Texts
     "chr": {1: _chr},
@@ -321,6 +307,7 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     "substr": {2: _substring, 3: _substring},
     "substring": {2: _substring, 3: _substring},
     "typeof": {1: _typeof},
+    "uuid": {0: "CAST(uuid() AS VARCHAR)"},
     "url_decode": {1: "url_decode(replace(_0, '+', ' '))"},
     "url_encode": {1: "replace(replace(replace(url_encode(_0), '%20', '+'), '%2A', '*'), '~', '%7E')"},
     "startswith": {2: "starts_with(_0, _1)"},
@@ -350,20 +337,19 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     "map_from_arrays": {2: "map(_0, _1)"},
     "map_union": {_ANY: _map_union},
     # JSON
-    "json_exists": {
-        2: lambda call: f"CASE WHEN NOT json_valid(_0) THEN false ELSE json_exists(_0, {_json_path(call)}) END"
-    },
-    "json_query": {2: _json_query},
+    "json_array": {_ANY: json_functions.array},
+    "json_exists": {2: json_functions.exists, 3: json_functions.exists},
+    "json_query": {2: json_functions.query, 6: json_functions.query},
     "json_string": {1: "CASE WHEN _0 IS NOT NULL THEN CAST(to_json(_0) AS VARCHAR) END"},
     "json_unquote": {1: "CASE WHEN json_valid(_0) THEN CAST(_0 AS JSON) ->> '$' ELSE _0 END"},
-    "json_value": {2: _json_value, 3: _json_value},
+    "json_value": {_ANY: json_functions.value},
     "parse_json": {1: "CAST(_0 AS JSON)"},
     "try_parse_json": {1: "TRY_CAST(_0 AS JSON)"},
 }
 
 # What these are in jobs whose expressions have DuckDB's values; DuckDB runs a call without a form.
 IN_DUCKDBS_VALUES: Mapping[str, Mapping[int, Form]] = {
-    **{name: {} for name in ("chr", "substr", "substring", "typeof", "url_decode", "url_encode")},
+    **{name: {} for name in ("chr", "json_array", "substr", "substring", "typeof", "url_decode", "url_encode", "uuid")},
     "ceil": {2: _ceil},
     "ceiling": {2: _ceil},
     "floor": {2: _floor},
@@ -372,7 +358,7 @@ IN_DUCKDBS_VALUES: Mapping[str, Mapping[int, Form]] = {
 # Functions that DuckDB has under the same name with the same meaning.
 SAME = (
     *("abs", "acos", "asin", "atan", "atan2", "bin", "cos", "cosh", "cot", "degrees", "exp", "ln", "log10", "log2"),
-    *("mod", "pi", "power", "radians", "round", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "uuid", "ascii"),
+    *("mod", "pi", "power", "radians", "round", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "ascii"),
     *("char_length", "character_length", "concat_ws", "instr", "lower", "lpad", "ltrim", "md5"),
     *("overlay", "position", "repeat", "replace", "reverse", "rpad", "rtrim", "sha1"),
     *("sha256", "split", "translate", "trim", "upper"),
@@ -391,7 +377,6 @@ DIFFERENT: Mapping[str, str] = {
     "array_position": "returns NULL, not 0, if the value is not in the list",
     "array_sort": "NULLs come last",
     "concat": "ignores NULLs",
-    "first_value": "and LAST_VALUE: NULLs count, unless IGNORE NULLS follows",
     "extract": "DOW of a Sunday is 0, not 1",
     "from_base64": "returns bytes; for text write `decode(from_base64(text))`",
     "greatest": "and LEAST: ignore NULLs",
@@ -411,9 +396,6 @@ INSTEAD: Mapping[str, str | None] = {
     "source_watermark": "Write the watermark as an expression: ts - INTERVAL '5' SECOND.",
     **dict.fromkeys(("sha224", "sha384", "sha512"), _HASHLIB),
     "nvl": "Write COALESCE(x, y).",
-    "collect": "Write list(x); there is no type MULTISET.",
-    "json_arrayagg": "Write to_json(list(x) FILTER (WHERE x IS NOT NULL)).",
-    "json_objectagg": "Write json_group_object(key, value).",
 }
 
 _IS_JSON = {"OBJECT": "= 'OBJECT'", "ARRAY": "= 'ARRAY'", "SCALAR": "NOT IN ('OBJECT', 'ARRAY')"}

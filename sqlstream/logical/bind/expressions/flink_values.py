@@ -71,6 +71,12 @@ def cut(value: str, type: str, target: str, cast: str = "CAST") -> str | None:
 # -- casts
 
 
+def as_number(value: exp.Expr, target: str, type_of: TypeOf) -> str:
+    """Return the form of a bound text as a number of a type, NULL if it is none; a fraction of an integer is cut off."""
+    form = _to_integer(value, target, "TRY_CAST", type_of) if target in INTEGERS else None
+    return form or f"TRY_CAST(_0 AS {target})"
+
+
 def _cast(node: exp.Cast, type_of: TypeOf) -> str | None:
     to = node.args["to"]
     target = str(to.args.get("kind") or "")
@@ -122,6 +128,11 @@ def _to_text(value: exp.Expr, type_of: TypeOf) -> str | None:
             return _INTERVAL_TEXT
         case _:
             return None
+
+
+def as_text(value: exp.Expr, type_of: TypeOf) -> str:
+    """Return the form of the text of a bound value."""
+    return _to_text(value, type_of) or "CAST(_0 AS VARCHAR)"
 
 
 def _precision(value: exp.Expr) -> int | None:

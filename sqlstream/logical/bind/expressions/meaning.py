@@ -45,6 +45,15 @@ class Meaning:
             message = "/ of integers is a whole number, as in Flink: 7 / 2 is 3"
             self.notices[span] = StatementWarning(message, span, hint=hint)
 
+    def notice_number(self, value: str, type: str, span: Span) -> None:
+        """Notice a text beside a number, which is read as a number of a type."""
+        message = f"{value} is a text beside a number, and is read as {type}"
+        hint = (
+            "A row whose text is no such number is malformed: it is left out and counted. To say what becomes of it write "
+            "TRY_CAST(..), which is NULL for it, or CAST(..), which fails the job."
+        )
+        self.notices[span] = StatementWarning(message, span, hint=hint)
+
     def notice_cut(self, column: str, source: str, target: str, span: Span) -> None:
         """Add a warning that INSERT cuts off fractions, since it writes numbers of type `source` into an integer column."""
         message = f'column "{column}" is {source}, and is written into {target}: its fraction is cut off'

@@ -83,6 +83,11 @@ class TypeChecker:
         """Return the type of a bound expression, as `types` does."""
         return self.types(schema, [expression], source)[0]
 
+    def constant(self, expression: exp.Expr) -> object:
+        """Return the value of a bound expression without columns. Raises duckdb.Error."""
+        [(value,)] = self.con.execute(f"SELECT {to_duckdb(expression)}").fetchall()
+        return value
+
     def parts(self, schema: Schema, sql: str) -> Schema:
         """Return the fields of the STRUCT that `sql` computes over a schema; for any other type one field with an empty name.
 

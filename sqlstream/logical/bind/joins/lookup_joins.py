@@ -53,7 +53,9 @@ def lookup_join(
     if not keys:
         hint = f"Existing columns: {', '.join(c.name for c in table.physical)}."
         raise BindError(
-            f"ON does not say which rows of {described} to look up", on or span, hint=f"Write a = b. {hint}"
+            f"ON does not say which rows of {described} to look up",
+            on or span,
+            hint=f"Write a = b, where b is a column with a type that a converts to. {hint}",
         )
     return LookupJoin(left, table, kind, tuple(keys), columns, condition, span)
 

@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlstream.catalog import AggregateFunction, Catalog
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
+from sqlstream.logical.bind.expressions.aggregate_names import IGNORING
 from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
@@ -28,8 +29,8 @@ from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
 # Functions over all rows of a partition, which a stream never has.
-_OF_WHOLE_PARTITIONS = ("ntile", "percent_rank", "cume_dist")
-_HINT = "Aggregates run, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK and DENSE_RANK."
+_OF_WHOLE_PARTITIONS = ("percent_rank", "cume_dist")
+_HINT = "Aggregates run, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK, DENSE_RANK and NTILE."
 WAITED = "LEAD and n FOLLOWING emit rows behind the watermark: do this before them."
 # A frame, up to the parenthesis that closes OVER.
 _FRAME = re.compile(r"\b(?:ROWS|RANGE|GROUPS)\b(?:[^()]|\([^()]*\))*", re.IGNORECASE)
@@ -168,6 +169,8 @@ def _item(function: str, bound: exp.Expr, type: str, window: exp.Window, block: 
     if arguments and isinstance(arguments[-1], exp.IgnoreNulls | exp.RespectNulls):
         ignore_nulls = isinstance(arguments[-1], exp.IgnoreNulls)
         arguments[-1] = arguments[-1].this
+    elif function in IGNORING and block.checker.meaning.is_flinks:
+        block.checker.meaning.differs = ignore_nulls = True
     if arguments and isinstance(arguments[-1], exp.Order):
         order = list(arguments[-1].expressions)
         arguments[-1:] = [arguments[-1].this]
@@ -343,7 +346,11 @@ def lost_in_join(node: Node) -> str | None:
     joins = [n for n in walk(node) if isinstance(n, Joining)]
     if any(isinstance(n, Join) for n in joins):
         bound = "AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts"
-        return f"A regular join keeps no time attribute. Make it an interval join: bound how far apart the times may be, {bound}."
+        return (
+            f"A regular join keeps no time attribute. Make it an interval join: bound how far apart the times may be, {bound}. "
+            "A table that says something about each row can be looked up, which keeps its time: JOIN b FOR SYSTEM_TIME AS OF "
+            "a.p AS b, with p AS PROCTIME() in CREATE TABLE a."
+        )
     if any(n.padded for n in joins):
         return "Of an outer interval join, only the time of the side that is never NULL is a time attribute."
     return None

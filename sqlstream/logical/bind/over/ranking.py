@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import Span, UnsupportedError
+from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
 from sqlstream.logical.bind.over.over import OverBlock, Partition, bind_call, over, time_of, typed
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
 from sqlstream.logical.plan.expressions import AggregateItem, Field
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.over import RANKS, Over, OverFrame, OverItem
+from sqlstream.logical.plan.over import NTILE, RANKS, Over, OverFrame, OverItem
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.sql.dialect import to_duckdb
@@ -62,14 +62,18 @@ class Ranks:
     def column(self, call: exp.Window, block: OverBlock) -> str:
         """Return the column of a call's result; the call is added if it is new. Raises UnsupportedError if it cannot run."""
         function = call.this.name.lower() if isinstance(call.this, exp.Anonymous) else ""
-        if function not in RANKS:
+        if function not in (*RANKS, NTILE):
             return self._over(call, block)
         span = block.span(call)
-        if call.args.get("spec") is not None or call.this.expressions:
-            raise UnsupportedError(f"{function.upper()} with a frame or an argument", span, hint="Leave it out.")
+        if function == NTILE:
+            function = _ntile(call, span)
+        elif call.this.expressions:
+            raise UnsupportedError(f"{function.upper()} with an argument", span, hint="Leave it out.")
+        if call.args.get("spec") is not None:
+            raise UnsupportedError(f"{call.this.name.upper()} with a frame", span, hint="Leave it out.")
         if call.args.get("order") is None:
             raise UnsupportedError(
-                f"{function.upper()} without ORDER BY", span, hint="Add ORDER BY to its OVER clause."
+                f"{call.this.name.upper()} without ORDER BY", span, hint="Add ORDER BY to its OVER clause."
             )
         window = self.node.window_columns
         partition = [block.rewrite(p) for p in call.args.get("partition_by") or ()]
@@ -121,7 +125,9 @@ class Ranks:
         node = _in_order(arrival.node, overs, block, waiting=False)
         for column, call in calls.items():
             window = node.window_columns if call.windowed else None
-            if window is None and time_of(node, call.partition.order) is not None:
+            # Where rows end up in n parts depends on all of them.
+            is_final = not call.function.startswith(NTILE)
+            if window is None and is_final and time_of(node, call.partition.order) is not None:
                 node = over(node, call.partition, [call.in_order(column)], block)
                 continue
             fields = node.schema
@@ -136,6 +142,14 @@ class Ranks:
                 )
         # Rows that wait for later rows leave out of time order, so calls that wait come last.
         return _in_order(node, overs, block, waiting=True)
+
+
+def _ntile(call: exp.Window, span: Span) -> str:
+    """Return the call NTILE(n) as the function of a rank. Raises BindError for a number that is no positive integer."""
+    numbers = [e.name for e in call.this.expressions if isinstance(e, exp.Literal) and not e.is_string]
+    if len(call.this.expressions) != 1 or not numbers or not numbers[0].isdigit() or int(numbers[0]) == 0:
+        raise BindError("NTILE takes a positive integer", span, hint="Write NTILE(4) OVER (..).")
+    return f"{NTILE}({int(numbers[0])})"
 
 
 def _arrived(partition: Partition, arrival: ArrivalColumns) -> Partition:

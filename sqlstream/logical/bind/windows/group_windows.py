@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from sqlglot import exp
 
 from sqlstream.errors import BindError, UnsupportedError
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope, column_reference
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
+from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.relational import Projection
+from sqlstream.logical.plan.windows import BOUNDS
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -33,6 +38,8 @@ class GroupWindows:
 
     def __init__(self, checker: TypeChecker, scope: Scope, node: Node):
         self.checker, self.scope, self.node = checker, scope, node
+        # The new names of columns of the input that have the names of window columns.
+        self._renamed: dict[str, str] = {}
 
     def rewrite(self, select: exp.Select) -> tuple[Node, exp.Select]:
         """Return the node with rows in windows, and a copy of the block with window columns in place of its calls.
@@ -50,6 +57,7 @@ class GroupWindows:
         time, *intervals = arguments
         if not isinstance(time, exp.Column):
             raise BindError(f"{kind.upper()} needs a time attribute", span_of(time, self.scope.source))
+        self._rename_bounds()
         windows = WindowBinder(self.checker, self.scope.source, self.scope.described)
         node = windows.windows(
             self.node,
@@ -63,11 +71,35 @@ class GroupWindows:
         )
         return node, self._replaced(select, window)
 
+    def _rename_bounds(self) -> None:
+        """Give columns of the input that have the names of window columns, such as those of a view with windows, other names."""
+        names = {f.name for f in self.node.schema}
+        if self.scope.joined:
+            return
+        for name in sorted(names):
+            if name.lower() in BOUNDS:
+                self._renamed[name] = next(n for i in count(1) if (n := f"_{name}_{i}") not in names)
+        if self._renamed:
+            columns = (Expression.of_column(f.name, f.type) for f in self.node.schema)
+            items = (Item(self._renamed.get(c.column or "", c.column or ""), c) for c in columns)
+            self.node = Projection(self.node, tuple(items))
+
+    def _own(self, node: exp.Expr) -> exp.Expr:
+        """Return a column of the input by its new name; any other expression as it is."""
+        if not isinstance(node, exp.Column) or (node.table and node.table.lower() != self.scope.alias.lower()):
+            return node
+        new = next((new for old, new in self._renamed.items() if old.lower() == node.name.lower()), None)
+        if new is None:
+            return node
+        column = column_reference(new)
+        column.meta.update(node.meta)
+        return column
+
     def _column(self, column: exp.Column) -> str:
         bound = self.scope.resolve(column)
         if not isinstance(bound, exp.Column):
             raise BindError("a window needs a column of its input", span_of(column, self.scope.source))
-        return str(bound.name)
+        return self._renamed.get(bound.name, str(bound.name))
 
     def _keys(self, select: exp.Select, window: exp.Anonymous) -> list[str]:
         """Return the other keys of GROUP BY, by which sessions are partitioned."""
@@ -90,7 +122,7 @@ class GroupWindows:
 
         def bound(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Anonymous) or node.name.lower() not in NAMES:
-                return node
+                return self._own(node)
             suffix = node.name.lower().removeprefix(kind)
             if suffix not in _BOUNDS or [to_duckdb(e) for e in node.expressions] != arguments:
                 message = f"{node.name.upper()} does not match the window in GROUP BY"
@@ -104,12 +136,14 @@ class GroupWindows:
             return column
 
         copy = select.copy()
+        self._keep_names(copy)
         group = copy.args["group"]
         place = next(i for i, e in enumerate(group.expressions) if e == window)
         columns = [column_reference("window_start"), column_reference("window_end"), column_reference("window_time")]
         for column in columns:
             column.meta.update(window.meta)
-        group.set("expressions", [*group.expressions[:place], *columns, *group.expressions[place + 1 :]])
+        others = [node for number, node in enumerate(group.expressions) if number != place]
+        group.set("expressions", others)
         for key in ("expressions", "group", "having", "qualify"):
             parts = copy.args.get(key)
             # FROM is left out: its blocks have their own group windows.
@@ -117,4 +151,12 @@ class GroupWindows:
                 copy.set(key, [part.transform(bound, copy=False) for part in parts])
             elif parts is not None:
                 copy.set(key, parts.transform(bound, copy=False))
+        # Those of this window, which the transformation must not take for columns of the input.
+        group.set("expressions", [*group.expressions[:place], *columns, *group.expressions[place:]])
         return copy
+
+    def _keep_names(self, select: exp.Select) -> None:
+        """Name items of the select list that are nothing but a renamed column by its old name."""
+        for item in select.expressions:
+            if self._own(item) is not item:
+                item.replace(exp.Alias(this=item.copy(), alias=exp.to_identifier(item.name, quoted=True)))
