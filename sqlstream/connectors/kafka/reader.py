@@ -277,7 +277,8 @@ class MessageReader:
             # Where brokers are away, the consumer gets the error again when they are back.
             self._trouble = reason(error)
         else:
-            if not (is_old and low <= reached and end <= high):
+            # If what an old error says is true of this assignment, too, the consumer says so again, at the offset reached.
+            if not (is_old and low <= reached):
                 first = min(low, end) if low > reached else end
                 if not continues:
                     raise lost_offsets(table, partition, reached, first, low, high)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Timer
 from typing import Any, cast
 
 import pyarrow as pa
@@ -63,8 +64,15 @@ def is_loss(message: Message) -> bool:
     return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET
 
 
-def add_and_forget(topic: Topic, before: int) -> None:
-    """Add ten messages in a transaction, and delete all before an offset while it is open: no consumer has got them by then."""
+def call(function: Callable[[], None]) -> None:
+    function()
+
+
+def add_and_forget(topic: Topic, before: int, commits: Callable[[Callable[[], None]], object] = call) -> None:
+    """Add ten messages in a transaction, and delete all before an offset while it is open: no consumer has got them by then.
+
+    `commits` gets what commits the transaction.
+    """
     producer = Producer({"bootstrap.servers": topic.servers, "transactional.id": topic.name})
     producer.init_transactions(60)
     producer.begin_transaction()
@@ -72,7 +80,7 @@ def add_and_forget(topic: Topic, before: int) -> None:
         producer.produce(topic.name, "{}", partition=0)
     producer.flush(60)
     topic.forget(before)
-    producer.commit_transaction(60)
+    commits(partial(producer.commit_transaction, 60))
 
 
 def _offsets(messages: Sequence[Message]) -> pa.RecordBatch:
@@ -119,6 +127,22 @@ def test_of_a_range_in_the_middle_of_which_a_loss_comes_the_rest_is_lost(kafka: 
     Away(opened, partial(messages_and_loss, topic))
     assert read(opened, topic, 0, 18, continues=True) == ([*range(10), 15, 16, 17], 5)
     assert read(opened, topic, 18, 20, continues=False) == ([18, 19], 0)
+
+
+def test_a_loss_that_is_told_twice_is_one_while_messages_are_not_committed(kafka: str) -> None:
+    """The second error is of the assignment before, and the broker does not show the open transaction's offsets yet."""
+    topic = Topic(kafka)
+    topic.send(*["{}"] * 10)
+    opened = opened_for(topic)
+
+    def told_twice(consumer: Away) -> Events:
+        messages = consumer.until(is_message(9))
+        add_and_forget(topic, before=15, commits=lambda commit: Timer(2, commit).start())
+        loss = consumer.until(is_loss)
+        return messages + loss + loss[-1:]
+
+    Away(opened, told_twice)
+    assert read(opened, topic, 0, 18, continues=True) == ([*range(10), 15, 16, 17], 5)
 
 
 @pytest.mark.parametrize("continues", [False, True])
