@@ -6,9 +6,9 @@ The url says which database it is. Options of `jdbc` that need nothing are in `f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+from sqlstream.connectors.translation import NotTranslated, Translated
 from sqlstream.errors import missing
 from sqlstream.units import parse_boolean
 
@@ -41,22 +41,6 @@ _DRIVERS: Mapping[str, tuple[str, ...]] = {
     "ssl": ("false",),
     "sslmode": ("disabled", "disable"),
 }
-
-
-class NotTranslated(Exception):
-    """A table of `jdbc` that cannot be one of another connector: `option` is at fault."""
-
-    def __init__(self, message: str, option: str, hint: str):
-        super().__init__(message)
-        self.message, self.option, self.hint = message, option, hint
-
-
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """The options of a table in place of those of `jdbc`; `origins` has the option that each comes from, by its name."""
-
-    options: Mapping[str, str]
-    origins: Mapping[str, str]
 
 
 def translated(options: Mapping[str, str]) -> Translated:
