@@ -87,6 +87,8 @@ class Table:
     never_null: tuple[str, ...] = field(default=(), repr=False)
     # Folders in which its files must be, after links are followed; empty for anywhere.
     within: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    # What INSERT OVERWRITE says of the partition that it writes, by column; empty for all of them. None: rows are added.
+    overwrites: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
     # The places of the key and of the value of each option, by its name.
     places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
     # Warnings about its expressions, for the jobs that read it.
@@ -151,8 +153,7 @@ class Table:
     @property
     def definition(self) -> tuple[object, ...]:
         """The parts that make the declaration: two tables with equal definitions are declared alike."""
-        options = tuple(sorted(self.options.items()))
-        return self.columns, self.watermark, self.primary_key, self.partitioned_by, options
+        return self.columns, self.watermark, self.primary_key, self.partitioned_by, tuple(sorted(self.options.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,12 +146,11 @@ def test_near_names_are_looked_for_among_all_that_exist() -> None:
 
 
 def test_a_table_says_what_it_is_where_it_cannot_be_used() -> None:
-    users = "CREATE TABLE users (id INT) WITH ('connector' = 'duckdb', 'path' = 'x', 'table' = 'users');"
-    assert 'table "users" is a lookup table (duckdb): rows are looked up in it' in error_of(
-        f"{users} SELECT * FROM users"
-    )
     asked = (
         "CREATE TABLE asked (id INT) WITH ('connector' = 'python', 'function' = 'tests.connectors.own_lookups.user');"
+    )
+    assert 'table "asked" is a lookup table (python): rows are looked up in it' in error_of(
+        f"{asked} SELECT * FROM asked"
     )
     written = error_of(f"{BID} {asked} INSERT INTO asked SELECT 1 FROM bid")
     assert 'table "asked" is a lookup table (python): it cannot be written' in written

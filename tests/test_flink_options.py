@@ -97,6 +97,11 @@ def test_hints_and_clauses(noticed: Callable[[str], list[str]]) -> None:
     messages = noticed(f"{tables} CREATE TABLE o (n INT); INSERT INTO o {joined}")
     named = ["the precision 9", "DISTRIBUTED", "ADD JAR", "the hint BROADCAST", "the hint NEST_LOOP"]
     assert [message.partition(" has no effect")[0] for message in messages] == named
+    more = "ALTER TABLE a MODIFY DISTRIBUTION BY (n) INTO 3 BUCKETS; DROP MATERIALIZED TABLE IF EXISTS m;"
+    more += "CREATE MATERIALIZED TABLE m FRESHNESS = INTERVAL '3' MINUTES REFRESH_MODE = FULL AS SELECT n FROM a"
+    messages = noticed(more)
+    named = ["DISTRIBUTION", "MATERIALIZED", "FRESHNESS", "REFRESH_MODE"]
+    assert [message.partition(" has no effect")[0] for message in messages] == named
 
 
 @pytest.mark.parametrize(
@@ -106,6 +111,12 @@ def test_hints_and_clauses(noticed: Callable[[str], list[str]]) -> None:
         """CREATE DATABASE shop; USE shop; CREATE TABLE shop (a INT); CREATE VIEW v AS SELECT a FROM shop.shop;
         USE default_database; CREATE TABLE default_database.o (a INT); INSERT INTO o SELECT a FROM `shop`.v""",
         "CREATE DATABASE d; CREATE TABLE t (a INT); USE d; CREATE TABLE o AS SELECT a FROM default_database.t",
+        """CREATE TABLE t (a INT); ALTER TABLE t ADD (ts TIMESTAMP(3), WATERMARK FOR ts AS ts); ALTER TABLE t RENAME a TO b;
+        ALTER TABLE t RENAME TO u; CREATE TABLE o (b INT); ALTER TABLE o ADD n BIGINT;
+        INSERT INTO o SELECT b, COUNT(*) FROM TABLE(TUMBLE(TABLE u, DESCRIPTOR(ts), INTERVAL '1' DAY)) GROUP BY b, window_start,
+        window_end""",
+        """CREATE DATABASE d; USE d; CREATE TABLE t (a INT); USE default_database; ALTER TABLE d.t MODIFY a BIGINT;
+        CREATE OR ALTER MATERIALIZED TABLE o FRESHNESS = INTERVAL '1' HOUR AS SELECT a FROM d.t""",
     ],
 )
 def test_a_job_is_compiled_again_from_what_its_record_says(script: str) -> None:

@@ -13,11 +13,12 @@ from typing import assert_never
 import duckdb
 
 from sqlstream.catalog import AnyFunction, Catalog, Table, View
-from sqlstream.compiler.binding import bound, bound_in_duckdbs, bound_table, new_binder, noticed
+from sqlstream.compiler.binding import bound, bound_in_duckdbs, new_binder, noticed
 from sqlstream.compiler.catalog_answers import answer
 from sqlstream.compiler.databases import Databases
 from sqlstream.compiler.declarations import Declarations, checked_definition, script_of
-from sqlstream.compiler.job_checks import check_limits, check_tables, tables_of
+from sqlstream.compiler.declared_tables import DeclaredTables
+from sqlstream.compiler.job_checks import check_ends, check_limits, check_tables, tables_of
 from sqlstream.compiler.job_names import JobNames
 from sqlstream.compiler.notices import Notices
 from sqlstream.compiler.planned_job import PlannedJob
@@ -25,9 +26,7 @@ from sqlstream.compiler.planning import planning
 from sqlstream.compiler.requests import Compiled, Explanation, Question, SavepointRequest
 from sqlstream.compiler.session_functions import SessionFunctions
 from sqlstream.compiler.table_as import declaration_of, declared_as, insert_of
-from sqlstream.compiler.table_options import TableOptions, changed, of_database
-from sqlstream.connectors.inference import only_named, with_columns, without_columns
-from sqlstream.connectors.tables import check_usable, usable, validate, without_flinks
+from sqlstream.compiler.table_options import TableOptions
 from sqlstream.errors import (
     BindError,
     ParseError,
@@ -42,8 +41,8 @@ from sqlstream.logical.bind.definitions import bind_view, declared_view
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
-from sqlstream.secrets import remember, shown
 from sqlstream.sql.nodes import (
+    AlterTable,
     CreateDatabase,
     CreateFunction,
     CreateSavepoint,
@@ -61,6 +60,7 @@ from sqlstream.sql.nodes import (
     Explain,
     Insert,
     MigrateState,
+    RenameTable,
     Reset,
     Select,
     SetOption,
@@ -90,8 +90,6 @@ class Compiler:
         plans_jobs: bool = True,
     ):
         self.project = project
-        # If false, tables of connectors of other packages have only a name, and these packages are not imported.
-        self._plans_jobs = plans_jobs
         self.catalog = Catalog()
         self.catalog.with_options = self._with_options
         self.table_options = TableOptions(table_options or {})
@@ -101,12 +99,13 @@ class Compiler:
         self._names = JobNames()
         self._declarations = Declarations()
         self._databases = Databases()
-        self._defining = False
-        # Called with the name, options and place of each table whose options a script sets, before anything is opened; may raise.
-        self.check_table: Callable[[str, Mapping[str, str], Span | None], None] = lambda name, options, span: None
         # Called with warnings about statements.
         self.warn: Callable[[SqlStreamError], None] = lambda warning: None
         self.notices = Notices(lambda notice: self.warn(notice))
+        # If `plans_jobs` is false, packages with connectors are not imported.
+        self._tables = DeclaredTables(
+            self.catalog, self.table_options, self.notices, self._next_binder, project=project, plans_jobs=plans_jobs
+        )
         # Returns the names of the running jobs that read or write a table.
         self.jobs_of: Callable[[str], Iterable[str]] = lambda table: ()
 
@@ -125,6 +124,10 @@ class Compiler:
         self._functions.add(functions)
         self._binder = None
 
+    def confine(self, check: Callable[[str, Mapping[str, str], Span | None], None]) -> None:
+        """Let `check` see the name, options and place of each table whose options a script sets; it may raise."""
+        self._tables.check = check
+
     def take_over(self, other: Compiler, but: Iterable[str]) -> None:
         """Add the functions, tables and views of another compiler, without the tables and views named in `but`."""
         catalog, left_out = other.catalog, set(map(str.lower, but))
@@ -132,6 +135,7 @@ class Compiler:
         for entry in catalog:
             if entry.name.lower() not in left_out:
                 self.catalog.add(entry)
+        self._tables.take_over(other._tables)
 
     @property
     def binder(self) -> Binder:
@@ -199,11 +203,11 @@ class Compiler:
         if (fault := self.catalog.fault(statement.name.text)) is not None:
             # The name has two declarations, of which one is wrong: either could be meant.
             raise fault.error
-        self._defining = True
+        self._tables.in_catalog = True
         try:
             self.statement(statement)
         finally:
-            self._defining = False
+            self._tables.in_catalog = False
 
     def statement(self, statement: Statement) -> Compiled | None:
         """Compile one statement; return its job or request, None if it only changes the session."""
@@ -215,9 +219,11 @@ class Compiler:
     def _compiled(self, statement: Statement) -> Compiled | None:
         match statement:
             case CreateTable():
-                self._define(self._table(statement), statement)
+                self._define(self._tables.table(statement), statement)
             case CreateTableAs():
                 return self._table_as(statement)
+            case AlterTable():
+                self._alter(statement)
             case CreateView():
                 self._databases.check_query(statement.query, statement.span.source)
                 self._define(self._view(statement), statement)
@@ -253,9 +259,7 @@ class Compiler:
                     self.options.take_job_name()
                 return job
             case Explain(statement=explained):
-                self._check_names(explained)
-                logical = bound(explained, self._next_binder())
-                return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
+                return self._explanation(explained, statement.stage)
             case CreateSavepoint() | DropSavepoint():
                 return SavepointRequest(statement)
             case MigrateState():
@@ -275,6 +279,14 @@ class Compiler:
                 assert_never(statement)
         return None
 
+    def _explanation(self, statement: Insert | StatementSet | Select | CreateTableAs, stage: str) -> Explanation:
+        if isinstance(statement, CreateTableAs):
+            with self._defined_as(statement):
+                return self._explanation(insert_of(statement), stage)
+        self._check_names(statement)
+        logical = bound(statement, self._next_binder())
+        return Explanation(self._job(statement, logical, logical[0].table.name), stage)
+
     def _set(self, statement: SetOption) -> None:
         key, value = statement.key, statement.value
         if not self.options.set(key.text, value.value, key.span, value.span):
@@ -287,97 +299,89 @@ class Compiler:
         """Define the table of CREATE TABLE .. AS, and return the job that writes the rows of its query."""
         if statement.table.if_not_exists and self.catalog.declared(statement.table.name.text) is not None:
             return None
-        self._databases.check_query(statement.query, statement.span.source)
-        query, _ = self._next_binder().bind(statement.query, statement.span.source)
-        declared = declared_as(statement, query)
-        table = self._table(declared)
+        declared, table = self._declared_as(statement)
         self._define(table, declared)
         declaration = declaration_of(table)
         text = None if declaration is None else f"{self._databases.use_current}{declaration}"
         self._declarations.add_text(table.name, text)
         return self._compiled(insert_of(statement))
 
-    def _table(self, statement: CreateTable) -> Table:
-        """Return the table of a CREATE TABLE statement, with its options from outside applied."""
-        name = statement.name.text
-        overrides = self.table_options.of(name)
-        for options in ({key: value.value for key, value in statement.options.items()}, overrides):
-            remember(options)
+    def _declared_as(self, statement: CreateTableAs) -> tuple[CreateTable, Table]:
+        """Return the declaration and the table of CREATE TABLE .. AS. Raises BindError for a freshness that is not reached."""
+        fresh = statement.freshness
+        if fresh is not None and self.options.duration("execution.checkpointing.interval") > fresh.duration:
+            message = 'option "execution.checkpointing.interval" is longer than this FRESHNESS'
+            raise BindError(message, fresh.span, hint="SET it to a shorter time, or leave out FRESHNESS.")
+        self._databases.check_query(statement.query, statement.span.source)
+        query, _ = self._next_binder().bind(statement.query, statement.span.source)
+        declared = declared_as(statement, query)
+        return declared, self._tables.table(declared)
+
+    @contextmanager
+    def _defined_as(self, statement: CreateTableAs) -> Iterator[None]:
+        """Let the catalog have the table of CREATE TABLE .. AS inside of the context only."""
+        _, table = self._declared_as(statement)
+        existing = self.catalog.declared(table.name)
+        self.catalog.add(table)
         try:
-            declared = of_database(self.table_options.declared(statement))
-            remember({key: option.value for key, option in declared.options.items()})
-            self.check_table(name, {k: option.value for k, option in declared.options.items()}, statement.name.span)
-            if not self._plans_jobs and (placeholder := only_named(declared)) is not None:
-                return placeholder
-            try:
-                declared = with_columns(declared, self.project, self.table_options.within)
-            except SqlStreamError as error:
-                # In a catalog file the error is raised when a job uses the table.
-                placeholder = without_columns(declared, error) if self._defining else None
-                if placeholder is None:
-                    raise
-                validate(self._without_flinks(placeholder))
-                return placeholder
-            table = replace(bound_table(declared, self._next_binder()), within=self.table_options.within)
-            if statement.like is not None:
-                table = replace(table, options=changed(name, table.options, overrides, table.span))
-                self.check_table(name, table.options, statement.name.span)
-            table = self._without_flinks(table)
-            validate(table)
-            table = self._usable(table)
-        except SqlStreamError as error:
-            if overrides:
-                settings = ", ".join(f"'{key}' = '{shown(key, value)}'" for key, value in overrides.items())
-                error.detail = error.detail or f'From outside, table "{name}" was given {settings}.'
-            raise
-        return table
-
-    def _without_flinks(self, table: Table) -> Table:
-        """Return a table without options of Flink that have no effect here; warn about each of them."""
-        table, notices = without_flinks(table)
-        if self._defining:
-            self.notices.keep(table.name, notices)
-        else:
-            self.notices.give(notices)
-        return table
-
-    def _usable(self, table: Table) -> Table:
-        """Return a table with its implementation; if it is not usable, raise, or in a catalog file record the problem."""
-        table = usable(table)
-        if table.problem is not None and self.catalog.broken and table.problem.detail is None:
-            table.problem.detail = "\n".join(f"{error.message}." for error in self.catalog.broken)
-        if not self._defining:
-            check_usable(table)
-        return table
+            yield
+        finally:
+            self.catalog.drop(table.name)
+            if existing is not None:
+                self.catalog.add(existing)
 
     def _with_options(self, table: Table, overrides: Mapping[str, str], span: Span) -> Table:
-        """Return a table with the options of a query's hint OPTIONS; errors point at the hint."""
-        remember(overrides)
-        options = changed(table.name, table.options, overrides, span)
-        for key, value in self.table_options.of(table.name).items():
-            if key in overrides and overrides[key] != value:
-                self.warn(
-                    StatementWarning(
-                        f'the hint goes over the "{key}" that table "{table.name}" was given from outside', span
-                    )
-                )
-        self.check_table(table.name, options, span)
-        # Options of the hint have their place there; the others keep their places.
-        places = {name: place for name, place in table.places.items() if name not in overrides}
-        variant = replace(table, options=options, span=span, places=places, within=self.table_options.within)
-        variant = self._without_flinks(variant)
-        validate(variant)
-        if any(table.options.get(key) != variant.options.get(key) for key in ("connector", "class", "function")):
-            variant = self._usable(replace(variant, problem=None))
-        return replace(variant, span=table.span, places=table.places)
+        return self._tables.with_options(table, overrides, span, self.warn)
+
+    def _alter(self, statement: AlterTable) -> None:
+        """Change a table for the statements that follow; jobs that run go on with the table as it was."""
+        name, change = statement.name, statement.change
+        self._databases.check(name)
+        table = self.catalog.relation(name.text)
+        if table is None and statement.if_exists:
+            return
+        if not isinstance(table, Table):
+            hint = self.catalog.relation_hint(name.text) if table is None else "Write DROP VIEW, then CREATE VIEW."
+            raise BindError(
+                f'table "{name.text}" does not exist' if table is None else f'"{name.text}" is a view',
+                name.span,
+                hint=hint,
+            )
+        declaration, changed = self._tables.altered(statement)
+        if isinstance(change, RenameTable):
+            self._rename(table, change)
+        self.catalog.add(changed)
+        self._tables.remember(declaration, changed)
+        self._declarations.alter(table.name, changed.name, statement.span, self._databases.use_current)
+        for job in self.jobs_of(table.name):
+            hint = "Stop it, and run its script again: sqlstream explain --against says what becomes of its state."
+            message = f'job "{job}" runs, and goes on with table "{table.name}" as it was'
+            self.warn(StatementWarning(message, name.span, hint=hint))
+
+    def _rename(self, table: Table, change: RenameTable) -> None:
+        """Drop a table that gets another name. Raises BindError if that is in use, or if rows are stored under the old one."""
+        name = change.name
+        existing = self.catalog.declared(name.text)
+        if existing is not None and existing is not table:
+            raise BindError(f'"{name.text}" exists already', name.span, hint="Give it another name.")
+        if table.connector is None and table.name.lower() in map(str.lower, self.catalog.written()):
+            hint = f"Declare another table, and write INSERT INTO it SELECT * FROM {table.name}."
+            raise UnsupportedError(
+                f'another name for table "{table.name}", under whose name rows are stored', name.span, hint=hint
+            )
+        self._databases.rename(table.name, name)
+        self.catalog.drop(table.name)
+        self._tables.forget(table.name)
 
     def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
         existing = self.catalog.declared(entry.name)
-        if not self._defining:
+        if not self._tables.in_catalog:
             self._databases.declare(statement, exists=existing is not None)
         if existing is None or (statement.or_replace and type(existing) is type(entry)):
             self.catalog.add(entry)
-            if not self._defining:
+            if isinstance(entry, Table) and isinstance(statement, CreateTable):
+                self._tables.remember(statement, entry)
+            if not self._tables.in_catalog:
                 self._declarations.add(entry.name, statement.span, self._databases.use_current)
         elif statement.or_replace:
             kind = "TABLE" if isinstance(existing, Table) else "VIEW"
@@ -399,7 +403,7 @@ class Compiler:
         try:
             return bind_view(statement, self.binder)
         except SqlStreamError as error:
-            if self._defining and any(error is table.problem for table in self.catalog.tables.values()):
+            if self._tables.in_catalog and any(error is table.problem for table in self.catalog.tables.values()):
                 # Like the unusable table that it reads, it raises the error when a job uses it.
                 return declared_view(statement)
             raise
@@ -412,6 +416,7 @@ class Compiler:
         kind = Table if statement.kind == "TABLE" else View
         if isinstance(existing, kind):
             self.catalog.drop(statement.name.text)
+            self._tables.forget(statement.name.text)
             for job in self.jobs_of(existing.name) if kind is Table else ():
                 hint = "DROP TABLE forgets the declaration alone. To drop a job deletes its state and the rows that it wrote."
                 message = f'job "{job}" runs, and goes on with table "{existing.name}"'
@@ -435,6 +440,7 @@ class Compiler:
 
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
         check_tables(statement, logical, self.catalog)
+        check_ends(statement, self.options)
         self.notices.use(tables_of(logical))
         before = bound_in_duckdbs(statement, self.binder, logical)
         planned = replace(

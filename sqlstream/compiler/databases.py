@@ -97,6 +97,17 @@ class Databases:
             raise BindError(f'database "{other}" has a table "{name.text}" already', name.span, hint=hint)
         self._of[key] = database
 
+    def rename(self, table: str, name: Name) -> None:
+        """Record that a table has another name. Raises BindError for a name of another database, or one that does not exist."""
+        key = table.lower()
+        if name.database is not None:
+            self._check(name.database, name.span)
+            if name.database.lower() != self._of.get(key, DATABASE):
+                hint = "A table stays in its database: write DROP TABLE, then CREATE TABLE."
+                raise BindError(f'table "{table}" cannot go into database "{name.database}"', name.span, hint=hint)
+        if key in self._of:
+            self._of[name.text.lower()] = self._of.pop(key)
+
     def forget(self, statement: Drop) -> None:
         """Forget the database of a table or view that is about to be dropped. Raises BindError as `check` does."""
         self.check(statement.name)

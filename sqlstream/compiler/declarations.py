@@ -62,6 +62,16 @@ class Declarations:
         text = text_without_secrets(span)
         self.add_text(name, None if text is None else f"{before}{text}")
 
+    def alter(self, name: str, new_name: str, span: Span, before: str = "") -> None:
+        """Add the statement at `span`, with a text before it, to the declaration of a name, which becomes that of `new_name`.
+
+        A table of the project's catalog has no other declaration here.
+        """
+        key, text = name.lower(), text_without_secrets(span)
+        earlier = self._texts.pop(key, "")
+        is_public = earlier is not None and text is not None
+        self.add_text(new_name, f"{earlier}{';' if earlier else ''}\n{before}{text}".lstrip() if is_public else None)
+
     def forget(self, name: str) -> None:
         """Remove the declaration of a name, if there is one."""
         self._texts.pop(name.lower(), None)

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from sqlstream.catalog import Catalog, Table
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
-from sqlstream.connectors.tables import check_lookup, check_sink, check_source
+from sqlstream.connectors.registry import sink_of
+from sqlstream.connectors.tables import check_lookup, check_sink, check_source, is_bounded
 from sqlstream.errors import BindError, UnsupportedError, missing
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.tables import ResultSink, Scan
-from sqlstream.options import MAX_ROWS
+from sqlstream.options import MAX_ROWS, Options
 from sqlstream.sql.nodes import Insert, Select, SetOption, Statement, StatementSet
 
 
@@ -55,8 +56,32 @@ def check_tables(statement: Insert | StatementSet | Select, logical: tuple[Resul
     for insert, sink in zip(inserts, logical, strict=True):
         if isinstance(insert, Insert):
             check_sink(sink.table, insert.target.span)
+            if insert.overwrites:
+                _check_overwritten(insert, sink.table, logical)
             if sinks.setdefault(sink.table.name, sink.table) != sink.table:
                 raise BindError(f'table "{sink.table.name}" is written with other options before', insert.target.span)
+
+
+def check_ends(statement: Insert | StatementSet | Select, options: Options) -> None:
+    """Raise BindError for INSERT OVERWRITE in a job that waits at the end of its input: the rows come when it ends."""
+    inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
+    for insert in inserts:
+        if isinstance(insert, Insert) and insert.overwrites and not options.finish:
+            message = "INSERT OVERWRITE in a job that waits at the end of its input"
+            raise BindError(message, insert.target.span, hint="SET 'execution.end-of-input' = 'finish' before it.")
+
+
+def _check_overwritten(insert: Insert, table: Table, logical: Iterable[ResultSink]) -> None:
+    """Raise UnsupportedError unless a table can be overwritten, and the input of its job ends."""
+    if not sink_of(table).overwrites:
+        hint = "Write INSERT INTO, and run sqlstream with --fresh, which deletes what the job wrote before."
+        what = f'the connector "{table.connector}"' if table.connector is not None else "a table of the warehouse"
+        raise UnsupportedError(f"INSERT OVERWRITE into {what}", insert.target.span, hint=hint)
+    for node in (n for sink in logical for n in walk(sink)):
+        if isinstance(node, Scan) and not is_bounded(node.table):
+            hint = "Write INSERT INTO, or read a table whose input ends."
+            what = f'INSERT OVERWRITE from table "{node.table.name}", whose rows do not end'
+            raise UnsupportedError(what, insert.target.span, hint=hint)
 
 
 def tables_of(logical: Iterable[ResultSink]) -> set[str]:

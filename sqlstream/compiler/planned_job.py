@@ -111,6 +111,9 @@ class PlannedJob:
     @property
     def is_immediate(self) -> bool:
         """Whether it reads nothing but VALUES and keeps no state, so that this process can run it at once."""
+        if any(sink.table.overwrites is not None for sink in self.physical.sinks):
+            # Its rows must not come twice.
+            return False
         return not self.physical.stages and all(s.table.is_values for s in self.physical.scans)
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.tables import identity, options_of_database
+from sqlstream.connectors.tables import identity, translated_options
 from sqlstream.errors import BindError, Span, UsageError, missing
 from sqlstream.logical.plan.graph import rebuilt
 from sqlstream.logical.plan.node import Node
@@ -17,8 +17,8 @@ from sqlstream.sql.nodes import CreateTable, OptionValue
 def changed(table: str, options: Mapping[str, str], overrides: Mapping[str, str], span: Span | None) -> dict[str, str]:
     """Return the options of a table after `overrides` replace or add options; an empty value removes an option.
 
-    Options of Flink's `jdbc` become options of the connector of the database. Raises BindError at `span` if an empty value
-    stands for an option that the table does not have.
+    Options of Flink become those of the connector here. Raises BindError at `span` if an empty value stands for an option
+    that the table does not have.
     """
     result = dict(options)
     for name, value in overrides.items():
@@ -29,13 +29,13 @@ def changed(table: str, options: Mapping[str, str], overrides: Mapping[str, str]
         else:
             hint = missing("option", name, options)
             raise BindError(f'table "{table}" has no option "{name}" to remove', span, hint=hint)
-    return {key: value for key, (value, _) in options_of_database(result, lambda name: span).items()}
+    return {key: value for key, (value, _) in translated_options(table, result, lambda name: span).items()}
 
 
-def of_database(statement: CreateTable) -> CreateTable:
-    """Return CREATE TABLE with the options of the connector of its database, if its connector is Flink's `jdbc`.
+def translated(statement: CreateTable) -> CreateTable:
+    """Return CREATE TABLE with the options of connectors here, if it has those of Flink's `jdbc`, `iceberg` or `delta`.
 
-    Raises UnsupportedError for a database that has no connector.
+    Raises UnsupportedError for a table that has no counterpart.
     """
 
     def place(name: str) -> Span:
@@ -43,7 +43,7 @@ def of_database(statement: CreateTable) -> CreateTable:
         return option.span if option is not None else statement.name.span
 
     values = {key: option.value for key, option in statement.options.items()}
-    plain = options_of_database(values, place)
+    plain = translated_options(statement.name.text, values, place)
     options = {key: replace(statement.options[origin], value=value) for key, (value, origin) in plain.items()}
     return replace(statement, options=options)
 

@@ -59,9 +59,31 @@ OPTIONS: tuple[FlinkOption, ...] = (
     ),
     FlinkOption("driver", "the database is reached without a driver in Java", connectors=_DATABASES),
     FlinkOption("connection.max-retry-timeout", "a server has ten seconds to answer", connectors=_DATABASES),
-    FlinkOption("scan.fetch-size", "rows are looked up by the keys of a batch", connectors=_DATABASES),
-    FlinkOption("scan.auto-commit", "rows are looked up by the keys of a batch", connectors=_DATABASES),
-    FlinkOption("scan.partition.*", "rows are looked up by the keys of a batch", connectors=_DATABASES),
+    FlinkOption(
+        "scan.fetch-size", "rows are looked up by the keys of a batch, or copied by one query", connectors=_DATABASES
+    ),
+    FlinkOption(
+        "scan.auto-commit", "rows are looked up by the keys of a batch, or copied by one query", connectors=_DATABASES
+    ),
+    FlinkOption(
+        "scan.partition.*", "rows are looked up by the keys of a batch, or copied by one query", connectors=_DATABASES
+    ),
+    FlinkOption("cache-enabled", "a catalog is asked once in a process", connectors=("iceberg",)),
+    FlinkOption("clients", "connections to a catalog are the library's", connectors=("iceberg",)),
+    FlinkOption("property-version", "there is one version of these options", connectors=("iceberg",)),
+    FlinkOption("io-impl", "the address of a file says where it is", connectors=("iceberg",)),
+    FlinkOption("hive-conf-dir", "the option uri says where the catalog is", connectors=("iceberg",)),
+    FlinkOption("hadoop-conf-dir", "options with s3. and the like say how files are reached", connectors=("iceberg",)),
+    FlinkOption(
+        "write.upsert.enabled",
+        "a row replaces the one that has its PRIMARY KEY, if the table has one",
+        values=("true",),
+        instead="Leave out PRIMARY KEY for a table whose rows are added.",
+        connectors=("iceberg",),
+    ),
+    FlinkOption(
+        "updateCheckIntervalMillis", "source.monitor-interval says how often a table is read", connectors=("delta",)
+    ),
     FlinkOption("json.map-null-key.mode", "a MAP has no key that is NULL"),
     FlinkOption("json.map-null-key.literal", "a MAP has no key that is NULL"),
     FlinkOption("json.encode.decimal-as-plain-number", "a DECIMAL is the same number in either spelling"),

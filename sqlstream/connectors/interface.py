@@ -187,9 +187,10 @@ class TableSource(ABC):
 class TableSink(ABC):
     """A table that jobs write.
 
-    With `takes_changes` it accepts changelogs. Otherwise it accepts append-only results; the hint of the error about a changelog
-    says to write it into `for_changes`. With `replaces` it is upserted: a row replaces the one with the same PRIMARY KEY. A
-    subclass may define these attributes as properties, if they depend on the table's options.
+    With `overwrites` it takes INSERT OVERWRITE. With `takes_changes` it accepts changelogs. Otherwise it accepts append-only
+    results; the hint of the error about a changelog says to write it into `for_changes`. With `replaces` it is upserted: a row
+    replaces the one with the same PRIMARY KEY. A subclass may define these attributes as properties, if they depend on the
+    table's options.
     """
 
     delivery: Delivery
@@ -197,6 +198,7 @@ class TableSink(ABC):
     # What happens to rows written after a savepoint when a job goes back to it. ROWS_REMOVED obliges the sink to remove them.
     rollback: ClassVar[Rollback] = Rollback.ROWS_STAY
     takes_changes: bool = False
+    overwrites: ClassVar[bool] = False
     for_changes: str = "a warehouse table (one without a connector)"
     replaces: bool = False
 
@@ -272,6 +274,9 @@ class Committer(ABC):
         Called after commits, and at each start, where it may repeat the last call. One call may stand for several batches. An
         exception fails the job, which later continues after the batch.
         """
+
+    def ended(self) -> None:
+        """Note that the job has ended for good: its last batch is committed. Called again if it was interrupted."""
 
     def notices(self) -> Sequence[str]:
         """Return notices for users about what `recover` did."""

@@ -6,9 +6,9 @@ The url says which database it is. Options of `jdbc` that need nothing are in `f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+from sqlstream.connectors.translation import NotTranslated, Translated
 from sqlstream.errors import missing
 from sqlstream.units import parse_boolean
 
@@ -41,22 +41,6 @@ _DRIVERS: Mapping[str, tuple[str, ...]] = {
     "ssl": ("false",),
     "sslmode": ("disabled", "disable"),
 }
-
-
-class NotTranslated(Exception):
-    """A table of `jdbc` cannot be translated into a table of another connector, because of its option `option`."""
-
-    def __init__(self, message: str, option: str, hint: str):
-        super().__init__(message)
-        self.message, self.option, self.hint = message, option, hint
-
-
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """The `options` of a table after the translation, and for each of them, by name, the `jdbc` option that it comes from."""
-
-    options: Mapping[str, str]
-    origins: Mapping[str, str]
 
 
 def translated(options: Mapping[str, str]) -> Translated:

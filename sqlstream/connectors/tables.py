@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlstream.catalog import MAX_AHEAD, OP_COLUMN, Column, Table
-from sqlstream.connectors import flink_options, jdbc, lookup
+from sqlstream.connectors import flink_1_10, flink_lakes, flink_options, jdbc, lookup
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.guarantees import Guarantee
 from sqlstream.connectors.guarantees import guarantee as line
@@ -31,6 +31,7 @@ from sqlstream.connectors.registry import (
     source_of,
 )
 from sqlstream.connectors.registry import named as connector_named
+from sqlstream.connectors.translation import NotTranslated
 from sqlstream.errors import (
     BindError,
     Span,
@@ -61,19 +62,43 @@ def validate(table: Table) -> None:
     connector.validate(table)
 
 
-def options_of_database(options: Mapping[str, str], place: Callable[[str], Span | None]) -> dict[str, tuple[str, str]]:
-    """Translate the options of a table of Flink's `jdbc` to its database's connector; return other options unchanged.
+def translated_options(
+    name: str, options: Mapping[str, str], place: Callable[[str], Span | None]
+) -> dict[str, tuple[str, str]]:
+    """Translate the options of a table `name` of Flink's `jdbc`, `iceberg` or `delta`; return other options unchanged.
 
     The result maps the name of an option to (its value, the option that it was translated from). `place` returns the place of an
-    option in the statement. Raises UnsupportedError for a database that has no connector.
+    option in the statement. Raises UnsupportedError for a table that has no counterpart, and for options of Flink before 1.11,
+    which have other names in Flink, too.
     """
-    if options.get("connector") != jdbc.JDBC:
-        return {name: (value, name) for name, value in options.items()}
     try:
-        plain = jdbc.translated(options)
-    except jdbc.NotTranslated as error:
+        match options.get("connector", "").lower():
+            case "" if flink_1_10.TYPE in options:
+                raise flink_1_10.refusal(options)
+            case jdbc.JDBC:
+                plain = jdbc.translated(options)
+            case "iceberg":
+                plain = flink_lakes.translated_iceberg(name, options)
+            case "delta":
+                plain = flink_lakes.translated_delta(options)
+            case _:
+                return {option: (value, option) for option, value in options.items()}
+    except NotTranslated as error:
         raise UnsupportedError(error.message, place(error.option), hint=error.hint) from None
-    return {name: (value, plain.origins[name]) for name, value in plain.options.items()}
+    return {option: (value, plain.origins[option]) for option, value in plain.options.items()}
+
+
+def own_place(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options with which a table `name` that takes `options` of another one is a table of its own, as in Flink."""
+    return {"catalog-table": name} if flink_lakes.has_name_of_declaration(options) else {}
+
+
+def options_today(options: Mapping[str, str]) -> dict[str, tuple[str, str]] | None:
+    """Return the options of a table of Flink before 1.11 in words of today, as (value, former name); None for other tables."""
+    if flink_1_10.TYPE not in options:
+        return None
+    values = flink_1_10.today(options)
+    return {name: (values[name], origin) for origin, name in flink_1_10.rewritten(options).items()}
 
 
 def without_flinks(table: Table) -> tuple[Table, tuple[StatementWarning, ...]]:

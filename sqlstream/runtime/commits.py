@@ -241,6 +241,11 @@ class Commits:
                     end.committed(version)
                 self._reported = version
 
+    def end_sinks(self) -> None:
+        """Report to sinks that the job has ended for good."""
+        for committer in self._committers.values():
+            committer.ended()
+
     def close(self) -> None:
         """Close the writers of sinks; no batch is committed afterwards."""
         while self._writers:

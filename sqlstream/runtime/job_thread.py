@@ -149,6 +149,8 @@ class JobThread(threading.Thread, ABC):
             self._has_begun = True
             state = self._drive(self.feed)
             self._report_commits()
+            if state in (FINISHED, DRAINED):
+                self.commits.end_sinks()
             ended = state
         except SqlStreamError as e:
             self.error = _of_job(e)

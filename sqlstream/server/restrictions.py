@@ -20,7 +20,7 @@ from sqlstream.options import stored_name
 from sqlstream.project import Project
 from sqlstream.server.messages import SubmitRequest
 from sqlstream.server.problems import HttpError
-from sqlstream.sql.nodes import CreateFunction, SetOption
+from sqlstream.sql.nodes import CreateFunction, Insert, SetOption, StatementSet
 from sqlstream.sql.statements import parse_script
 from sqlstream.sql.variables import variables_in
 from sqlstream.warehouse.uris import may_set_options, split_options
@@ -154,6 +154,11 @@ def check_request(request: SubmitRequest, source: SourceText, parallelism: int) 
     for statement in parse_script(source):
         if isinstance(statement, CreateFunction):
             raise forbidden("SQL of the role submit cannot bring in functions", statement.reference_span)
+        inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
+        for insert in inserts:
+            if isinstance(insert, Insert) and insert.overwrites:
+                hint = "Write INSERT INTO, or use a token of the role admin."
+                raise forbidden("SQL of the role submit cannot overwrite what others wrote", insert.target.span, hint)
         if isinstance(statement, SetOption):
             _check_option(statement.key.text, statement.value.value, statement.key.span, parallelism)
 

@@ -215,7 +215,7 @@ def _session(
     session.options.fix(request.settings)
     if role < Role.ADMIN:
         restrictions = TableRestrictions(settings.project, settings.paths)
-        session.compiler.check_table = restrictions
+        session.compiler.confine(restrictions)
         session.compiler.table_options.within = tuple(restrictions.folders)
     return session
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.registry import exists, options_instead
+from sqlstream.connectors.tables import options_today
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.secrets import hidden
 from sqlstream.sql.nodes import CreateTable, CreateView, OptionValue, Statement
@@ -174,10 +176,7 @@ class _Porting:
             [statement] = parse_script(alone)
             if not isinstance(statement, CreateTable) or not _is_foreign(statement):
                 return None
-            named = statement.options.get("connector")
-            own = options_instead(named.value if named is not None else "", statement.name.text)
-            options = {key: OptionValue(value, statement.name.span) for key, value in own.items()}
-            self._compile_plain(replace(statement, options=options))
+            options = self._options_instead(statement)
         except (SqlStreamError, ValueError):
             return None
         declared = statement.options.values()
@@ -188,10 +187,24 @@ class _Porting:
         if word is None or last < 0:
             return None
         begin = one.start + word.start()
-        listed = ",\n".join(f"  '{key}' = '{value}'" for key, value in own.items())
-        written = f" WITH (\n{listed}\n)" if own else ""
+        listed = ",\n".join(f"  '{key}' = {_as_written(option)}" for key, option in options.items())
+        written = f" WITH (\n{listed}\n)" if options else ""
         instead = self.source.text[one.start : begin].rstrip() + written + self.source.text[last + 1 : one.end].rstrip()
         return replace(one, outcome="connector", instead=instead)
+
+    def _options_instead(self, statement: CreateTable) -> dict[str, OptionValue]:
+        """Return options with which a table runs here; it is declared then. Raises a SqlStreamError if it does not."""
+        today = options_today({key: option.value for key, option in statement.options.items()})
+        if today is not None:
+            options = {name: replace(statement.options[key], value=value) for name, (value, key) in today.items()}
+            with suppress(SqlStreamError):
+                self._compile_plain(replace(statement, options=options))
+                return options
+        named = statement.options.get("connector")
+        own = options_instead(named.value if named is not None else "", statement.name.text)
+        options = {key: OptionValue(value, statement.name.span) for key, value in own.items()}
+        self._compile_plain(replace(statement, options=options))
+        return options
 
     def _compile_plain(self, statement: CreateTable) -> None:
         for _ in self._compile([statement]):
@@ -258,6 +271,15 @@ def _is_foreign(statement: CreateTable) -> bool:
     """Return whether a table has a connector that does not exist here, or the options of Flink before 1.11."""
     named = statement.options.get("connector")
     return "connector.type" in statement.options if named is None else not exists(named.value)
+
+
+def _as_written(option: OptionValue) -> str:
+    """Return the value of an option in quotes; one of the script as this has it, with variables that are not replaced."""
+    source = option.span.source
+    start, end = source.as_written(option.span.start, option.span.end)
+    text = (source.text if source.written is None else source.written)[start:end]
+    has_variable = text[1:-1] != option.value and "${" in text
+    return text if has_variable else "'" + option.value.replace("'", "''") + "'"
 
 
 def _block(one: PortedStatement) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -20,7 +20,7 @@ from sqlstream.jobs.verification import Verification, verify_job
 from sqlstream.project import Project
 from sqlstream.queries.arguments import Given, placed
 from sqlstream.queries.versions import Version, find_version
-from sqlstream.sql.nodes import CreateTable, CreateView
+from sqlstream.sql.nodes import AlterTable, CreateTable, CreateView, RenameTable, Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.warehouse.jobs import JobRecord, read_record
@@ -87,13 +87,23 @@ def _by_script(compiler: Compiler, record: JobRecord) -> PlannedJob | None:
         for option, value in record.script.options.items():
             own.options.set(option, value)
         statements = [statement for text in texts for statement in parse_script(SourceText("job", text))]
-        own.take_over(compiler, [s.name.text for s in statements if isinstance(s, CreateTable | CreateView)])
+        own.take_over(compiler, _names_of(statements))
         plans = [one for one in map(own.statement, statements) if isinstance(one, PlannedJob)]
     except SqlStreamError:
         return None
     finally:
         own.close()
     return as_recorded(plans[0], record) if len(plans) == 1 and is_planned(record, plans[0]) else None
+
+
+def _names_of(statements: Iterable[Statement]) -> Iterator[str]:
+    """Yield the names that statements give to tables and views."""
+    for statement in statements:
+        match statement:
+            case CreateTable() | CreateView():
+                yield statement.name.text
+            case AlterTable(change=RenameTable(name)):
+                yield name.text
 
 
 def verify(

@@ -76,8 +76,8 @@ class DefinitionParser(StreamingParser):
         name = self._new_relation("a table")
         # Another table, a query, or the source, may have all columns.
         bare = self._curr and (
-            self._curr.token_type in (TokenType.LIKE, TokenType.WITH, TokenType.ALIAS)
-            or self._curr.text.upper() in ("COMMENT", "DISTRIBUTED")
+            self._curr.token_type in (TokenType.LIKE, TokenType.WITH, TokenType.ALIAS, TokenType.PARTITION_BY)
+            or self._curr.text.upper() in ("COMMENT", "DISTRIBUTED", "FRESHNESS", "REFRESH_MODE", "START_MODE")
         )
         body = TableBody() if bare else self._parse_table_body()
         if self._match_text_seq("COMMENT"):

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from sqlstream.errors import Span
 from sqlstream.sql.hints import OptionsHint
+from sqlstream.units import Duration
 
 # The aggregates that take IGNORE NULLS and RESPECT NULLS without OVER.
 NULL_TREATING = frozenset({"first", "first_value", "last", "last_value", "list", "array_agg", "collect_list"})
@@ -95,13 +96,111 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
+class Freshness:
+    """`FRESHNESS = INTERVAL ..`: how old the rows of a materialized table may be."""
+
+    duration: Duration
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTableAs:
-    """`CREATE TABLE name [(..)] [WITH (..)] AS query`; `table` has the columns in the parentheses, `query_span` is the query."""
+    """`CREATE [MATERIALIZED] TABLE name [(..)] [WITH (..)] [FRESHNESS = ..] AS query`.
+
+    `table` has the columns in the parentheses, `query_span` is the query.
+    """
 
     span: Span
     table: CreateTable
     query: exp.Query
     query_span: Span
+    freshness: Freshness | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableParts:
+    """Parts of a table that ALTER TABLE adds or modifies.
+
+    `places` says where columns are to stand, by their names: behind another column, or in front of all for None.
+    """
+
+    columns: tuple[ColumnDef, ...]
+    watermark: WatermarkDef | None
+    primary_key: tuple[Name, ...]
+    places: Mapping[str, Name | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AddParts:
+    """`ADD part`, or `ADD (part, ..)`."""
+
+    parts: TableParts
+
+
+@dataclass(frozen=True, slots=True)
+class ModifyParts:
+    """`MODIFY part`, or `MODIFY (part, ..)`: each replaces the one that the table has."""
+
+    parts: TableParts
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumns:
+    """`DROP column`, or `DROP (column, ..)`."""
+
+    columns: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropPart:
+    """`DROP PRIMARY KEY`, `DROP CONSTRAINT name`, or `DROP WATERMARK`; `span` is the place of these words."""
+
+    kind: Literal["PRIMARY KEY", "WATERMARK"]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """`RENAME column TO name`."""
+
+    column: Name
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """`RENAME TO name`."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class SetTableOptions:
+    """`SET ('key' = 'value', ..)`."""
+
+    options: Mapping[str, OptionValue]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetTableOptions:
+    """`RESET ('key', ..)`."""
+
+    keys: tuple[Name, ...]
+
+
+TableChange: TypeAlias = (
+    AddParts | ModifyParts | DropColumns | DropPart | RenameColumn | RenameTable | SetTableOptions | ResetTableOptions
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """`ALTER TABLE [IF EXISTS] name change`."""
+
+    span: Span
+    name: Name
+    change: TableChange
+    if_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +352,19 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionValue:
+    """`column = value` in PARTITION of INSERT."""
+
+    column: Name
+    value: exp.Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
-    """`INSERT INTO target [/*+ OPTIONS(..) */] [(columns)] query`; it `appends` if the query is just VALUES."""
+    """`INSERT INTO target [/*+ OPTIONS(..) */] [PARTITION (..)] [(columns)] query`; it `appends` if the query is just VALUES.
+
+    INSERT OVERWRITE `overwrites`, and never appends.
+    """
 
     span: Span
     target: Name
@@ -262,6 +372,8 @@ class Insert:
     query: exp.Query
     appends: bool = False
     options: OptionsHint | None = None
+    partition: tuple[PartitionValue, ...] = ()
+    overwrites: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +431,7 @@ class Explain:
 
     span: Span
     stage: str
-    statement: Insert | StatementSet | Select
+    statement: Insert | StatementSet | Select | CreateTableAs
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +442,7 @@ class StatementSet:
     inserts: tuple[Insert, ...]
 
 
-Definition: TypeAlias = CreateTable | CreateTableAs | CreateView | CreateFunction | Drop | DropFunction
+Definition: TypeAlias = CreateTable | CreateTableAs | AlterTable | CreateView | CreateFunction | Drop | DropFunction
 DatabaseStatement: TypeAlias = CreateDatabase | DropDatabase | Use
 SavepointStatement: TypeAlias = CreateSavepoint | DropSavepoint
 StateCheckChange: TypeAlias = CreateStateCheck | DropStateCheck

@@ -7,7 +7,7 @@ from typing import Final
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import Span
-from sqlstream.sql.ddl import DefinitionParser
+from sqlstream.sql.materialized_tables import MaterializedTableParser
 from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck, Name, OptionValue
 
 # The options of a check, with their defaults.
@@ -15,7 +15,7 @@ EVERY, ACTION = "every", "action"
 STATE_CHECK_OPTIONS: Final = {EVERY: "1 batch", ACTION: "stop"}
 
 
-class StateCheckParser(DefinitionParser):
+class StateCheckParser(MaterializedTableParser):
     """Reads statements about state checks."""
 
     def _is_state_check(self) -> bool:

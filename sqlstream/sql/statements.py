@@ -21,6 +21,7 @@ from sqlstream.sql.nodes import (
     CreateSavepoint,
     CreateStateCheck,
     CreateTable,
+    CreateTableAs,
     CreateView,
     Describe,
     DescribeState,
@@ -33,6 +34,7 @@ from sqlstream.sql.nodes import (
     MigrateState,
     Name,
     OptionValue,
+    PartitionValue,
     Reset,
     Select,
     SetOption,
@@ -213,8 +215,10 @@ class _StatementParser(ShowParser):
         return result
 
     def script_statement(self) -> Statement | None:
-        """Read a statement; return None for ADD JAR, of which there is only a notice."""
+        """Read a statement; return None for one of which there is only a notice, such as ADD JAR."""
         start = self._curr
+        if self._alters_table():
+            return self._parse_alter_table()
         if not self._match_text_seq("ADD", "JAR"):
             return self.statement()
         self._string("a path in quotes")
@@ -223,6 +227,10 @@ class _StatementParser(ShowParser):
         )
         return None
 
+    def _alters_table(self) -> bool:
+        words = [token.text.upper() for token in self._tokens[self._index : self._index + 2]]
+        return words == ["ALTER", "TABLE"]
+
     def statement(self) -> Statement:
         self._refuse_statement()
         match self._curr.text.upper() if self._curr.token_type != TokenType.STRING else "":
@@ -230,6 +238,10 @@ class _StatementParser(ShowParser):
                 return self._parse_create_state_check()
             case "DROP" if self._is_state_check():
                 return self._parse_drop_state_check()
+            case "CREATE" if self._is_materialized():
+                return self._parse_create_materialized()
+            case "DROP" if self._is_materialized():
+                return self._parse_drop_materialized()
             case "CREATE":
                 return self._parse_definition()
             case "DROP":
@@ -301,10 +313,9 @@ class _StatementParser(ShowParser):
             raise self._expected("an INSERT or a query")
         at = self._curr
         statement = self.statement()
-        if not isinstance(statement, Insert | Select):
-            raise self._wrong(
-                f"{at.text.upper()} has no plan", self._token_span(at), "EXPLAIN takes an INSERT or a query."
-            )
+        if not isinstance(statement, Insert | Select | CreateTableAs):
+            hint = "EXPLAIN takes an INSERT, a query, or CREATE TABLE .. AS."
+            raise self._wrong(f"{at.text.upper()} has no plan", self._token_span(at), hint)
         return Explain(self._span_from(start), stage.lower(), statement)
 
     def _parse_setting(self, what: str) -> Name:
@@ -322,11 +333,15 @@ class _StatementParser(ShowParser):
     def _parse_insert_into(self) -> Insert:
         start = self._curr
         self._need("INSERT")
-        self._need("INTO")
+        overwrites = bool(self._match_text_seq("OVERWRITE"))
+        if not overwrites:
+            self._need("INTO")
+        elif self._curr and self._next and self._next.token_type == TokenType.VAR:
+            # Hive's spelling.
+            self._match(TokenType.TABLE)
         target = self._relation_name("the name of a table")
         options = self._table_options()
-        if self._match_text_seq("PARTITION"):
-            raise self._refused("INSERT with PARTITION", self._token_span(self._prev), "Select the value as a column.")
+        partition = self._parse_partition_values() if self._match_text_seq("PARTITION") else ()
         columns = None
         if self._curr.token_type == TokenType.L_PAREN and self._next.token_type not in _QUERY_STARTS:
             columns = self._names()
@@ -336,4 +351,19 @@ class _StatementParser(ShowParser):
         if self._match_text_seq("ON", "CONFLICT") or self._match_text_seq("ON", "DUPLICATE", "KEY"):
             span = self._span_from(clause)
             raise self._refused(span.text.upper(), span, UPSERT)
-        return Insert(self._span_from(start), target, columns, query, values and isinstance(query, exp.Select), options)
+        appends = values and isinstance(query, exp.Select) and not overwrites
+        return Insert(self._span_from(start), target, columns, query, appends, options, partition, overwrites)
+
+    def _parse_partition_values(self) -> tuple[PartitionValue, ...]:
+        self._need_token(TokenType.L_PAREN, '"("')
+        values: list[PartitionValue] = []
+        while not values or self._match(TokenType.COMMA):
+            column = self._name("the name of a column")
+            self._refuse_twice(column, [value.column for value in values], "column")
+            if self._match(TokenType.EQ):
+                values.append(PartitionValue(column, self._scalar()))
+            else:
+                hint = "Leave it out of PARTITION, and select the value as a column."
+                raise self._refused("a partition without a value", column.span, hint)
+        self._need_token(TokenType.R_PAREN, '"," or ")"')
+        return tuple(values)

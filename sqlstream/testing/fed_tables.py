@@ -9,7 +9,7 @@ from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled, Compiler
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import UsageError
-from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement, StatementSet
+from sqlstream.sql.nodes import AlterTable, CreateTable, Drop, Insert, RenameTable, Statement, StatementSet
 
 
 class FedTables:
@@ -56,6 +56,11 @@ class FedTables:
         planned = self._compiler.statement(statement)
         match statement:
             case CreateTable():
+                self._feed(statement.name.text)
+            case AlterTable(change=RenameTable(new)):
+                self._declared.pop(statement.name.text.lower(), None)
+                self._feed(new.text)
+            case AlterTable():
                 self._feed(statement.name.text)
             case Drop():
                 self._readers.pop(statement.name.text.lower(), None)

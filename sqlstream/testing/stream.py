@@ -247,6 +247,9 @@ class Stream:
             self._go_round()
             run.batch({}, dict.fromkeys(range(len(run.job.plan.scans)), END_OF_INPUT))
         self._go_round()
+        for run in self.runs.values():
+            run.commits.tell_sinks(run.totals.version)
+            run.commits.end_sinks()
 
     def _in_order(self) -> list[SteppedRun]:
         """Return the jobs, each after the jobs whose tables it reads, unless they feed each other."""

@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 import pytest
 
-from sqlstream.connectors.jdbc import NotTranslated, translated
+from sqlstream.connectors.jdbc import translated
+from sqlstream.connectors.translation import NotTranslated
 from sqlstream.errors import SqlStreamError, UnsupportedError
 from sqlstream.testing import Stream
 

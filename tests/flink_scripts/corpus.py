@@ -82,6 +82,8 @@ class FlinkStream(SavedStream):
         return replace(plain, columns=(operation, *plain.columns), options=options, problem=None)
 
     def compile(self, statement: Statement) -> Compiled | None:
+        if isinstance(statement, Insert) and (statement.partition or statement.overwrites):
+            return self._into_partition(statement)
         base = statement.like.table.text if isinstance(statement, CreateTable) and statement.like is not None else ""
         fed, original = self.compiler.catalog.relation(base), self._originals.get(base.lower())
         if original is None or not isinstance(fed, Table):
@@ -92,6 +94,17 @@ class FlinkStream(SavedStream):
             return super().compile(own(statement))
         finally:
             self.compiler.catalog.add(fed)
+
+    def _into_partition(self, statement: Insert) -> Compiled | None:
+        """Compile an INSERT into a table that has lost its partitions, and has no rows yet that one could overwrite."""
+        catalog, name = self.compiler.catalog, statement.target.text
+        table, original = catalog.relation(name), self._originals[name.lower()]
+        assert isinstance(table, Table)
+        catalog.add(replace(table, partitioned_by=original.partitioned_by))
+        try:
+            return super().compile(replace(statement, overwrites=False))
+        finally:
+            catalog.add(table)
 
 
 def own(statement: Statement) -> Statement:

@@ -12,6 +12,7 @@ from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.discovery import DiscoveryContext
 from sqlstream.connectors.filesystem.inference import INFERRED, columns_of_files
 from sqlstream.connectors.filesystem.lookup import FilesNow, files_now, files_snapshot
+from sqlstream.connectors.filesystem.overwriting import OverwritingCommitter, waiting
 from sqlstream.connectors.filesystem.roots import Root
 from sqlstream.connectors.filesystem.sink import FileCommitter, FileSink, check_path, discard
 from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen, located
@@ -94,6 +95,7 @@ class WrittenFiles(WorkerSink):
     delivery = Delivery.TRANSACTIONAL
     delivery_reason = "files get their names once, when the batch is committed"
     rollback = Rollback.ROWS_REMOVED
+    overwrites = True
 
     def check(self, span: Span | None) -> None:
         check_path(self.table)
@@ -102,9 +104,12 @@ class WrittenFiles(WorkerSink):
             check_columns(self.table)
 
     def writer(self, context: SinkContext) -> Writer:
-        return FileSink.of(context.fs, self.table, context.project, context.records)
+        sink = FileSink.of(context.fs, self.table, context.project, context.records)
+        return sink if self.table.overwrites is None else waiting(sink)
 
     def committer(self, context: SinkContext) -> Committer:
+        if self.table.overwrites is not None:
+            return OverwritingCommitter.open(self.table, context)
         opened = FileSink.open(context.fs, self.table, context.project, context.records, context.committed)
         return FileCommitter(opened, context)
 

@@ -99,11 +99,15 @@ class Target:
 
 @dataclass(frozen=True)
 class FileSink(Writer):
-    """Writes the files of one job into the folder of a table; `tag` is unique to the job, and in the names of its files."""
+    """Writes the files of one job into the folder of a table; `tag` is unique to the job, and in the names of its files.
+
+    The names end with `suffix`.
+    """
 
     table: Table
     folder: str
     tag: str
+    suffix: str = ""
 
     @classmethod
     def open(cls, fs: Filesystem, table: Table, project: str, records: str, committed: int = -1) -> FileSink:
@@ -225,12 +229,15 @@ class FileSink(Writer):
         Deletes also visible files of batches that the job will repeat, as they are neither committed nor recorded. Returns the
         number of these.
         """
-        published = [name for name in fs.list(records) if name[:-5].isdigit()]
-        for name in published:
+        for name in _published(fs, records):
             self._rename(json.loads(read_sealed(fs, f"{records}/{name}")))
+        self.place[0].delete_tree(self.staging)
+        return self.delete_later(fs, records, committed)
+
+    def delete_later(self, fs: Filesystem, records: str, committed: int) -> int:
+        """Delete visible files of batches that are neither committed nor recorded; return their number."""
         files, folder = self.place
-        files.delete_tree(self.staging)
-        last = max(committed, *(int(name[:-5]) for name in published), -1)
+        last = max(committed, *(int(name[:-5]) for name in _published(fs, records)), -1)
         later = [file for file in files.walk(folder) if (batch := self._batch_of(file)) is not None and batch > last]
         files.delete_all(later)
         return len(later)
@@ -251,7 +258,7 @@ class FileSink(Writer):
             batch, _, unique = attempt.partition("-")
             part = name.removeprefix("data_").removesuffix(f".{_STAGED}")
             extension = self.table.options["format"].lower()
-            target = f"{folder}/part-{self.tag}-{int(batch):06d}-{unique}-{part}.{extension}"
+            target = f"{folder}/part-{self.tag}-{int(batch):06d}-{unique}-{part}.{extension}{self.suffix}"
             # A partition may be a link.
             check_files(self.table, [target])
             # It is renamed already if the process died after this.
@@ -289,8 +296,14 @@ def discard(fs: Filesystem, records: str, project: str) -> None:
     if target is None or target.is_of_another(fs, records, project):
         return
     files, folder = open_filesystem(target.path(project))
-    files.delete_tree(f"{folder}/.sqlstream-{target.tag}")
+    for hidden in (f"{folder}/.sqlstream-{target.tag}", f"{folder}/.sqlstream-{target.tag}-new"):
+        files.delete_tree(hidden)
     files.delete_all(f for f in files.walk(folder) if os.path.basename(f).startswith(f"part-{target.tag}-"))
+
+
+def _published(fs: Filesystem, records: str) -> list[str]:
+    """Return the names of the records of batches."""
+    return [name for name in fs.list(records) if name[:-5].isdigit()]
 
 
 def _folder(table: Table, project: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlstream.catalog import Table
 from sqlstream.connectors.interface import Connector, Reach
 from sqlstream.connectors.mysql import client
-from sqlstream.connectors.mysql.lookup import MySQLLookup
+from sqlstream.connectors.mysql.lookup import MySQLLookup, MySQLRows
 from sqlstream.connectors.mysql.sink import MySQLSink
 from sqlstream.connectors.relational.server import server_options
 
@@ -21,6 +21,7 @@ class MySQLConnector(Connector):
         "mysql://user:password@localhost:3306/database",
         "its database if it is not that of the url",
     )
+    source_type = MySQLRows
     lookup_type = MySQLLookup
     sink_type = MySQLSink
 

@@ -1,9 +1,9 @@
-"""Lookups in tables of MySQL and MariaDB servers."""
+"""Lookups in tables of MySQL and MariaDB servers, and all of their rows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC
 from typing import Any
@@ -17,6 +17,7 @@ from sqlstream.connectors.mysql import client
 from sqlstream.connectors.mysql.dialect import MySQL
 from sqlstream.connectors.relational.dialect import is_nested, qualified
 from sqlstream.connectors.relational.lookup import ServerLookup
+from sqlstream.connectors.relational.rows import CHUNK, CopiedRows
 from sqlstream.duck import databases
 from sqlstream.duck.sql import Select, names, quote_name, typed
 from sqlstream.errors import DataError, OutageError
@@ -49,6 +50,16 @@ class MySQLServer(ServerLookup):
         for first in range(0, len(texts), _CHUNK):
             some = "".join(texts[first : first + _CHUNK]).rstrip(",")
             rows += client.run(con, f"{query} ({some})")
+        return self._converted(rows)
+
+    def chunks(self, con: Any) -> Iterator[Sequence[Sequence[Any]]]:
+        items = ", ".join(_item(c) for c in self.columns)
+        with con.cursor(client.load(self.table).cursors.SSCursor) as cursor:
+            cursor.execute(f"SELECT {items} FROM {qualified(self.table.options['table'])} AS _row")
+            while rows := cursor.fetchmany(CHUNK):
+                yield self._converted(rows)
+
+    def _converted(self, rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
         return [[convert(value) for convert, value in zip(self._converters, row, strict=True)] for row in rows]
 
     def failure(self, error: Exception) -> Exception:
@@ -104,3 +115,10 @@ class MySQLLookup(TableLookup):
 
     def function(self, *, warehouse: str, project: str) -> MySQLServer:
         return MySQLServer(self.table)
+
+
+class MySQLRows(CopiedRows):
+    """The rows of a table of a MySQL or MariaDB server."""
+
+    def tables(self, project: str) -> Iterator[pa.Table]:
+        return MySQLServer(self.table).scan()

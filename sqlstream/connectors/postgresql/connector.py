@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlstream.catalog import Table
 from sqlstream.connectors.interface import Connector, Reach
 from sqlstream.connectors.postgresql import client
-from sqlstream.connectors.postgresql.lookup import PostgreSQLLookup
+from sqlstream.connectors.postgresql.lookup import PostgreSQLLookup, PostgreSQLRows
 from sqlstream.connectors.postgresql.sink import PostgreSQLSink
 from sqlstream.connectors.relational.server import server_options
 
@@ -21,6 +21,7 @@ class PostgreSQLConnector(Connector):
         "postgresql://user@localhost/database",
         "its schema if it is not in the search path",
     )
+    source_type = PostgreSQLRows
     lookup_type = PostgreSQLLookup
     sink_type = PostgreSQLSink
 

@@ -1,8 +1,8 @@
-"""Lookups in tables of PostgreSQL servers."""
+"""Lookups in tables of PostgreSQL servers, and all of their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.interface import TableLookup
 from sqlstream.connectors.postgresql import client
 from sqlstream.connectors.relational.lookup import ServerLookup
+from sqlstream.connectors.relational.rows import CHUNK, CopiedRows
 from sqlstream.errors import DataError, OutageError
 
 # The types with which keys are sent, by their DuckDB types; decimals are numeric, all others text.
@@ -56,6 +57,14 @@ class PostgreSQLServer(ServerLookup):
         ).fetchall()
         return rows
 
+    def chunks(self, con: Any) -> Iterator[Sequence[Sequence[Any]]]:
+        sql = self._psycopg.sql
+        place = sql.Identifier(*self.table.options["table"].split("."))
+        with con.transaction(), con.cursor(name="sqlstream") as cursor:
+            cursor.execute(sql.SQL("SELECT {} FROM {} AS _row").format(self._items(), place))
+            while rows := cursor.fetchmany(CHUNK):
+                yield rows
+
     def failure(self, error: Exception) -> Exception:
         """Return OutageError for an error of the connection, DataError for a missing table or column, else the error itself."""
         errors = self._psycopg.errors
@@ -65,13 +74,18 @@ class PostgreSQLServer(ServerLookup):
             return DataError(f'table "{self.table.name}": {client.reason(error)}', self.table.span)
         return error
 
+    def _items(self) -> Any:
+        """Return the columns of `_row` that are read."""
+        sql = self._psycopg.sql
+        items = (
+            sql.SQL("_row.{}::text" if c.type == "VARCHAR" else "_row.{}").format(sql.Identifier(c.name))
+            for c in self.columns
+        )
+        return sql.SQL(", ").join(items)
+
     def _sql(self, keys: pa.Table) -> Any:
         """Return the query for the rows of keys; its parameters are a list of values for each key column."""
         sql = self._psycopg.sql
-        items = [
-            sql.SQL("_row.{}::text" if c.type == "VARCHAR" else "_row.{}").format(sql.Identifier(c.name))
-            for c in self.columns
-        ]
         kinds = {c.name: _pg_type(c.type) for c in self.keys_of(keys)}
         names = [f"k{i}" for i in range(keys.num_columns)]
         lists = sql.SQL(", ").join(sql.SQL(f"%s::{kind}[]") for kind in kinds.values())
@@ -81,7 +95,7 @@ class PostgreSQLServer(ServerLookup):
             for (name, kind), k in zip(kinds.items(), names, strict=True)
         ]
         return sql.SQL("SELECT {} FROM {} AS _row JOIN unnest({}) AS _key({}) ON {}").format(
-            sql.SQL(", ").join(items),
+            self._items(),
             sql.Identifier(*self.table.options["table"].split(".")),
             lists,
             sql.SQL(", ").join(map(sql.SQL, names)),
@@ -94,3 +108,10 @@ class PostgreSQLLookup(TableLookup):
 
     def function(self, *, warehouse: str, project: str) -> PostgreSQLServer:
         return PostgreSQLServer(self.table)
+
+
+class PostgreSQLRows(CopiedRows):
+    """The rows of a table of a PostgreSQL server."""
+
+    def tables(self, project: str) -> Iterator[pa.Table]:
+        return PostgreSQLServer(self.table).scan()

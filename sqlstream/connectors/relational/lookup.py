@@ -1,9 +1,9 @@
-"""Lookups in tables of database servers."""
+"""Rows of tables of database servers: those that have some keys, and all."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -37,6 +37,10 @@ class ServerLookup(LookupFunction):
         """Return the rows that have the keys, with values for `columns`; `keys` is a table with the key columns."""
 
     @abstractmethod
+    def chunks(self, con: Any) -> Iterator[Sequence[Sequence[Any]]]:
+        """Yield all rows of the table, of one moment, with values for `columns`; at most `rows.CHUNK` at a time."""
+
+    @abstractmethod
     def failure(self, error: Exception) -> Exception:
         """Return the error to raise for an error of the server or of its library."""
 
@@ -48,6 +52,19 @@ class ServerLookup(LookupFunction):
         except self.error as error:
             self._close()
             raise self.failure(error) from error
+        return self._typed(rows)
+
+    def scan(self) -> Iterator[pa.Table]:
+        """Yield all rows of the table, as `chunks` does, with the declared types."""
+        try:
+            self._con = self.connect()
+            yield from map(self._typed, self.chunks(self._con))
+        except self.error as error:
+            raise self.failure(error) from error
+        finally:
+            self._close()
+
+    def _typed(self, rows: Sequence[Sequence[Any]]) -> pa.Table:
         names = [c.name for c in self.columns]
         return typed_rows(self.table, [dict(zip(names, row, strict=True)) for row in rows])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlstream.connectors.interface import Connector, Reach
 from sqlstream.connectors.options import TEXT, TableOption
 from sqlstream.connectors.relational.writer import SINK_OPTIONS
-from sqlstream.connectors.sqlite.lookup import SQLiteLookup
+from sqlstream.connectors.sqlite.lookup import SQLiteLookup, SQLiteRows
 from sqlstream.connectors.sqlite.sink import SQLiteSink
 
 
@@ -20,5 +20,6 @@ class SQLiteConnector(Connector):
         TableOption("table", TEXT, "the table in the file", required=True, example="users"),
         *SINK_OPTIONS,
     )
+    source_type = SQLiteRows
     lookup_type = SQLiteLookup
     sink_type = SQLiteSink

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import duckdb
 from sqlglot import exp
@@ -13,6 +14,7 @@ from sqlstream.logical.bind.assignment import assignable
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.flink_values import cut
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker, no_type, plain
+from sqlstream.logical.bind.partitions import PartitionConstant, constants_of
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.bind.set_operations import span_of_column
@@ -33,7 +35,6 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
 
     Raises BindError for a column, type or expression that is wrong, UnsupportedError for a Python function that is random.
     """
-    source = statement.span.source
     described = f'table "{statement.name.text}"'
     base = inherited(statement, source_table(statement.like, catalog)) if statement.like else None
     types = {c.name.text: _type(c, checker) for c in statement.columns if c.type is not None}
@@ -46,13 +47,14 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
         columns += base.columns
         inherits = (Field(c.name, c.type) for c in base.physical if c.name.lower() != operation)
         physical = (*inherits, *physical)
-    scope = Scope(statement.name.text, physical, source, described)
     for column in statement.columns:
         if column.expression is None:
             metadata = column.metadata.text if column.metadata else None
             name, never_null = column.name.text, column.not_null
             columns.append(Column(name, types[name], None, never_null, metadata=metadata, virtual=column.virtual))
         else:
+            # ALTER TABLE may be elsewhere than CREATE TABLE.
+            scope = Scope(statement.name.text, physical, column.span.source, described)
             bound = _computed(ExpressionBinder(scope, catalog, checker), column.expression)
             by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"
             columns.append(
@@ -140,7 +142,7 @@ def _watermark(
     if kind not in TIMES:
         raise BindError(f'column "{name}" of type {kind} cannot be a time attribute', mark.column.span, hint=hint)
     fields = tuple(Field(c.name, c.type) for c in columns)
-    scope = Scope(statement.name.text, fields, statement.span.source, described)
+    scope = Scope(statement.name.text, fields, mark.span.source, described)
     bound = _stable(ExpressionBinder(scope, catalog, checker), mark.expression, "a watermark")
     if bound.type not in TIMES:
         raise BindError(f"a watermark must be a TIMESTAMP, not {bound.type}", bound.span)
@@ -176,9 +178,12 @@ def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
     Raises BindError for a target that does not exist, and for columns that do not fit; UnsupportedError as Binder does.
     """
     table = _target(statement, binder.catalog)
+    constants = constants_of(statement, table, binder)
+    if statement.overwrites:
+        table = replace(table, overwrites=tuple((name, constant.text) for name, constant in constants.items()))
     node, _ = binder.bind(statement.query, statement.span.source)
     writable = list(table.writable)
-    targets = _targets(statement, table, writable)
+    targets = _targets(statement, table, writable, constants)
     columns = node.schema
     if len(columns) != len(targets):
         counted = f"{len(columns)} column{'s' if len(columns) > 1 else ''}"
@@ -200,7 +205,9 @@ def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
                 hint=f"Convert it in the query: CAST({written} AS {target.type}).",
             )
     node = _without_fractions(node, targets, statement, binder.checker)
-    return ResultSink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
+    return ResultSink(
+        _in_order(node, targets, writable, constants), table, tuple(Field(c.name, c.type) for c in writable)
+    )
 
 
 def _without_fractions(node: Node, targets: Sequence[Column], statement: Insert, checker: TypeChecker) -> Node:
@@ -250,9 +257,12 @@ def _target(statement: Insert, catalog: Catalog) -> Table:
             return catalog.with_options(table, dict(statement.options.options), statement.options.span)
 
 
-def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Column]:
+def _targets(
+    statement: Insert, table: Table, writable: list[Column], constants: Mapping[str, PartitionConstant]
+) -> list[Column]:
+    """Return the columns that the query writes: the named ones, else all but the `constants` of PARTITION."""
     if statement.columns is None:
-        return writable
+        return [column for column in writable if column.name not in constants]
     targets: list[Column] = []
     for name in statement.columns:
         column_name = _existing(name, [c.name for c in table.columns], f'table "{table.name}"')
@@ -261,11 +271,11 @@ def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Co
             computed = any(c.name == column_name and c.expression for c in table.columns)
             what = "computed" if computed else "read from the source, and not written"
             raise BindError(f'column "{column_name}" of table "{table.name}" is {what}', name.span)
-        if target in targets:
+        if target in targets or target.name in constants:
             raise BindError(f'column "{column_name}" is named twice', name.span)
         targets.append(target)
     for column in writable:
-        if column.not_null and column not in targets:
+        if column.not_null and column not in targets and column.name not in constants:
             raise BindError(
                 f'column "{column.name}" of table "{table.name}" is NOT NULL and not written',
                 statement.columns[0].span.to(statement.columns[-1].span),
@@ -273,18 +283,21 @@ def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Co
     return targets
 
 
-def _in_order(node: Node, targets: list[Column], writable: list[Column]) -> Node:
-    """Return the query with its columns in the table's order; columns that are not written are NULL."""
+def _in_order(
+    node: Node, targets: list[Column], writable: list[Column], constants: Mapping[str, PartitionConstant]
+) -> Node:
+    """Return the query with its columns and the constants in the table's order; other columns are NULL."""
     if targets == writable:
         return node
     by_name = {target.name: own for target, own in zip(targets, node.schema, strict=True)}
     items = []
     for column in writable:
         own = by_name.get(column.name)
-        value = (
-            Expression.of_column(own.name, own.type)
-            if own is not None
-            else Expression.over((), f"CAST(NULL AS {column.type})", column.type)
-        )
+        if own is not None:
+            value = Expression.of_column(own.name, own.type)
+        elif column.name in constants:
+            value = constants[column.name].value
+        else:
+            value = Expression.over((), f"CAST(NULL AS {column.type})", column.type)
         items.append(Item(column.name, value))
     return Projection(node, tuple(items))

@@ -160,9 +160,10 @@ class NameSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class SinkSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """A sink; `limit` is a number of rows."""
+    """A sink; `limit` is a number of rows, `overwrites` the partition that INSERT OVERWRITE names, None for INSERT INTO."""
 
     limit: int | None = None
+    overwrites: Pairs | None = None
 
 
 class ProcessInputSettings(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -299,7 +299,7 @@ class ResultSink(PassThrough):
 
     @property
     def values(self) -> NodeValues:
-        return NodeValues(self.node_kind, settings=SinkSettings(self.limit))
+        return NodeValues(self.node_kind, settings=SinkSettings(self.limit, self.table.overwrites))
 
     @property
     def label(self) -> str:
@@ -309,7 +309,8 @@ class ResultSink(PassThrough):
     def description(self) -> str:
         columns = ", ".join(map(str, self.columns))
         limit = f" limit {self.limit}" if self.limit is not None else ""
-        return f"Sink {self.table.name} ({self.table.connector or 'warehouse table'}){limit}: {columns}"
+        overwrites = " overwriting" if self.table.overwrites is not None else ""
+        return f"Sink {self.table.name} ({self.table.connector or 'warehouse table'}){overwrites}{limit}: {columns}"
 
     @property
     def effect(self) -> str:
