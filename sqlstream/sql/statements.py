@@ -45,7 +45,7 @@ from sqlstream.sql.nodes import (
 )
 from sqlstream.sql.required_tokens import Failure
 from sqlstream.sql.show import ShowParser
-from sqlstream.sql.unsupported import STATEMENTS, UPSERT
+from sqlstream.sql.unsupported import DIRECTORY, STATEMENTS, UPSERT
 from sqlstream.sql.variables import with_variables
 
 __all__ = [
@@ -336,6 +336,8 @@ class _StatementParser(ShowParser):
         overwrites = bool(self._match_text_seq("OVERWRITE"))
         if not overwrites:
             self._need("INTO")
+        elif self._curr and self._next and self._next.token_type == TokenType.STRING:
+            raise self._refused("INSERT OVERWRITE of a folder", self._token_span(self._curr), DIRECTORY)
         elif self._curr and self._next and self._next.token_type == TokenType.VAR:
             # Hive's spelling.
             self._match(TokenType.TABLE)

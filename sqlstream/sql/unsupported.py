@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # What to write instead of statements that change the row of a key.
+DIRECTORY = "Declare the folder as a table of the connector 'filesystem', and write INSERT INTO it."
 UPSERT = "Leave it out, and declare PRIMARY KEY (..) NOT ENFORCED: a row then replaces the one that has its key."
 # What to write instead of a query that reads itself.
 RECURSION = (

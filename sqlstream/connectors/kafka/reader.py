@@ -269,8 +269,7 @@ class MessageReader:
         # librdkafka may deliver the error of an earlier assignment, before the first message of this one.
         is_old = not standing.begun and offset is not None and offset != reached
         try:
-            place = self._kafka.TopicPartition(*partition)
-            low, high = self._consumer.get_watermark_offsets(place, timeout=_QUERY_SECONDS)
+            low, high = self._offsets_of_broker(partition)
         except self._kafka.KafkaException as error:
             if not self._is_passing(error.args[0]):
                 raise JobError(f'table "{table}": {partition} cannot be read', detail=reason(error)) from None
@@ -286,6 +285,17 @@ class MessageReader:
         self._leave([partition])
         self._consumer.incremental_assign([self._kafka.TopicPartition(*partition, first)])
         self._standing[partition] = _Standing(first, ends=first)
+
+    def _offsets_of_broker(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return the offset of the first message that the broker has, and that behind the last one that it shows.
+
+        Where an open transaction has begun before the first message, none is shown: both are equal. librdkafka's query for both
+        returns them sorted then, with the beginning of the transaction as the first message.
+        """
+        place = self._kafka.TopicPartition(*partition, self._kafka.OFFSET_BEGINNING)
+        [begin] = self._consumer.offsets_for_times([place], timeout=_QUERY_SECONDS)
+        _, high = self._consumer.get_watermark_offsets(place, timeout=_QUERY_SECONDS)
+        return int(begin.offset), max(int(high), int(begin.offset))
 
     def _silence(self, table: str, open_ranges: Mapping[TopicPartition, RangeMessages], patience: float) -> OutageError:
         where = ", ".join(str(p) for p in open_ranges)

@@ -13,6 +13,8 @@ from sqlstream.sql.spans import placed_at, span_of
 
 # The key of a parsed reference's `meta` that holds the schema's column which it means.
 _COLUMN = "column"
+# The relation of a query without FROM: one row, and no column that a query may name.
+ONE_ROW = "_one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,9 @@ class Scope:
     def missing(self, column: exp.Column) -> BindError:
         """Return the error for a column that does not exist."""
         names, span = _path(column), span_of(column, self.source)
+        if [r.alias for r in self.relations] == [ONE_ROW]:
+            hint = f"Name a table: SELECT {'.'.join(names)} FROM t."
+            return BindError(f'column "{names[0]}" in a query without FROM', span, hint=hint)
         existing = [name for name, _ in self.columns]
         relation = self.relation(names[0]) if len(names) > 1 else None
         if len(names) > 1 and relation is None:

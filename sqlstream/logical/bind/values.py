@@ -11,7 +11,7 @@ from sqlstream.catalog import VALUES, Catalog, Column, Table
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker, plain
-from sqlstream.logical.bind.scope import Scope
+from sqlstream.logical.bind.scope import ONE_ROW, Scope
 from sqlstream.logical.plan.random_values import repeatable
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
@@ -49,7 +49,7 @@ def from_one_row(select: exp.Select, source: SourceText) -> exp.Select:
         if isinstance(item, exp.Star) or (item.find(exp.Column) is not None and isinstance(item.this, exp.Star)):
             raise BindError("* in a query without FROM", span_of(item, source), hint="Name a table: SELECT * FROM t.")
     row = exp.Tuple(expressions=[exp.Literal.number(0)])
-    alias = exp.TableAlias(this=exp.to_identifier("_one"), columns=[exp.to_identifier("_row")])
+    alias = exp.TableAlias(this=exp.to_identifier(ONE_ROW), columns=[exp.to_identifier("_row")])
     select = select.copy()
     select.set("from_", exp.From(this=exp.Values(expressions=[row], alias=alias)))
     return select

@@ -8,7 +8,7 @@ from itertools import pairwise, product
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, Message, TopicPartition
 
 from sqlstream.connectors.kafka.ranges import OffsetRange
 from sqlstream.connectors.kafka.reader import MessageReader
@@ -39,6 +39,10 @@ class Partition:
 
     def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
         return self._low, END
+
+    def offsets_for_times(self, places: Sequence[TopicPartition], timeout: float) -> list[TopicPartition]:
+        assert [place.offset for place in places] == [OFFSET_BEGINNING]
+        return [TopicPartition("t", 0, self._low)]
 
     def position(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
         return [TopicPartition("t", 0, self._read)]
