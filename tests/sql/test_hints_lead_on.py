@@ -23,8 +23,11 @@ CREATE TABLE u (a INT, b INT, s STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts 
 CREATE TABLE o (a INT);
 """
 # Hints that say what to write, and have no example yet.
-WITHOUT_EXAMPLE = 109
+WITHOUT_EXAMPLE = 108
 FOLDERS = ("sql", "logical", "compiler", "physical", "connectors")
+MYSQL_CDC = "(a INT) WITH ('connector' = 'mysql-cdc', 'hostname' = 'h', 'table-name' = 't'"
+SPECIFIC = f"{MYSQL_CDC}, 'database-name' = 'd', 'scan.startup.mode' = 'specific-offset'"
+PLACE = "'scan.startup.specific-offset.file' = 'binlog.000001'"
 EXAMPLES = [
     ("CREATE TABLE x (a INT, UNIQUE (a))", "CREATE TABLE x (a INT, PRIMARY KEY (a) NOT ENFORCED)"),
     ("CREATE TABLE x (a INT UNIQUE)", "CREATE TABLE x (a INT, PRIMARY KEY (a) NOT ENFORCED)"),
@@ -36,7 +39,7 @@ EXAMPLES = [
         " 'properties.bootstrap.servers' = 'k:1', 'format' = 'json')",
     ),
     (
-        "CREATE TABLE x (a INT) WITH ('connector' = 'mysql-cdc')",
+        "CREATE TABLE x (a INT) WITH ('connector' = 'mongodb-cdc')",
         "CREATE TABLE x (a INT) WITH ('connector' = 'kafka', 'topic' = 't',"
         " 'properties.bootstrap.servers' = 'k:1', 'format' = 'debezium-json')",
     ),
@@ -77,6 +80,9 @@ EXAMPLES = [
         "SELECT SOURCE_WATERMARK() FROM t",
         "CREATE TABLE x (ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)",
     ),
+    (f"CREATE TABLE c1 {MYSQL_CDC})", f"CREATE TABLE c1 {MYSQL_CDC}, 'database-name' = 'shop')"),
+    (f"CREATE TABLE c2 {SPECIFIC})", f"CREATE TABLE c2 {SPECIFIC}, {PLACE})"),
+    (f"CREATE TABLE c3 {MYSQL_CDC}, 'database-name' = 'd', {PLACE})", f"CREATE TABLE c3 {SPECIFIC}, {PLACE})"),
     ("SELECT COLLECT(a) FROM t GROUP BY b", "SELECT list(a) FROM t GROUP BY b"),
     (
         "SELECT JSON_ARRAYAGG(a) FROM t GROUP BY b",
