@@ -33,6 +33,8 @@ _FILES = (_PROGRAM, "share/english/errmsg.sys", "share/charsets/Index.xml", *_SY
 # Whoever reads SQL at the start of a server takes a line for a statement.
 _FIRST = "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"
 _SMALL = ("--innodb-log-file-size=8M", "--innodb-undo-tablespaces=0", "--innodb-buffer-pool-size=64M")
+# Changes of tables are read from the log.
+_LOGS = ("binlog_format=ROW", "binlog_row_image=FULL", "binlog_row_metadata=FULL", "log_bin=binlog", "server_id=1")
 _NUMBERS = count()
 
 
@@ -106,12 +108,14 @@ def _command(program: Path, data: Path, *options: str) -> list[str]:
 class MariaDBServer:
     """A server of a folder. It keeps its port and its databases when it is stopped, or killed, and started again.
 
-    `ssl` is a certificate with its key, as a path without its ending; without it nothing is encrypted.
+    `ssl` is a certificate with its key, as a path without its ending; without it nothing is encrypted. `has_log` tells whether it
+    writes a binary log.
     """
 
-    def __init__(self, folder: Path, ssl: Path | None = None):
+    def __init__(self, folder: Path, ssl: Path | None = None, *, has_log: bool = True):
         # A certificate that the server makes itself takes it ten seconds.
         self._ssl = ["--skip-ssl"] if ssl is None else [f"--ssl-cert={ssl}.crt", f"--ssl-key={ssl}.key"]
+        self._has_log = has_log
         self._folder, self._program, self._port = folder, fetch(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
         shutil.copytree(self._program / "data", folder / "data")
@@ -120,9 +124,10 @@ class MariaDBServer:
         options = ("--bind-address=127.0.0.1", f"--port={self._port}", f"--socket={self._folder / 'socket'}")
         # What is written survives a crash of the server; tests do not cut the power.
         fast = ("--skip-name-resolve", "--innodb-flush-log-at-trx-commit=2", "--max-allowed-packet=1M")
+        logs = [f"--{setting}" for setting in _LOGS] if self._has_log else []
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
-                _command(self._program, self._folder / "data", *options, *fast, *self._ssl),
+                _command(self._program, self._folder / "data", *options, *fast, *logs, *self._ssl),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -147,12 +152,16 @@ class MariaDBServer:
         self._process = None
 
     def database(self, *, password: str = "s/e:cret") -> MySQLDatabase:
-        """Make a database, and a user of its name to whom alone it belongs: the next test may want another password."""
+        """Make a database, and a user of its name to whom alone it belongs: the next test may want another password.
+
+        The user may read the server's log.
+        """
         name = f"test_{os.getpid()}_{next(_NUMBERS)}"
         made = [
             f"CREATE DATABASE {name}",
             f"CREATE USER {name}@'127.0.0.1' IDENTIFIED BY '{password}'",
             f"GRANT ALL ON {name}.* TO {name}@'127.0.0.1'",
+            f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {name}@'127.0.0.1'",
         ]
         self.administration().run(*made)
         return MySQLDatabase(self, name, password, name)
@@ -160,6 +169,17 @@ class MariaDBServer:
     def administration(self) -> MySQLDatabase:
         """Return the database of the server itself, as the user who may do everything."""
         return MySQLDatabase(self, "root", "", "mysql")
+
+    def purge_log(self) -> None:
+        """Delete all files of the binary log but the newest one. The server keeps a file until it has noted its commits."""
+        administration = self.administration()
+        [newest, *_] = administration.run("SHOW MASTER STATUS")[0]
+
+        def is_purged() -> bool:
+            administration.run(f"PURGE BINARY LOGS TO '{newest}'")
+            return len(administration.run("SHOW BINARY LOGS")) == 1
+
+        wait_until(is_purged)
 
     @property
     def port(self) -> int:

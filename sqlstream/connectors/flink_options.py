@@ -13,6 +13,7 @@ from sqlstream.errors import BindError, StatementWarning, UnsupportedError
 
 _FORMAT_OPTIONS = ("format", "value.format", "key.format")
 _KAFKA = ("kafka", "upsert-kafka")
+_CHANGES = ("postgres-cdc", "mysql-cdc")
 _DATABASES = ("postgresql", "mysql", "sqlite", "duckdb")
 
 
@@ -56,6 +57,26 @@ OPTIONS: tuple[FlinkOption, ...] = (
         "decoding.plugin.name",
         "changes are decoded by pgoutput, which is part of PostgreSQL, and are the same",
         connectors=("postgres-cdc",),
+    ),
+    FlinkOption(
+        "scan.incremental.*",
+        "all rows are copied in one transaction, whose place in the log is known",
+        connectors=_CHANGES,
+    ),
+    FlinkOption("chunk-key.even-distribution.*", "rows are not copied in chunks", connectors=_CHANGES),
+    FlinkOption("chunk-meta.group.size", "rows are not copied in chunks", connectors=_CHANGES),
+    FlinkOption("scan.snapshot.fetch.size", "the rows of the snapshot come as a stream", connectors=_CHANGES),
+    FlinkOption("connect.timeout", "a server has ten seconds to answer", connectors=_CHANGES),
+    FlinkOption("connection.pool.size", "a table has one connection", connectors=_CHANGES),
+    FlinkOption(
+        "heartbeat.interval", "the place in the log moves on without changes of the table, too", connectors=_CHANGES
+    ),
+    FlinkOption(
+        "scan.newly-added-table.enabled",
+        "a table is one table",
+        values=("false",),
+        instead="Declare each table.",
+        connectors=_CHANGES,
     ),
     FlinkOption("driver", "the database is reached without a driver in Java", connectors=_DATABASES),
     FlinkOption("connection.max-retry-timeout", "a server has ten seconds to answer", connectors=_DATABASES),

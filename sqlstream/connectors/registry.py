@@ -40,6 +40,7 @@ _BUILT_IN = {
     "delta": "delta.connector:DeltaConnector",
     "iceberg": "iceberg.connector:IcebergConnector",
     "postgres-cdc": "postgres_cdc.connector:PostgresCdcConnector",
+    "mysql-cdc": "mysql_cdc.connector:MySQLCdcConnector",
     PRINT: "print.connector:PrintConnector",
     "blackhole": "blackhole.connector:BlackholeConnector",
 }
@@ -55,7 +56,7 @@ _BY_KAFKA = (
 )
 # Connectors of Flink that do not exist here, each with what to write instead.
 _ELSEWHERE: Mapping[str, str] = {
-    **dict.fromkeys(("mysql-cdc", "mongodb-cdc", "oracle-cdc", "sqlserver-cdc", "db2-cdc"), _DEBEZIUM),
+    **dict.fromkeys(("mongodb-cdc", "oracle-cdc", "sqlserver-cdc", "db2-cdc"), _DEBEZIUM),
     **dict.fromkeys(
         ("elasticsearch", "elasticsearch-6", "elasticsearch-7", "opensearch", "mongodb", "redis"), _BY_KAFKA
     ),

@@ -1,4 +1,4 @@
-"""Sources of the rows: files, topics, a class of the user's, changes of a PostgreSQL table, and VALUES."""
+"""Sources of the rows: files, topics, a class of the user's, changes of tables of PostgreSQL and MariaDB, and VALUES."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from sqlstream.connectors import Source
 from tests.arrival.cases import CASES, COLUMNS, WATERMARK, Case, Row
 from tests.connectors.kafka.topics import Topic
+from tests.mariadb_server import MySQLDatabase
 from tests.postgres_server import Database
 
 # Rows of a file, and of a batch of other sources: all rows take many batches.
@@ -188,6 +189,34 @@ class Changes(Feed):
         }
 
 
+class MySQLChanges(Feed):
+    """A table of a MariaDB server, with its changes, by its binary log."""
+
+    changes = True
+    key = "n"
+    ending = _TO_LATEST
+
+    def __init__(self, database: MySQLDatabase):
+        self._database = database
+        columns = "(k varchar(20), v int, n int, ts datetime(3), PRIMARY KEY ({}))"
+        database.run(*(f"CREATE TABLE {table} {columns.format(key)}" for table, key in (("t", "n"), ("versions", "k"))))
+
+    def put(self, rows: Sequence[Row]) -> None:
+        values = [f"('{k}', {v}, {n}, '{ts}')" for k, v, n, ts in rows]
+        newest = "ON DUPLICATE KEY UPDATE v = VALUES(v), n = VALUES(n), ts = VALUES(ts)"
+        versions = [f"INSERT INTO versions VALUES {value} {newest}" for value in values]
+        self._database.run(f"INSERT INTO t VALUES {', '.join(values)}", "BEGIN", *versions, "COMMIT")
+
+    def options(self, table: str) -> dict[str, str]:
+        return {
+            "connector": "mysql-cdc",
+            "url": self._database.url,
+            "table-name": table,
+            "source.max-rows-per-batch": str(SOME),
+            "source.monitor-interval": "0 s",
+        }
+
+
 class Constants(Feed):
     """VALUES, which have no watermark."""
 
@@ -214,6 +243,7 @@ SOURCES = [
     pytest.param("1", id="topic", marks=pytest.mark.kafka),
     pytest.param("3", id="topic-of-3", marks=pytest.mark.kafka),
     "changes",
+    "mysql-changes",
 ]
 
 
@@ -228,5 +258,7 @@ def feed_of(request: pytest.FixtureRequest, folder: Path, module: str = __name__
             database = request.getfixturevalue("postgres").database()
             yield Changes(database)
             database.drop_slots()
+        case "mysql-changes":
+            yield MySQLChanges(request.getfixturevalue("mariadb").database())
         case partitions:
             yield Messages(request.getfixturevalue("kafka"), int(partitions))

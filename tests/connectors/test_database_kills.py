@@ -51,6 +51,13 @@ CREATE TABLE my_counts (part BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (part) 
 WITH ('connector' = 'mysql', 'url' = '{mysql}', 'table' = 'my_counts', 'sink.create-table' = 'true');
 INSERT INTO my_counts SELECT part, COUNT(*), SUM(k) FROM given GROUP BY part HAVING SUM(k) % 3 > 0;
 
+CREATE TABLE my_orders (id BIGINT, item STRING, price DECIMAL(10, 2), PRIMARY KEY (id) NOT ENFORCED)
+WITH ('connector' = 'mysql-cdc', 'url' = '{mysql}', 'table-name' = 'orders', 'source.monitor-interval' = '0 s',
+  'source.max-rows-per-batch' = '300');
+CREATE TABLE my_copy (id BIGINT, item STRING, price DECIMAL(10, 2), PRIMARY KEY (id) NOT ENFORCED)
+WITH ('connector' = 'mysql', 'url' = '{mysql}', 'table' = 'my_copy', 'sink.create-table' = 'true');
+INSERT INTO my_copy SELECT * FROM my_orders;
+
 CREATE TABLE lite_counts (part BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (part) NOT ENFORCED)
 WITH ('connector' = 'sqlite', 'path' = 'out.sqlite', 'table' = 'counts', 'sink.create-table' = 'true');
 INSERT INTO lite_counts SELECT part, COUNT(*), SUM(k) FROM given GROUP BY part HAVING SUM(k) % 3 > 0;
@@ -94,6 +101,19 @@ def change(database: Database, moments: random.Random) -> None:
         )
 
 
+def change_mysql(database: MySQLDatabase, moments: random.Random) -> None:
+    """Change some of the orders there, each time by a few transactions."""
+    for _ in range(moments.randrange(1, 6)):
+        key = moments.randrange(3000)
+        database.run(
+            "BEGIN",
+            f"UPDATE orders SET price = price + 1 WHERE id % 97 = {key % 97}",
+            f"DELETE FROM orders WHERE id = {key}",
+            f"INSERT IGNORE INTO orders VALUES ({key + 3000}, 'new', 1)",
+            "COMMIT",
+        )
+
+
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_kills_of_jobs_and_crashes_of_servers_change_nothing(
@@ -106,6 +126,10 @@ def test_kills_of_jobs_and_crashes_of_servers_change_nothing(
         "ALTER TABLE orders REPLICA IDENTITY FULL",
         "INSERT INTO orders SELECT g, 'item ' || g % 7, g % 100 FROM generate_series(1, 3000) g",
     )
+    mysql.run(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, item varchar(20), price decimal(10, 2))",
+        "INSERT INTO orders SELECT seq, concat('item ', seq % 7), seq % 100 FROM seq_1_to_3000",
+    )
     given(tmp_path)
     (tmp_path / "jobs.sql").write_text(SCRIPT.format(url=database.url, mysql=mysql.url))
     moments = random.Random(5)
@@ -114,10 +138,12 @@ def test_kills_of_jobs_and_crashes_of_servers_change_nothing(
         assert run.stdout is not None
         # The first two are killed before, or while, they begin.
         if number >= 2:
-            assert run.stdout.readline() == "batch\n", run.communicate()[0]
+            line = run.stdout.readline()
+            assert line == "batch\n", line + run.stdout.read()
         deadline = time.monotonic() + moments.uniform(0.0, 0.4) + 1.5 * (number < 2)
         while time.monotonic() < deadline:
             change(database, moments)
+            change_mysql(mysql, moments)
             check_whole("pg_rows", database)
             check_whole("my_rows", mysql)
         if number == 2:
@@ -125,6 +151,7 @@ def test_kills_of_jobs_and_crashes_of_servers_change_nothing(
             change(database, moments)
         if number >= 2:
             mariadb.crash()
+            change_mysql(mysql, moments)
         run.kill()
         run.communicate()
         check_whole("pg_rows", database)
@@ -133,6 +160,7 @@ def test_kills_of_jobs_and_crashes_of_servers_change_nothing(
     output, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 0, output
     check_results(database)
+    assert sorted(rows_of("my_copy", mysql)) == sorted(mysql.run("SELECT * FROM orders"))
     assert sorted(rows_of("my_rows", mysql)) == [(k, k % 11) for k in range(FILES * ROWS)]
     assert sorted(rows_of("my_counts", mysql)) == counts()
     with closing(sqlite3.connect(tmp_path / "out.sqlite")) as con:

@@ -30,6 +30,7 @@ TABLES = {
         'password' = '{PASSWORD}'""",
     "mysql": f"'url' = 'mysql://ann:{IN_URL}@localhost:1/d', 'table-name' = 't', 'password' = '{PASSWORD}'",
     "postgres-cdc": f"'url' = 'postgresql://ann:{IN_URL}@localhost:1/d', 'table-name' = 't', 'password' = '{PASSWORD}'",
+    "mysql-cdc": f"'url' = 'mysql://ann:{IN_URL}@localhost:1/d', 'table-name' = 't', 'password' = '{PASSWORD}'",
     "kafka": f"""'properties.bootstrap.servers' = 'localhost:1', 'topic' = 't', 'format' = 'avro-confluent',
         'avro-confluent.url' = 'http://ann:{IN_URL}@localhost:1', 'avro-confluent.basic-auth.user-info' = 'ann:{TOKEN}',
         'properties.sasl.jaas.config' = 'org.apache.kafka.PlainLoginModule required username="a" password="{PASSWORD}";'""",

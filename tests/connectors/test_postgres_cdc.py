@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sqlstream.connectors.postgres_cdc.discovery import ChangesDiscovery
+from sqlstream.connectors.postgres_cdc.discovery import SlotDiscovery
 from sqlstream.errors import BindError, DataError, OutageError, UsageError
 from sqlstream.testing import Stream
 from tests.kinds import last_job
@@ -340,16 +340,16 @@ class Crash(Exception):
 def test_a_snapshot_that_was_cut_short_is_taken_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     full(database)
     database.run("INSERT INTO orders SELECT g, 'item ' || g % 3, g FROM generate_series(1, 1000) g")
-    whole = ChangesDiscovery._write_snapshot
+    whole = SlotDiscovery._write_snapshot
 
-    def cut(self: ChangesDiscovery, copy: Any) -> Any:
+    def cut(self: SlotDiscovery, copy: Any) -> Any:
         for size in whole(self, copy):
             yield size
             raise Crash
 
     with Stream(script(database, "", ", 'source.max-rows-per-batch' = '100'")) as stream:
         with monkeypatch.context() as patch:
-            patch.setattr(ChangesDiscovery, "_write_snapshot", cut)
+            patch.setattr(SlotDiscovery, "_write_snapshot", cut)
             for run in stream.runs.values():
                 with pytest.raises(Crash):
                     run.pull()

@@ -18,6 +18,7 @@ from sqlstream.local.engine import LocalEngine
 from tests.connectors.kafka.topics import Topic
 from tests.connectors.kafka.written import messages
 from tests.kinds import jobs_of
+from tests.mariadb_server import MariaDBServer
 from tests.postgres_server import PostgresServer
 from tests.processes import SECONDS, wait_until
 
@@ -168,3 +169,41 @@ def test_a_job_with_a_replication_slot_goes_neither_back_nor_beside_itself(
             assert s.query("FROM n ORDER BY id").fetchall() == database.run("SELECT id FROM orders ORDER BY id")
     finally:
         database.drop_slots()
+
+
+def test_a_job_goes_back_in_a_binary_log_and_beside_itself(mariadb: MariaDBServer, tmp_path: Path) -> None:
+    database = mariadb.database()
+    database.run("CREATE TABLE orders (id bigint PRIMARY KEY)", "INSERT INTO orders VALUES (1), (2)")
+    script = f"""
+    CREATE TABLE t (id BIGINT, PRIMARY KEY (id) NOT ENFORCED) WITH ('connector' = 'mysql-cdc', 'url' = '{database.url}',
+        'table-name' = 'orders', 'source.monitor-interval' = '10 ms');
+    CREATE TABLE n (id BIGINT, PRIMARY KEY (id) NOT ENFORCED);
+    INSERT INTO n SELECT id FROM t
+    """
+    fork = script.replace("TABLE n", "TABLE b").replace("INTO n", "INTO b")
+    with opened(tmp_path) as s:
+        stopped(started(s, script), 2)
+        take_savepoint(s.warehouse, "n", "two")
+        database.run("INSERT INTO orders VALUES (3)")
+        stopped(started(s, script), 3)
+        database.run("DELETE FROM orders WHERE id = 1")
+        # Much log without changes of the table, which the job need not read again.
+        database.run("CREATE TABLE other SELECT repeat('x', 100) FROM seq_1_to_20000")
+        stopped(started(s, script), 4)
+        for savepoint in ("two", None, "two"):
+            stopped(started(s, script, savepoint), 4)
+            assert s.query("FROM n ORDER BY id").fetchall() == [(2,), (3,)]
+        stopped(started(s, fork, "two", "b"), 4)
+        assert s.query("FROM b ORDER BY id").fetchall() == [(2,), (3,)]
+    with opened(tmp_path, None, **{"scan.startup.mode": "latest-offset"}) as s:
+        job = started(s, script, "two")
+        wait_until(lambda: job.is_waiting)
+        database.run("INSERT INTO orders VALUES (4)")
+        stopped(job, 3)
+        assert s.query("FROM n ORDER BY id").fetchall() == [(1,), (2,), (4,)]
+    with opened(tmp_path) as s:
+        database.server.administration().run("FLUSH BINARY LOGS")
+        database.server.purge_log()
+        job = started(s, script, "two")
+        with pytest.raises(SqlStreamError, match="the server has purged its log file"):
+            job.wait(SECONDS)

@@ -30,6 +30,9 @@ PARTED = f"CREATE TABLE k (a INT, b INT) PARTITIONED BY (b) WITH ({FILES});"
 ENDLESS = f"CREATE TABLE k (a INT) WITH ({FILES}); CREATE TABLE g (a INT) WITH ('connector' = 'datagen');"
 ICEBERG = "CREATE TABLE x (a INT) WITH ('connector' = 'iceberg', 'uri' = 'http://r', 'catalog-type' = '{}')"
 FOLDERS = ("sql", "logical", "compiler", "physical", "connectors")
+MYSQL_CDC = "(a INT) WITH ('connector' = 'mysql-cdc', 'hostname' = 'h', 'table-name' = 't'"
+SPECIFIC = f"{MYSQL_CDC}, 'database-name' = 'd', 'scan.startup.mode' = 'specific-offset'"
+PLACE = "'scan.startup.specific-offset.file' = 'binlog.000001'"
 EXAMPLES = [
     ("CREATE TABLE x (a INT, UNIQUE (a))", "CREATE TABLE x (a INT, PRIMARY KEY (a) NOT ENFORCED)"),
     ("CREATE TABLE x (a INT UNIQUE)", "CREATE TABLE x (a INT, PRIMARY KEY (a) NOT ENFORCED)"),
@@ -41,7 +44,7 @@ EXAMPLES = [
         " 'properties.bootstrap.servers' = 'k:1', 'format' = 'json')",
     ),
     (
-        "CREATE TABLE x (a INT) WITH ('connector' = 'mysql-cdc')",
+        "CREATE TABLE x (a INT) WITH ('connector' = 'mongodb-cdc')",
         "CREATE TABLE x (a INT) WITH ('connector' = 'kafka', 'topic' = 't',"
         " 'properties.bootstrap.servers' = 'k:1', 'format' = 'debezium-json')",
     ),
@@ -111,6 +114,9 @@ EXAMPLES = [
     ),
     ("SELECT a FROM t WHERE a + 'x' > 1", "SELECT a FROM t WHERE CAST(a AS STRING) = 'x'"),
     ("SELECT NTILE('4') OVER (ORDER BY ts) FROM t", "SELECT NTILE(4) OVER (ORDER BY ts) FROM t"),
+    (f"CREATE TABLE c1 {MYSQL_CDC})", f"CREATE TABLE c1 {MYSQL_CDC}, 'database-name' = 'shop')"),
+    (f"CREATE TABLE c2 {SPECIFIC})", f"CREATE TABLE c2 {SPECIFIC}, {PLACE})"),
+    (f"CREATE TABLE c3 {MYSQL_CDC}, 'database-name' = 'd', {PLACE})", f"CREATE TABLE c3 {SPECIFIC}, {PLACE})"),
     ("SELECT SHA2(s, 512) FROM t", "SELECT SHA2(s, 256) FROM t"),
     (
         "SELECT DISTINCT ON (a) a, b FROM t",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -16,6 +16,8 @@ SCHEMES = ("mysql", "mariadb")
 _PARAMETERS = ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key")
 # The SQL mode of sessions: a value that does not fit is an error, double quotes enclose names, and 0 is stored as 0.
 _MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_AUTO_VALUE_ON_ZERO"
+# What PyMySQL is told of every connection.
+SESSION = {"charset": "utf8mb4", "connect_timeout": 10, "program_name": "sqlstream"}
 # Numbers of errors after which a retry may succeed: the connection is lost or refused, or another transaction has locked the
 # rows, ..
 _LOST = (0, 2002, 2003, 2006, 2013, 2055, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031)
@@ -58,15 +60,14 @@ def address(table: Table) -> dict[str, Any]:
     }
 
 
-def connect(table: Table) -> Any:
+def connect(table: Table, to: Mapping[str, Any] | None = None, **settings: Any) -> Any:
     """Open a session in autocommit mode: strict SQL mode, time zone UTC, isolation level READ COMMITTED.
 
-    Raises PyMySQL's errors, after 10 seconds without an answer.
+    `to` has the arguments of `address`, if the table has no URL; `settings` are further arguments of PyMySQL's `connect`. Raises
+    PyMySQL's errors, after 10 seconds without an answer.
     """
     pymysql = load(table)
-    con = pymysql.connect(
-        **address(table), charset="utf8mb4", autocommit=True, connect_timeout=10, program_name="sqlstream"
-    )
+    con = pymysql.connect(**(to or address(table)), **SESSION, autocommit=True, **settings)
     run(con, f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00'")
     # So jobs that write rows with different keys do not wait for each other.
     run(con, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")

@@ -6,13 +6,22 @@ https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+
+from sqlstream.connectors.cdc.changes import (
+    AFTER,
+    BEFORE,
+    DELETED,
+    INSERTED,
+    ColumnGone,
+    DecodedChanges,
+    Incomplete,
+    Truncated,
+)
 
 # In place of a large value that an update has not changed: the log leaves it out.
 UNCHANGED = object()
-# Operations: an inserted row, a row before and after an update, a deleted row. `changelogs` has the same letters.
-INSERTED, BEFORE, AFTER, DELETED = "I", "B", "U", "D"
 
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _TYPE = struct.Struct(">ii")
@@ -21,43 +30,12 @@ _NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
 _NEW, _OLD, _KEY = ord("N"), ord("O"), ord("K")
 
 
-class Truncated(Exception):
-    """The table was truncated."""
-
-
-class Incomplete(Exception):
-    """The log lacks a row or a value that a change needs; the message names it."""
-
-
-class ColumnGone(Exception):
-    """The table has lost a column that is read; the message is its name."""
-
-
 class Altered(Exception):
     """A column that is read has changed its type; `type` is the new (type OID, type modifier)."""
 
     def __init__(self, column: str, type: tuple[int, int]):
         super().__init__(column)
         self.column, self.type = column, type
-
-
-@dataclass
-class DecodedChanges:
-    """Changes in the order of the log: the operation of each, and by column the texts of all rows, None for NULL."""
-
-    operations: list[str]
-    columns: list[list[bytes | None]]
-
-    @classmethod
-    def none(cls, width: int) -> DecodedChanges:
-        """Return no changes, of rows with `width` columns."""
-        return cls([], [[] for _ in range(width)])
-
-    def add(self, operation: str, row: Sequence[bytes | None]) -> None:
-        """Append the change of a row, which has a value for each column."""
-        self.operations.append(operation)
-        for column, value in zip(self.columns, row, strict=True):
-            column.append(value)
 
 
 @dataclass
@@ -167,7 +145,7 @@ class Decoder:
         [count] = _INT32.unpack_from(data, 1)
         numbers = (_INT32.unpack_from(data, 6 + 4 * i)[0] for i in range(count))
         if not self.skips_truncate and any(self._relations.get(number) is not None for number in numbers):
-            raise Truncated
+            raise Truncated("was truncated")
 
 
 def _tuple(data: bytes, at: int) -> tuple[list[object], int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.cdc.discovery import LogServer
 from sqlstream.connectors.postgresql import client
 from sqlstream.connectors.postgresql.dialect import PostgreSQL
 from sqlstream.connectors.postgresql.introspection import server_table
@@ -75,18 +76,24 @@ class SlotState:
     lost: bool
 
 
-class Server:
+class Server(LogServer):
     """The server of a table whose changes are read. Its connection is opened at the first use, and again after it was lost."""
 
     def __init__(self, table: Table, place: ServedTable, slot: str, publication: str):
         self.table, self.place, self.slot, self.publication = table, place, slot, publication
         self._con: Any = None
         self.psycopg = client.load(table)
+        self.whole_rows = f"On the server: ALTER TABLE {place.qualified} REPLICA IDENTITY FULL"
 
     @property
     def lost_errors(self) -> tuple[type[Exception], ...]:
-        """The errors of a connection that is lost or cannot be opened."""
         return self.psycopg.OperationalError, self.psycopg.InterfaceError
+
+    def is_passing(self, error: Exception) -> bool:
+        return client.is_passing(error)
+
+    def unreachable(self, error: Exception) -> UsageError:
+        return unreachable(self.table, error)
 
     @property
     def con(self) -> Any:
@@ -97,7 +104,6 @@ class Server:
         return self._con
 
     def close(self) -> None:
-        """Close the connection; `con` opens another one."""
         if self._con is not None:
             self._con.close()
             self._con = None
@@ -256,7 +262,6 @@ class Server:
                 return
 
     def end_of_log(self) -> int:
-        """Return the log position after all committed transactions."""
         [place] = self.con.execute("SELECT (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
         return int(place)
 

@@ -1,11 +1,11 @@
 """Parquet files of changes that the driver has received: a repeated batch reads the same files.
 
-They have the operation of each change, and values as PostgreSQL's texts, which workers convert to the declared types.
+They have the operation of each change, and values as texts, which workers convert to the declared types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.cdc.changes import INSERTED, DecodedChanges
 from sqlstream.connectors.formats.changelogs import OPERATION
-from sqlstream.connectors.postgres_cdc.pgoutput import INSERTED, DecodedChanges
-from sqlstream.connectors.relational.dialect import is_nested
 from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW
 from sqlstream.duck.sql import Select, quote_name, quote_text
 from sqlstream.errors import DataError
@@ -61,6 +60,20 @@ def number_of(name: str) -> int | None:
     return int(stem) if dot and ending == "parquet" and stem.isdecimal() else None
 
 
+def in_files(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Yield groups of batches, each of at least `most` rows except the last. Read each group to its end before the next."""
+    while (first := next(batches, None)) is not None:
+        yield _up_to(first, batches, most)
+
+
+def _up_to(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    yield first
+    count = first.num_rows
+    while count < most and (following := next(batches, None)) is not None:
+        yield following
+        count += following.num_rows
+
+
 def write_rows(fs: Filesystem, path: str, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
     """Write the rows of a snapshot, batches of texts, into a file as inserts."""
     schema = _schema(table)
@@ -91,28 +104,19 @@ def _schema(table: Table) -> pa.Schema:
     return pa.schema([(_OPERATION, pa.string()), *((c.name, pa.string()) for c in table.stored)])
 
 
-def rows_of(fs: Filesystem, splits: Sequence[ChangesFile], table: Table) -> Select:
-    """Return the changes in files, with the table's physical columns and their declared types."""
+def rows_of(fs: Filesystem, splits: Sequence[ChangesFile], table: Table, typed: Callable[[Column], str]) -> Select:
+    """Return the changes in files, with the table's physical columns and their declared types.
+
+    `typed` returns the SQL that converts the text of a column to its declared type.
+    """
     paths = ", ".join(quote_text(fs.path_for_duckdb(split.path)) for split in splits)
     places = {MODIFIED.name: "CAST(0 AS BIGINT)", PATH.name: "filename", ROW.name: "file_row_number"}
     items = []
     for column in table.physical:
-        sql = places.get(column.name) or (column.name if column.name == _OPERATION else _typed(column))
+        sql = places.get(column.name) or (column.name if column.name == _OPERATION else typed(column))
         items.append(f"{sql} AS {quote_name(column.name)}")
     files = f"read_parquet([{paths}], filename = true, file_row_number = true)"
     return Select(f"SELECT {', '.join(items)} FROM {files}")
-
-
-def _typed(column: Column) -> str:
-    """Return the SQL that converts PostgreSQL's text of a value to the declared type."""
-    text = quote_name(column.name)
-    if column.type == "BLOB":
-        return f"unhex(substr({text}, 3))"
-    if is_nested(column.type):
-        return f"CAST(CAST({text} AS JSON) AS {column.type})"
-    if column.type.startswith(("DATE", "TIMESTAMP")):
-        text = f"replace({text}, ' BC', ' (BC)')"
-    return f"CAST({text} AS {column.type})"
 
 
 def mistyped(table: Table, error: Exception) -> DataError:
@@ -120,17 +124,3 @@ def mistyped(table: Table, error: Exception) -> DataError:
     hint = "Declare the column as another type, or as STRING, which holds any value."
     detail = " ".join(str(error).split("\n")[0].split())
     return DataError(f'a value of table "{table.name}" is not as declared', table.span, detail=detail, hint=hint)
-
-
-def merged(groups: Iterable[DecodedChanges], width: int, most: int) -> Iterable[DecodedChanges]:
-    """Merge the changes of small transactions: yield groups of at least `most` changes of `width` columns, except the last."""
-    pending = DecodedChanges.none(width)
-    for group in groups:
-        pending.operations += group.operations
-        for column, values in zip(pending.columns, group.columns, strict=True):
-            column += values
-        if len(pending.operations) >= most:
-            yield pending
-            pending = DecodedChanges.none(width)
-    if pending.operations:
-        yield pending

@@ -1,0 +1,1 @@
+"""What the connectors share that follow a table by the log of its server: received changes, their files, options."""
