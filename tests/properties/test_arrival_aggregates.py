@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 # Calls over k, x, s and ts, with the type of the result, and what DuckDB has to say of rows with their place p.
 CALLS = (
-    ("FIRST_VALUE(x)", "BIGINT", "first(x ORDER BY p)"),
-    ("LAST_VALUE(x)", "BIGINT", "last(x ORDER BY p)"),
+    ("FIRST_VALUE(x)", "BIGINT", "first(x ORDER BY p) FILTER (WHERE x IS NOT NULL)"),
+    ("LAST_VALUE(x)", "BIGINT", "last(x ORDER BY p) FILTER (WHERE x IS NOT NULL)"),
     ("FIRST_VALUE(s) IGNORE NULLS", "STRING", "first(s ORDER BY p) FILTER (WHERE s IS NOT NULL)"),
     ("LAST_VALUE(s IGNORE NULLS)", "STRING", "last(s ORDER BY p) FILTER (WHERE s IS NOT NULL)"),
     ("last(x) FILTER (WHERE s <> 'b')", "BIGINT", "last(x ORDER BY p) FILTER (WHERE s <> 'b')"),

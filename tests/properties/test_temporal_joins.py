@@ -60,8 +60,7 @@ class Query:
     @property
     def answer(self) -> str:
         """The query over tables p and v with all rows: every version in question, of which the one that counts is kept."""
-        last = "number DESC" if self.form == "changes" else "k, x, s"
-        one = f"PARTITION BY {', '.join(self.keys)}, ts ORDER BY {last}"
+        one = f"PARTITION BY {', '.join(self.keys)}, ts ORDER BY number DESC"
         versions = f"SELECT * FROM v WHERE op <> 'B' QUALIFY row_number() OVER ({one}) = 1"
         same = " AND ".join(f"p.{value} = v.{key}" for value, key in zip(self.values, self.keys, strict=True))
         found = (
