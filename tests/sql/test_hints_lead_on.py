@@ -23,7 +23,7 @@ CREATE TABLE u (a INT, b INT, s STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts 
 CREATE TABLE o (a INT);
 """
 # Hints that say what to write, and have no example yet.
-WITHOUT_EXAMPLE = 43
+WITHOUT_EXAMPLE = 42
 FILES = "'connector' = 'filesystem', 'path' = 'k', 'format' = 'csv'"
 KEYED = "CREATE TABLE k (a INT, b INT, c AS b + 1, PRIMARY KEY (a) NOT ENFORCED);"
 PARTED = f"CREATE TABLE k (a INT, b INT) PARTITIONED BY (b) WITH ({FILES});"
