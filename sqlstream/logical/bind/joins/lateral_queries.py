@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError, SourceText, UnsupportedError
+from sqlstream.errors import BindError, SourceText, SqlStreamError, UnsupportedError
 from sqlstream.logical.bind.aggregates.grouping import has_sets
 from sqlstream.logical.bind.aliases import with_alias, with_name
 from sqlstream.logical.bind.clauses import refuse_clauses
@@ -63,10 +63,10 @@ class _Names:
     def is_outer(self, column: exp.Column) -> bool:
         """Return whether a column is one of the relations before the subquery: the subquery's own come first."""
         table = column.table
-        if table and self.own.relation(table) is None and (relation := self.outer.relation(table)) is not None:
+        if table and self.own.relation(table) is None and self.outer.relation(table) is not None:
             field = next((f for f in self.own.schema if f.name == self.own.find(table)), None)
             is_row = field is not None and field.type.startswith("STRUCT")
-            return not is_row and (isinstance(column.this, exp.Star) or relation.find(column.name) is not None)
+            return not is_row
         if isinstance(column.this, exp.Star) or self.own.find(column.name if not table else table) is not None:
             return False
         return not _resolves(self.own, column) and _resolves(self.outer, column)
@@ -107,11 +107,16 @@ class LateralQueries:
         _add_keys(select, keys, is_grouped=counts is not None or select.args.get("group") is not None)
         alias = join.this.args.get("alias")
         called = join.this.alias
-        node = with_name(self.query(select, len(keys)), called)
+        try:
+            node = with_name(self.query(select, len(keys)), called)
+        except (BindError, UnsupportedError) as error:
+            where = select.args.get("where")
+            below = where.find_all(exp.Query) if where is not None else ()
+            raise self._of_row(error, select, below, outer, "in a subquery of WHERE", _ELSEWHERE) from error
         node = with_alias(node, alias, self.source, hidden=len(keys))
         relation = Relation(node, called, f'subquery "{called}"' if called else "the subquery")
         self.joins.add_matched(
-            join, relation, Matches(tuple(m for m, _ in matches), tuple(conditions), None if counts is None else counts)
+            join, relation, Matches(tuple(match for match, _ in matches), tuple(conditions), counts)
         )
 
     def _own_scope(self, select: exp.Select, outer: Scope) -> Scope:
@@ -119,13 +124,22 @@ class LateralQueries:
         try:
             return self.from_(select).scope
         except (BindError, UnsupportedError) as error:
-            own = {relation.alias_or_name.lower() for relation in _relations(select)}
-            for relation in _relations(select):
-                if (column := next(columns_of_outer(outer, own, relation), None)) is not None:
-                    raise self._unsupported(
-                        f"{_described(column)} in FROM of the subquery", column, _IN_FROM
-                    ) from error
-            raise
+            raise self._of_row(error, select, _relations(select), outer, "in FROM of the subquery", _IN_FROM) from error
+
+    def _of_row(
+        self,
+        error: SqlStreamError,
+        select: exp.Select,
+        parts: Iterable[exp.Expr],
+        outer: Scope,
+        where: str,
+        hint: str,
+    ) -> SqlStreamError:
+        """Return the error for parts of a subquery, bound on their own, that name the row before it; else `error` itself."""
+        own = {relation.alias_or_name.lower() for relation in _relations(select)}
+        if (column := next((c for part in parts for c in columns_of_outer(outer, own, part)), None)) is None:
+            return error
+        return self._unsupported(f"{_described(column)} {where}", column, hint)
 
     def _check_clauses(self, select: exp.Select, names: _Names) -> None:
         """Raise UnsupportedError for a column of the row before outside WHERE, and for grouping sets."""
