@@ -202,7 +202,9 @@ def test_what_is_made_of_rows_comes_and_goes_with_them(query: str, history: list
 
 @examples(40)
 @given(beside(queries(1)), histories(), st.integers(1, 3))
-def test_rows_of_lateral_subqueries_come_and_go_with_both_sides(query: str, history: list[Step], parallelism: int) -> None:
+def test_rows_of_lateral_subqueries_come_and_go_with_both_sides(
+    query: str, history: list[Step], parallelism: int
+) -> None:
     check(query, history, parallelism, small=False)
 
 

@@ -63,11 +63,13 @@ class _Names:
     def is_outer(self, column: exp.Column) -> bool:
         """Return whether a column is one of the relations before the subquery: the subquery's own come first."""
         table = column.table
-        if table and self.own.relation(table) is None and self.outer.relation(table) is not None:
-            field = next((f for f in self.own.schema if f.name == self.own.find(table)), None)
-            is_row = field is not None and field.type.startswith("STRUCT")
-            return not is_row
-        if isinstance(column.this, exp.Star) or self.own.find(column.name if not table else table) is not None:
+        if table and self.own.relation(table) is not None:
+            return False
+        # A row of the subquery, whose field it would be, comes before a relation of the same name.
+        field = next((f for f in self.own.schema if f.name == self.own.find(table or column.name)), None)
+        if table and self.outer.relation(table) is not None:
+            return field is None or not field.type.startswith("STRUCT")
+        if isinstance(column.this, exp.Star) or field is not None:
             return False
         return not _resolves(self.own, column) and _resolves(self.outer, column)
 
@@ -115,9 +117,7 @@ class LateralQueries:
             raise self._of_row(error, select, below, outer, "in a subquery of WHERE", _ELSEWHERE) from error
         node = with_alias(node, alias, self.source, hidden=len(keys))
         relation = Relation(node, called, f'subquery "{called}"' if called else "the subquery")
-        self.joins.add_matched(
-            join, relation, Matches(tuple(match for match, _ in matches), tuple(conditions), counts)
-        )
+        self.joins.add_matched(join, relation, Matches(tuple(match for match, _ in matches), tuple(conditions), counts))
 
     def _own_scope(self, select: exp.Select, outer: Scope) -> Scope:
         """Return the scope of a subquery's FROM, which cannot name the row before the subquery."""
