@@ -113,7 +113,7 @@ class SteppedRun:
         return END_OF_INPUT if ends else self._reached(now)
 
     def _reached(self, now: ProcessingTime) -> EventTime:
-        return local_clock(now, self.job.zone)
+        return local_clock(now, self.job.clock_zone)
 
     def run(self, descriptor: Descriptor) -> None:
         """Run the batch of a descriptor, then an empty batch if the watermark has moved."""

@@ -236,7 +236,7 @@ class Advance:
         before = [] if self.state.manifest is None else [self.state.manifest.time]
         if (mark := self.clock.marks.clock) is not None and mark != END_OF_INPUT:
             # What goes by the clock above is as far.
-            before.append(instant_of(mark, self.job.zone))
+            before.append(instant_of(mark, self.job.clock_zone))
         self.clock = replace(self.clock, time=max([self.clock.time, *before, *(f.time for f in arrived)]))
         name, watermark = self.stage.name, self.watermark
         with connection(self.job) as con, user_errors(name), overflows(name):

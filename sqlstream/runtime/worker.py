@@ -62,6 +62,11 @@ class JobSpec:
     # The version of the hash that maps a key to its bucket; the exchanges of the plan have it already.
     key_hash: int = BY_VALUE
 
+    @property
+    def clock_zone(self) -> str:
+        """The time zone of processing time as a watermark."""
+        return self.zone if self.plan.has_local_clock else "UTC"
+
     def remember_secrets(self) -> None:
         """Register the secrets in the options of all tables, so that errors in this process do not show them."""
         tables = [s.table for s in self.plan.scans] + [s.table for s in self.plan.sinks]

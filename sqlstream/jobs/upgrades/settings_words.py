@@ -128,7 +128,8 @@ def _windows(windows: Windows) -> str:
             zone = f" in {windows.zone}" if windows.zone else ""
             return f"SESSION {windows.time.text} gap {gap}{zone}"
         case RowWindows():
-            return f"{windows.size} rows every {windows.slide}"
+            zone = f" in {windows.zone}" if windows.zone else ""
+            return f"{windows.size} rows every {windows.slide}{zone}"
 
 
 def interval_words(interval: Interval) -> str:

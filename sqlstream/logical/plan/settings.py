@@ -80,6 +80,7 @@ class CountSettings(NodeSettings, frozen=True, omit_defaults=True):
     time: str
     size: int
     slide: int
+    zone: str | None = None
 
 
 class WindowSettings(NodeSettings, frozen=True, omit_defaults=True):

@@ -88,6 +88,7 @@ class RowWindows(msgspec.Struct, frozen=True, omit_defaults=True, tag="rows"):
 
     size: int
     slide: int
+    zone: str | None = None
 
 
 Windows: TypeAlias = GridWindows | CalendarWindows | SessionWindows | RowWindows

@@ -51,7 +51,7 @@ from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 ROWS, LAST, TOTALS = "rows", "last", "totals"
 # Temporary tables: the partial results of rows of a batch and of its partitions' state, and their totals, where calls are scans.
 _RUNNING, _TOTALS = Relation("_running"), Relation("_totals")
-# The event time (microseconds) up to which a row stays in the table ROWS.
+# The watermark (microseconds) up to which a row stays in the table ROWS.
 UNTIL = "_until"
 
 
@@ -60,7 +60,7 @@ class OverOperator(Operator):
     """Emits the rows of each partition in the order of time, with the results of calls over the rows around them.
 
     `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` has the SQL of the
-    further items of ORDER BY. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With
+    further items of ORDER BY. With `by_clock` the time is the processing time of the batch, in UTC, and rows are emitted at once. With
     `sorts` the rows of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has
     become final for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
 
@@ -160,7 +160,11 @@ class OverOperator(Operator):
         columns = [f"{quote_name(c.name)} AS c{i}" for i, c in enumerate(self.columns)]
         micros = f"epoch_us({self.time})"
         turn = [f"0 AS {TURN}"] if self.by_clock else []
-        items = ", ".join([*keys, *columns, f"{micros} AS {AT}", *turn, f"{micros} + {self._stay + 1} AS {UNTIL}"])
+        until = f"{micros} + {self._stay}"
+        if self.by_clock:
+            # The clock as a watermark is a local time of the session's zone, and never later than the local time of now.
+            until = f"epoch_us(CAST(make_timestamptz({until}) AS TIMESTAMP))"
+        items = ", ".join([*keys, *columns, f"{micros} AS {AT}", *turn, f"{until} + 1 AS {UNTIL}"])
         return {ROWS: encoded(self.tables[0].columns, Relation(f"(SELECT {items} FROM _rows)"))}
 
     @cached_property

@@ -294,9 +294,13 @@ def _times(node: Node) -> tuple[str, ...]:
 
 
 def check_zone(node: Node, time: str, checker: TypeChecker, span: Span) -> None:
-    """Raise UnsupportedError for rows in the order of a TIMESTAMP_LTZ if the session's time zone is not UTC."""
+    """Raise UnsupportedError for rows in the order of an event time of type TIMESTAMP_LTZ if the session's zone is not UTC.
+
+    Watermarks are local times of the zone, which do not order rows when clocks are set back. Rows in the order of processing
+    time leave in the batch in which they come: they are ordered by the instant, and no watermark decides about them.
+    """
     kind = next(f.type for f in node.schema if f.name == time)
-    if checker.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE":
+    if checker.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE" and time not in node.processing_times:
         raise UnsupportedError(
             f"rows in the order of a TIMESTAMP_LTZ in the zone {checker.zone}",
             span,
