@@ -266,7 +266,7 @@ class WindowBinder:
         """Return the time zone to whose midnight windows are aligned, None for UTC or a TIMESTAMP without a zone.
 
         When clocks are set back, an hour comes twice: only windows of whole days, or of months, contain both. The clock waits
-        for the second one (`runtime.times.local_clock`), so its windows may have any length. Windows of numbers of rows over
+        for the second one (`zones.local_clock`), so its windows may have any length. Windows of numbers of rows over
         processing time are by the instant; their bounds are local times.
         """
         zone = self.checker.zone
