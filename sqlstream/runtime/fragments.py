@@ -18,7 +18,18 @@ from sqlstream.duck import key_hash
 from sqlstream.duck.clock import timestamp, variables
 from sqlstream.duck.errors import plain
 from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PARTITION, ROW
-from sqlstream.duck.sql import Condition, Items, Relation, Select, all_of, no_rows, quote_name, quote_text, typed, union_all
+from sqlstream.duck.sql import (
+    Condition,
+    Items,
+    Relation,
+    Select,
+    all_of,
+    no_rows,
+    quote_name,
+    quote_text,
+    typed,
+    union_all,
+)
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET

@@ -159,7 +159,14 @@ class SplitReading:
     def _input(
         self, con: duckdb.DuckDBPyConnection, plan: ReadPlan, bounds: execute.TimeBounds
     ) -> tuple[Select, ScanStats]:
-        return execute.scan_input(con, self._stage, self._rows.well_formed(con, plan), keep=plan.keep, bounds=bounds, zone=self._job.zone_of(self._stage))
+        return execute.scan_input(
+            con,
+            self._stage,
+            self._rows.well_formed(con, plan),
+            keep=plan.keep,
+            bounds=bounds,
+            zone=self._job.zone_of(self._stage),
+        )
 
     def _relation(self, con: duckdb.DuckDBPyConnection, split: Split) -> Relation:
         """Return the rows of one split as a FROM item, by the plan that did not fail."""

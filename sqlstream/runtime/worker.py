@@ -68,7 +68,7 @@ class JobSpec:
         return self.zone if self.plan.has_local_clock else "UTC"
 
     def zone_of(self, scan: ScanStage) -> str:
-        """Return the time zone whose local times the event times and the watermark of a scan are; UTC for times without a zone."""
+        """Return the time zone whose local times the event times and the watermark of a scan are; UTC for a TIMESTAMP."""
         if scan.by_clock:
             return self.clock_zone
         return self.zone if scan.has_instants else "UTC"

@@ -160,11 +160,11 @@ class OverOperator(Operator):
         columns = [f"{quote_name(c.name)} AS c{i}" for i, c in enumerate(self.columns)]
         micros = f"epoch_us({self.time})"
         turn = [f"0 AS {TURN}"] if self.by_clock else []
-        until = f"{micros} + {self._stay}"
+        until = f"{micros} + {self._stay + 1}"
         if self.by_clock:
             # The clock as a watermark is a local time of the session's zone, and never later than the local time of now.
-            until = f"epoch_us(CAST(make_timestamptz({until}) AS TIMESTAMP))"
-        items = ", ".join([*keys, *columns, f"{micros} AS {AT}", *turn, f"{until} + 1 AS {UNTIL}"])
+            until = f"epoch_us(CAST(make_timestamptz({micros} + {self._stay}) AS TIMESTAMP)) + 1"
+        items = ", ".join([*keys, *columns, f"{micros} AS {AT}", *turn, f"{until} AS {UNTIL}"])
         return {ROWS: encoded(self.tables[0].columns, Relation(f"(SELECT {items} FROM _rows)"))}
 
     @cached_property

@@ -233,7 +233,14 @@ class WindowBinder:
         return MonthWindows(below, time, size.months, shift.months % size.months, shift.length, zone, span)
 
     def _by_rows(
-        self, below: Node, time: str, at: Span, numbers: Sequence[int], keys: Sequence[str], zone: str | None, span: Span
+        self,
+        below: Node,
+        time: str,
+        at: Span,
+        numbers: Sequence[int],
+        keys: Sequence[str],
+        zone: str | None,
+        span: Span,
     ) -> Node:
         if any(f.name.lower() == WINDOW_ID for f in below.schema):
             hint = "Rename or leave out that column first."
