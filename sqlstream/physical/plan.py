@@ -148,7 +148,8 @@ class StatefulStage:
 
     `timed_by` are the indexes of the scans whose least watermark is the stage's watermark, or (CLOCK,) if that is processing
     time. The operator sees it reduced by `delay`, because rows of its inputs may be that late; it waits for it only if it
-    `reads_time`. With `goes_by_clock` the times that it compares with it are processing times, and bounds of windows over them. The `opening` fragments make its initial rows; they run once, before all other rows of the first batch, over an
+    `reads_time`. With `goes_by_clock` the times that it compares with the watermark are processing times, or bounds of windows
+    over these. The `opening` fragments make its initial rows; they run once, before all other rows of the first batch, over an
     `_input` of one row.
     """
 

@@ -60,8 +60,8 @@ class OverOperator(Operator):
     """Emits the rows of each partition in the order of time, with the results of calls over the rows around them.
 
     `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` has the SQL of the
-    further items of ORDER BY. With `by_clock` the time is the processing time of the batch, in UTC, and rows are emitted at once. With
-    `sorts` the rows of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has
+    further items of ORDER BY. With `by_clock` the time is the processing time of the batch in UTC, and rows are emitted at once.
+    With `sorts` the rows of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has
     become final for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
 
     Rows that are equal in time and `order` are ordered by the items `ties` (the order of arrival, if any), then by all columns.

@@ -1,8 +1,8 @@
 """Windows of a fixed number of rows of a key, in the order of event time.
 
 A row gets its number when the watermark passes it: no earlier row can arrive then. So windows do not depend on how rows were
-split into batches. By the clock of another time zone than UTC a row gets its number in the batch in which it comes: no earlier row
-can arrive after it, and the watermark, a local time, stands for an hour when clocks are set back.
+split into batches. By the clock of another time zone than UTC a row gets its number in the batch in which it comes: no earlier
+row can arrive after it, and the watermark, a local time, stands for an hour when clocks are set back.
 """
 
 from __future__ import annotations
