@@ -199,6 +199,7 @@ _FIELDS: Mapping[str, tuple[str, Any]] = {
     "time": ("time", lambda time: time.text),
     "by_clock": ("clock", lambda by_clock: "processing time" if by_clock else ""),
     "reach": ("rows in frames", _reach),
+    "zone": ("time zone", str),
     "timers": ("timers", _yes),
     "changes": ("changes", str),
     "outputs": ("result", _columns),

@@ -104,9 +104,10 @@ class RankSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class OrderSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """ORDER BY, and the order of calls with OVER."""
+    """ORDER BY, and the order of calls with OVER; `zone` is the time zone of the clock, up to which rows are kept."""
 
     order: tuple[str, ...]
+    zone: str | None = None
 
 
 class SideSettings(NodeSettings, frozen=True, omit_defaults=True):

@@ -218,6 +218,7 @@ class OverState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, ta
     by_clock: bool = False
     reach: FrameReach = FrameReach()
     ttl: Duration = NO_TIME
+    zone: str | None = None
 
 
 class SortState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, tag="sort"):

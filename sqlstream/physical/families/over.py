@@ -40,6 +40,7 @@ class OverPlan(OperatorPlan[Over]):
             emits_late=node.late_reads is not None,
             ties=_sqls(arrived(node.order)),
             is_total=has_total_order(node),
+            zone=node.zone,
         )
 
     def items(self) -> Iterator[Item]:
@@ -54,6 +55,7 @@ class OverPlan(OperatorPlan[Over]):
             by_clock=node.by_clock,
             reach=self.operator.reach,
             ttl=node.ttl or NO_TIME,
+            zone=node.zone,
         )
 
     def batch(self, query: BatchQuery) -> BatchRows:

@@ -337,7 +337,9 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Ove
     if len(partition.order) > 1 and any(c.frame.mode == "range" and c.frame.preceding is not None for c in calls):
         raise UnsupportedError("a RANGE frame over several columns", ordered, hint=f"Write ORDER BY {time}.")
     keys, order = (typed(parts, node.schema, block, span) for parts in (partition.keys, partition.order))
-    return Over(node, "", keys, time, order, tuple(calls), span=span)
+    new = Over(node, "", keys, time, order, tuple(calls), span=span)
+    zone = block.checker.zone
+    return replace(new, zone=zone) if new.by_clock and new.keeps_by_time and zone != "UTC" else new
 
 
 def waits_for_later(node: Node) -> bool:
