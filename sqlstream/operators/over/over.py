@@ -66,7 +66,7 @@ class OverOperator(Operator):
     rows has become final for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
 
     Rows that are equal in time and `order` are ordered by the items `ties` (the order of arrival, if any), then by all columns.
-    With `is_total` no two arriving rows are equal in `ties`. With a `zone` the watermark is the clock as a local time of the zone.
+    With `is_total` no two arriving rows are equal in `ties`. With a `zone` the watermark is the clock as a local time of it.
     """
 
     keys: tuple[tuple[Column, str], ...]
