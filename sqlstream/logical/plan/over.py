@@ -232,8 +232,8 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
     The first item of `order` is the time; the SQL of items includes their direction. The last item can be the order of arrival,
     which does not tell the peers of a RANGE frame apart. Rows that are equal in `order` are ordered by all their columns.
     Keeps rows that wait, and what frames still need of emitted rows: rows as far back as a frame reaches, and for a frame without
-    a bound a partial result per key. A row behind the watermark is dropped and counted. `ttl`: see Aggregate. `zone` is set if rows are
-    kept for a frame of processing time in another time zone than UTC.
+    a bound a partial result per key. A row behind the watermark is dropped and counted. `ttl`: see Aggregate. A `zone` is set if
+    rows are kept for a frame of processing time in another time zone than UTC.
     """
 
     node_kind: ClassVar[str] = "over"
