@@ -18,7 +18,7 @@ from sqlstream.errors import SqlStreamError
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
 from sqlstream.options import memory_bytes
-from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.physical.plan import PhysicalPlan, ScanStage
 from sqlstream.secrets import remember
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.caches import forget_folder
@@ -61,6 +61,17 @@ class JobSpec:
     max_rows_action: str = "stop"
     # The version of the hash that maps a key to its bucket; the exchanges of the plan have it already.
     key_hash: int = BY_VALUE
+
+    @property
+    def clock_zone(self) -> str:
+        """The time zone of processing time as a watermark."""
+        return self.zone if self.plan.has_local_clock else "UTC"
+
+    def zone_of(self, scan: ScanStage) -> str:
+        """Return the time zone whose local times the event times and the watermark of a scan are; UTC for a TIMESTAMP."""
+        if scan.by_clock:
+            return self.clock_zone
+        return self.zone if scan.has_instants else "UTC"
 
     def remember_secrets(self) -> None:
         """Register the secrets in the options of all tables, so that errors in this process do not show them."""
