@@ -87,10 +87,19 @@ def _job_name(text: str) -> str:
     return text
 
 
+# What runs jobs.
+ENGINES = ("spark", "local")
+
 _ALL = (
     Option("pipeline.name", "", "name of the next job (default: name of the table that it writes)", _job_name),
     Option(
         "parallelism.default", "", "tasks at a time, and buckets of state (default: number of cores)", _whole_number
+    ),
+    Option(
+        "execution.engine",
+        "spark",
+        "what runs a job: spark; local: this process alone, without Java, for what one machine can do",
+        _choice(*ENGINES),
     ),
     Option("execution.checkpointing.interval", "0", "the least time between the starts of two batches", parse_duration),
     Option(
@@ -389,6 +398,11 @@ class Options:
     def parallelism(self) -> int:
         value = self.text("parallelism.default")
         return int(value) if value else os.cpu_count() or 1
+
+    @property
+    def is_local(self) -> bool:
+        """Whether jobs run in this process, without Spark."""
+        return self.text("execution.engine").lower() == "local"
 
     @property
     def retains_state(self) -> bool:

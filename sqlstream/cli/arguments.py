@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import click
 
 from sqlstream.configuration import CONFIG, PROFILE
 from sqlstream.errors import UsageError
+from sqlstream.options import ENGINES
 
 if TYPE_CHECKING:
     from sqlstream.compiler.compiler import Compiled
@@ -79,6 +81,20 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option; goes over SET in the SQL."
     )(command)
+
+
+def with_engine(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that has --set an --engine, which sets the option execution.engine."""
+
+    @wraps(command)
+    def with_set(*, engine: str | None, settings: tuple[str, ...], **others: Any) -> Any:
+        return command(settings=settings if engine is None else (*settings, f"execution.engine={engine}"), **others)
+
+    return click.option(
+        "--engine",
+        type=click.Choice(ENGINES),
+        help="What runs the jobs: Spark, or this process alone, without Java (--set execution.engine=local).",
+    )(with_set)
 
 
 def with_monitoring(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from sqlstream.cli.arguments import (
     open_session,
     query_text,
     view_of_plan,
+    with_engine,
     with_folders,
     with_monitoring,
     with_output,
@@ -94,6 +95,7 @@ def cli(context: click.Context, server: str | None) -> None:
 
 @cli.command(cls=RunCommand, short_help="Run SQL: an INSERT is a job, a SELECT prints changes.")
 @with_run
+@with_engine
 @with_settings
 @click.option("--debug", is_flag=True, help="Show what Spark and Python said when something fails.")
 @click.option("--files-within", multiple=True, hidden=True, help="Where files of declared tables must lie.")

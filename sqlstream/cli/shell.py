@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sqlstream.cli.arguments import open_session, with_folders, with_settings
+from sqlstream.cli.arguments import open_session, with_engine, with_folders, with_settings
 
 if TYPE_CHECKING:
     from sqlstream.errors import SourceText
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Enter SQL at a prompt; changes are shown live.")
 @click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Run a file, and end; - is standard input.")
 @click.option("-c", "--command", "texts", multiple=True, metavar="SQL", help="Run statements or a \\command, and end.")
+@with_engine
 @with_settings
 @with_folders
 def shell(

@@ -52,7 +52,7 @@ class SessionJobs:
         restore: Restore | None = None,
         upgrade: Upgrade | None = None,
     ) -> Job:
-        """Start a job, or continue it, on `engine`: by default this process if all its rows are literals in the SQL, else Spark.
+        """Start a job, or continue it, on `engine`: by default that of its options; this process if all its rows are literals.
 
         `fresh`, `restore` and `upgrade` are as in `Starter.start`. Raises UsageError when another process runs the job, or a job
         of this name has another plan.
@@ -60,7 +60,7 @@ class SessionJobs:
         if planned.is_query:
             self._queries += 1
         name = f"select_{to_millis(now())}_{self._queries}" if planned.is_query else planned.name
-        engine = engine or (self._local if planned.is_immediate else self.spark)
+        engine = engine or (self._local if planned.is_immediate or planned.options.is_local else self.spark)
         job = self._starter.start(planned, name, engine, receivers, fresh=fresh, restore=restore, upgrade=upgrade)
         self.started.append(job)
         return job

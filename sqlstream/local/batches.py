@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 
 from sqlstream.runtime import tasks
 from sqlstream.runtime.batch_descriptors import Work, from_lines
@@ -13,6 +15,7 @@ from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_millis
 from sqlstream.runtime.watermarks import BatchClock, Watermarks
+from sqlstream.storage.begun import Begun
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.commits import committed_spark_millis, write_commit
@@ -21,11 +24,14 @@ from sqlstream.warehouse.commits import committed_spark_millis, write_commit
 class LocalBatches:
     """Runs the batches of a job one after the other, beginning after the last committed batch.
 
-    It holds what Spark holds between batches: the manifest of each bucket's state, the next timers, and the watermarks.
+    It holds what Spark holds between batches: the manifest of each bucket's state, the next timers, and the watermarks. As many
+    threads as `tasks` says read the splits of scans and advance the buckets of an operator: DuckDB computes without the lock of
+    the interpreter. `begin` is called before each batch.
     """
 
-    def __init__(self, commits: Commits):
-        self.commits, self.job = commits, commits.job
+    def __init__(self, commits: Commits, tasks: int = 1, begin: Callable[[Begun], None] | None = None):
+        self.commits, self.job, self._begin = commits, commits.job, begin
+        self._pool = ThreadPoolExecutor(tasks, f"sqlstream-{self.job.name}") if tasks > 1 else None
         self.number = commits.totals.version + 1
         # By stage and bucket: the manifest as JSON, and the next event-time timer.
         self.manifests: dict[tuple[int, int], str] = {}
@@ -61,15 +67,25 @@ class LocalBatches:
         if self.number > 0 and self.marks.waking(plan) != self.commits.last_watermarks().waking(plan):
             self._run("", now)
 
+    def close(self) -> None:
+        """End the threads, none of which works any more."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
     def _run(self, lines: str, now: ProcessingTime) -> None:
         began = time.monotonic()
         arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)
         work: dict[tuple[int, int], list[Work]] = defaultdict(list)
         for one in from_lines(lines):
             work[one.scan, one.slot].append(one)
-        for (scan, _), of_task in work.items():
-            for _, output in tasks.run_scan(self.job, scan, of_task, self.number, self.marks):
-                arriving[output.stage if isinstance(output, Frame) else None].append(output)
+        if self._begin is not None:
+            read = max(
+                (one.sequence for of_task in work.values() for one in of_task), default=self.commits.totals.sequence
+            )
+            self._begin(Begun(self.number, read, now))
+        scans = [partial(self._scan, scan, of_task) for (scan, _), of_task in work.items()]
+        for output in self._all(scans):
+            arriving[output.stage if isinstance(output, Frame) else None].append(output)
         clock = BatchClock(self.number, now, self.marks)
         for number in range(len(self.job.plan.stages)):
             frames = [f for f in arriving.pop(number, []) if isinstance(f, Frame)]
@@ -91,10 +107,29 @@ class LocalBatches:
         for (owner, bucket), due in list(self.timers.items()):
             if owner == stage and timer_millis(due) <= reached:
                 by_bucket.setdefault(bucket, [])
-        for bucket, arrived in by_bucket.items():
-            advance = tasks.Advance(self.job, stage, bucket, self.manifests.get((stage, bucket)), clock)
-            yield from advance.run(arrived)
-            self.manifests[stage, bucket] = advance.manifest
-            self.timers.pop((stage, bucket), None)
-            if advance.event_timer is not None:
-                self.timers[stage, bucket] = advance.event_timer
+        calls = [partial(self._call, stage, bucket, arrived, clock) for bucket, arrived in by_bucket.items()]
+        return self._all(calls)
+
+    def _scan(self, scan: int, work: Sequence[Work]) -> list[Frame | Output]:
+        return [output for _, output in tasks.run_scan(self.job, scan, work, self.number, self.marks)]
+
+    def _call(self, stage: int, bucket: int, arrived: Sequence[Frame], clock: BatchClock) -> list[Frame | Output]:
+        """Call an operator for a bucket; return what it emits, and keep the manifest and the timer of its state."""
+        advance = tasks.Advance(self.job, stage, bucket, self.manifests.get((stage, bucket)), clock)
+        outputs = list(advance.run(arrived))
+        self.manifests[stage, bucket] = advance.manifest
+        self.timers.pop((stage, bucket), None)
+        if advance.event_timer is not None:
+            self.timers[stage, bucket] = advance.event_timer
+        return outputs
+
+    def _all(self, calls: Sequence[Callable[[], list[Frame | Output]]]) -> Iterator[Frame | Output]:
+        """Yield the results of calls in their order. An error is raised when no call runs any more."""
+        if self._pool is None or len(calls) < 2:
+            for call in calls:
+                yield from call()
+            return
+        running = [self._pool.submit(call) for call in calls]
+        wait(running)
+        for one in running:
+            yield from one.result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlstream.local.immediate import ImmediateRun, values_splits
 from sqlstream.local.run import LocalRun
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, Run
+from sqlstream.runtime.labels import spread_labels
 from sqlstream.runtime.worker import JobSpec
 
 
@@ -12,14 +13,14 @@ class LocalEngine:
     """Runs jobs in this process, without Spark.
 
     A session uses it for jobs whose rows are all in VALUES: these have ended when `start` returns. Any other job runs in a
-    thread. A job continues on the engine that began it: this engine does not know of a batch that Spark has begun.
+    thread, which has a thread for each task. A job can continue on another engine at each version.
     """
 
     can_run_again = True
 
     def layout(self, partitions: int) -> Layout:
-        """Return a layout with one task and one bucket: tasks run one at a time, so more buckets would only be more files."""
-        return Layout(1, (0,))
+        """Return the layout that a job has on Spark, so that it can continue there without spreading its state anew."""
+        return Layout(partitions, spread_labels(partitions, partitions))
 
     def prepare(self, resources: Resources) -> None:
         """Does nothing: this engine needs no other process."""

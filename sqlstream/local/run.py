@@ -9,7 +9,8 @@ from sqlstream.runtime.engine import Layout, Pace, Receivers
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.job_thread import JobThread
 from sqlstream.runtime.worker import JobSpec, release
-from sqlstream.units import now
+from sqlstream.storage.begun import Begun, read_begun, write_begun
+from sqlstream.units import ProcessingTime, now
 from sqlstream.warehouse.commits import KEPT_COMMITS
 
 
@@ -18,17 +19,30 @@ class LocalRun(JobThread):
 
     def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers):
         super().__init__(job, layout, pace, receivers)
+        self._batches: LocalBatches | None = None
         self._ran = False
 
     def _begin(self, feed: Feed) -> None:
-        self._batches = LocalBatches(self.commits)
-        self._batches.catch_up(now())
+        self._batches = LocalBatches(self.commits, self.layout.partitions, self._record)
         done = self.totals.sequence
-        for tasks in feed.written(done, done):
-            self._run_next(tasks)
+        # It may have begun on another engine. Sinks may have rows of it, so it is repeated as it was.
+        begun = read_begun(self.fs, self.paths, self.totals.version + 1)
+        if begun is None or begun.sequence == done:
+            self._batches.catch_up(now() if begun is None else begun.time)
+            begun = None
+        for tasks in feed.written(done, done if begun is None else begun.sequence):
+            self._run(tasks, now() if begun is None else begun.time)
+            begun = None
+
+    def _record(self, batch: Begun) -> None:
+        write_begun(self.fs, self.paths, batch)
 
     def _run_next(self, tasks: Sequence[str]) -> None:
-        self._batches.run("\n".join(tasks), now())
+        self._run(tasks, now())
+
+    def _run(self, tasks: Sequence[str], time: ProcessingTime) -> None:
+        assert self._batches is not None, "_begin comes first"
+        self._batches.run("\n".join(tasks), time)
         # At most two batches have run since the last call.
         oldest = self._batches.number - KEPT_COMMITS
         self.fs.delete_all(f"{self.paths.commits}/{old}" for old in (oldest - 2, oldest - 1) if old >= 0)
@@ -49,4 +63,6 @@ class LocalRun(JobThread):
         """Does nothing: when this is called, no batch runs."""
 
     def _let_go(self) -> None:
+        if self._batches is not None:
+            self._batches.close()
         release(self.job)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from sqlstream.project import Project
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources
+from sqlstream.runtime.labels import spread_labels
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.clusters import check_place, cluster_settings, is_cluster
 from sqlstream.spark.java import find_java
-from sqlstream.spark.labels import spread_labels
 from sqlstream.storage_errors import make_folder
 from sqlstream.warehouse.paths import Warehouse
 

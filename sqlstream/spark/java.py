@@ -38,7 +38,7 @@ def find_java() -> Java:
     raise UsageError(
         f"Spark needs Java {OLDEST} or newer and {obstacle}",
         hint=f"Install it with `apt-get install openjdk-{OLDEST}-jre-headless` (Debian, Ubuntu) or "
-        f"`brew install openjdk@{OLDEST}` (macOS), or set JAVA_HOME.",
+        f"`brew install openjdk@{OLDEST}` (macOS), or set JAVA_HOME. Without Java jobs run with --engine local, in this process.",
     )
 
 

@@ -31,7 +31,7 @@ from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime import commits, frames, job_thread, tasks
 from sqlstream.runtime.engine import Layout
 from sqlstream.runtime.feed import Feed
-from sqlstream.spark.labels import spread_labels
+from sqlstream.runtime.labels import spread_labels
 from sqlstream.storage.retention import sweep
 from tests.kinds import job_of, jobs_of
 from tests.processes import wait_until

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sqlstream.spark.labels import partition_of, spread_labels
+from sqlstream.runtime.labels import partition_of, spread_labels
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
