@@ -2,7 +2,8 @@
 
 For each source one job writes into all sinks, in a process of its own on Spark. Rows come in all the time. Meanwhile the process,
 one of its workers, or a server is killed with SIGKILL, each as often as `--kills` says, in an order and at moments of a seed.
-Readers look at the sinks all the time: nobody may see a part of a batch. In the end each row must be there once.
+Readers look at the sinks all the time: nobody may see a part of a batch. In the end each row must be there once. With
+`--engine local` the job runs without Spark, and with `--engine both` each start of the job takes one or the other.
 
 With `--savepoints` or `--scenario` other jobs are killed: each step with their state, or each kind of work after a batch.
 """
@@ -17,12 +18,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event, Thread
 
 import click
 import psutil
 
+from sqlstream.options import ENGINES
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
 from tests.processes import SECONDS, children_of, kill_family, wait_until
@@ -53,7 +56,18 @@ def main_script(given: Input, outputs: list[Output]) -> str:
 class Proof:
     """One job and what is done to it."""
 
-    def __init__(self, folder: Path, given: Input, outputs: list[Output], kafka: Kafka, postgres: Postgres, seed: int):
+    def __init__(
+        self,
+        folder: Path,
+        given: Input,
+        outputs: list[Output],
+        kafka: Kafka,
+        postgres: Postgres,
+        seed: int,
+        engines: Sequence[str] = (SPARK,),
+    ):
+        # What starts of the job choose from, and how many have chosen each.
+        self.engines, self.starts = engines, Counter[str]()
         self.folder, self.given, self.looks = folder, given, [Looks(output) for output in outputs]
         self.kafka, self.postgres, self.random = kafka, postgres, random.Random(seed)
         self.kills: Counter[str] = Counter()
@@ -64,7 +78,9 @@ class Proof:
         self._start()
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "sqlstream", "run", "proof.sql"]
+        self.engine = self.random.choice(self.engines)
+        self.starts[self.engine] += 1
+        command = [sys.executable, "-m", "sqlstream", "run", "--engine", self.engine, "proof.sql"]
         with (self.folder / "job.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command,
@@ -122,7 +138,8 @@ class Proof:
         wait_until(lambda: self._lives() and self._version() >= before + count)
 
     def _kill(self, kind: str) -> None:
-        if kind == JOB:
+        # Without Spark there are no workers.
+        if kind == JOB or (kind == WORKER and self.engine == LOCAL):
             kill_family(self.process)
             self._start()
         elif kind == WORKER:
@@ -202,6 +219,12 @@ def outputs_of(folder: Path, kafka: Kafka, postgres: Postgres, changes: bool) ->
 @click.option(
     "--spark", is_flag=True, help="With --savepoints, --scenario: jobs run on Spark, not in their own process."
 )
+@click.option(
+    "--engine",
+    type=click.Choice([*ENGINES, "both"]),
+    default=SPARK,
+    help="Of the copying jobs: what runs them; of both each start takes one.",
+)
 def main(
     kills: int | None,
     sources: tuple[str, ...],
@@ -211,14 +234,16 @@ def main(
     steps: tuple[str, ...],
     scenarios: tuple[str, ...],
     spark: bool,
+    engine: str,
 ) -> None:
     """Run the proof, and print its table."""
-    engine = SPARK if spark else LOCAL
+    of_work = SPARK if spark else LOCAL
     if scenarios:
         chosen = tuple(SCENARIOS) if "all" in scenarios else scenarios
-        sys.exit(not prove_scenarios(kills or 25, seed, chosen, engine))
+        sys.exit(not prove_scenarios(kills or 25, seed, chosen, of_work))
     if savepoints:
-        sys.exit(not prove(kills or 3, seed, kinds, steps, engine))
+        sys.exit(not prove(kills or 3, seed, kinds, steps, of_work))
+    engines = ENGINES if engine == "both" else (engine,)
     kills = kills or 20
     lines = ["| from | into | kills: job, worker, server | looks | result |", "|---|---|---|---|---|"]
     wrong = False
@@ -231,7 +256,7 @@ def main(
             project.mkdir()
             given = input_of(name, folder, kafka, postgres)
             outputs = outputs_of(project, kafka, postgres, given.changes)
-            proof = Proof(project, given, outputs, kafka, postgres, number)
+            proof = Proof(project, given, outputs, kafka, postgres, number, engines)
             try:
                 proof.run(kills)
             except BaseException:
@@ -246,7 +271,8 @@ def main(
                 result = fault or f"{len(expected):,} rows, each once"
                 lines.append(f"| {name} | {look.output.name} | {counts} | {look.looks} | {result} |")
             click.echo(
-                f"{name}: {time.monotonic() - begun:.0f} s, the job ended by itself {proof.kills['ended by itself']} times"
+                f"{name}: {time.monotonic() - begun:.0f} s, the job ended by itself {proof.kills['ended by itself']} "
+                f"times, starts: {', '.join(f'{count} {engine}' for engine, count in sorted(proof.starts.items()))}"
             )
         shutil.rmtree(folder, ignore_errors=True)
     click.echo("\n".join(lines))
