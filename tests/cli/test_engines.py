@@ -54,9 +54,8 @@ def test_a_job_needs_neither_java_nor_pyspark(project: Path) -> None:
     assert "Spark" not in ran.stderr
     pages = run(project, "query", "SELECT * FROM pages ORDER BY page", "--format", "json").stdout
     assert json.loads(pages) == [{"page": page, "total": 6} for page in "abc"]
-    assert (
-        json.loads(run(project, "query", "SELECT sum(total) AS n FROM windows", "--format", "json").stdout)["n"] == 18
-    )
+    total = run(project, "query", "SELECT sum(total)::INT AS n FROM windows", "--format", "json").stdout
+    assert json.loads(total) == [{"n": 18}]
     assert run(project, "verify", "clicks").returncode == 0
 
 
