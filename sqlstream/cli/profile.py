@@ -62,7 +62,8 @@ def show_profile(profile: Profile, console: Console | None = None) -> None:
         console.print("profile: no batch ran")
         return
     times = profile.batches.values()
-    console.print(Text(f"profile: {len(times):,} batches, {sum(times):,.0f} ms, p50 {median(times):,.1f} ms a batch"))
+    count = f"{len(times):,} batch{'' if len(times) == 1 else 'es'}"
+    console.print(Text(f"profile: {count}, {sum(times):,.0f} ms, p50 {median(times):,.1f} ms a batch"))
     phases = _table("part", "phase", "batches:", "total ms:", "p50 ms:", "share:")
     for p in profile.phases:
         phases.add_row(p.part, p.phase, f"{p.batches:,}", _ms(p.total_ms), _ms(p.p50_ms), f"{p.share:.1%}")

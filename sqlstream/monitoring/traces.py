@@ -157,7 +157,7 @@ class _Figures:
             self._actions[event.batch] = event.ts, event.ts + event.dur
         else:
             self._phases[event.cat, "statements" if event.cat == DUCKDB else event.name].by_batch[at] += event.own
-        if event.cat == TASKS:
+        if event.cat == TASKS and event.name in (SCAN, BUCKET):
             self._work[event.batch].append((event.ts, event.ts + event.dur))
         for name, value in event.args.items():
             if name.startswith(_STORE):

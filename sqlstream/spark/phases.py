@@ -16,8 +16,9 @@ from sqlstream.profiling import TRIGGER
 _ORDER = ("latestOffset", "getOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitBatch", "commitOffsets")
 # Spark keeps the progress of ten batches (spark.sql.streaming.numRecentProgressUpdates): look at it before it forgets one.
 _BATCHES_PER_LOOK = 4
-# Times of the state store in milliseconds, summed over all tasks and operators; they are a part of the tasks of a batch.
-_STORE = {"allUpdatesTimeMs": "updates", "allRemovalsTimeMs": "removals", "commitTimeMs": "commit"}
+# The commits of the state stores in milliseconds, summed over all tasks and operators; they are a part of the tasks of a batch.
+# The time of updates is no use: it has what the task waits for, some of it twice.
+_COMMIT = "commitTimeMs"
 
 
 class SparkPhases:
@@ -47,10 +48,9 @@ def record(progress: Mapping[str, Any], job: str, base: int) -> bool:
     whole = millis.pop("triggerExecution")
     names = sorted(millis, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
     began = int(datetime.fromisoformat(progress["timestamp"]).timestamp() * 1_000_000)
-    store = {
-        f"state store {name}": sum(int(operator.get(key, 0)) for operator in progress["stateOperators"]) * 1000
-        for key, name in _STORE.items()
-    }
+    commits = sum(int(operator.get(_COMMIT, 0)) for operator in progress["stateOperators"]) * 1000
+    # Without state there is no commit of it.
+    store = {"state store commit": commits} if progress["stateOperators"] else {}
     lengths = {name: millis[name] * 1000 for name in names}
     labels = {"job": job, "batch": base + int(progress["batchId"])}
     profiling.phases(f"Spark: {job}", TRIGGER, began, whole * 1000, lengths, **labels, **store)
