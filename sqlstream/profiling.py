@@ -85,7 +85,9 @@ class Span:
         self._began = (time.monotonic_ns() + self._recorder.ahead) // 1000
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.ended = (time.monotonic_ns() + self._recorder.ahead) // 1000
         # A generator that nobody read to its end closes its spans late.
         if self in _thread.open:
@@ -126,7 +128,9 @@ class _NoSpan:
     def __enter__(self) -> _NoSpan:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Does nothing."""
 
 

@@ -35,7 +35,9 @@ def profiled(path: str | None, show: Callable[[Profile], None] | None = None) ->
     from sqlstream.monitoring.traces import write_trace
 
     if os.path.splitext(path)[1].lower() != ".json":
-        raise UsageError(f'the trace "{path}" is no JSON file', hint="Name it .json: Perfetto (ui.perfetto.dev) opens it.")
+        raise UsageError(
+            f'the trace "{path}" is no JSON file', hint="Name it .json: Perfetto (ui.perfetto.dev) opens it."
+        )
     try:
         with open(path, "wb"):
             pass

@@ -13,7 +13,16 @@ from sqlstream import profiling
 from sqlstream.profiling import TRIGGER
 
 # In the order in which Spark runs them; it says how long each took, not when it began.
-_ORDER = ("latestOffset", "getOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitBatch", "commitOffsets")
+_ORDER = (
+    "latestOffset",
+    "getOffset",
+    "walCommit",
+    "getBatch",
+    "queryPlanning",
+    "addBatch",
+    "commitBatch",
+    "commitOffsets",
+)
 # Spark keeps the progress of ten batches (spark.sql.streaming.numRecentProgressUpdates): look at it before it forgets one.
 _BATCHES_PER_LOOK = 4
 # The commits of the state stores in milliseconds, summed over all tasks and operators; they are a part of the tasks of a batch.

@@ -33,9 +33,11 @@ def profiled(folder: str | None, task: object) -> Iterator[None]:
     module = sys.argv[0].rpartition("/")[2].removesuffix(".py")
     name = f"{folder}/{module}-{getattr(task, 'work', 'smallest_batch')}-{os.getpid()}"
     os.makedirs(folder, exist_ok=True)
-    with open(f"{name}.txt", "w") as table:
-        with traced(f"{name}.json", lambda profile: show_profile(profile, Console(file=table))):
-            yield
+    with (
+        open(f"{name}.txt", "w") as table,
+        traced(f"{name}.json", lambda profile: show_profile(profile, Console(file=table))),
+    ):
+        yield
 
 
 def answer(task: type[T], measure: Callable[[T], Any]) -> None:

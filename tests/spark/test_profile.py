@@ -34,9 +34,11 @@ def test_the_phases_of_spark_of_workers_and_of_the_driver(tmp_path: Path) -> Non
         rows = f"SELECT i::INT AS auction, TIMESTAMP '2026-01-01 10:00:00' + to_seconds(i + {10 * number}) AS ts"
         duckdb.sql(f"COPY ({rows} FROM range(10) t(i)) TO '{tmp_path}/in/{number}.parquet' (FORMAT parquet)")
     profiles: list[Profile] = []
-    with profiled(str(tmp_path / "trace.json"), profiles.append):
-        with Session(str(tmp_path), output=io.StringIO(), notice=lambda text: None) as session:
-            job_of(session.sql(SCRIPT)).wait()
+    with (
+        profiled(str(tmp_path / "trace.json"), profiles.append),
+        Session(str(tmp_path), output=io.StringIO(), notice=lambda text: None) as session,
+    ):
+        job_of(session.sql(SCRIPT)).wait()
     trace, [profile] = read_trace(tmp_path / "trace.json"), profiles
     trace.check_nesting()
     [driver] = {e.pid for e in trace.names if e.args["name"] == "driver"}
