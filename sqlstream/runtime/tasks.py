@@ -240,8 +240,8 @@ class Advance:
 
     def run(self, arrived: Sequence[Frame]) -> Iterator[Frame | Output]:
         """Run the operator over frames, and commit the bucket's state; yield what the fragments behind it emit, then metrics."""
-        labels = {"job": self.job.name, "batch": self.clock.batch, "operator": self.stage.name, "bucket": self.bucket}
-        with profiling.span(BUCKET, TASKS, **labels):
+        job, batch, operator = self.job.name, self.clock.batch, self.stage.name
+        with profiling.span(BUCKET, TASKS, job=job, batch=batch, operator=operator, bucket=self.bucket):
             yield from self._run(arrived)
 
     def _run(self, arrived: Sequence[Frame]) -> Iterator[Frame | Output]:

@@ -61,6 +61,6 @@ def record(progress: Mapping[str, Any], job: str, base: int) -> bool:
     # Without state there is no commit of it.
     store = {"state store commit": commits} if progress["stateOperators"] else {}
     lengths = {name: millis[name] * 1000 for name in names}
-    labels = {"job": job, "batch": base + int(progress["batchId"])}
+    labels: dict[str, str | int] = {"job": job, "batch": base + int(progress["batchId"])}
     profiling.phases(f"Spark: {job}", TRIGGER, began, whole * 1000, lengths, **labels, **store)
     return True
