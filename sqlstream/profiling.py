@@ -52,8 +52,8 @@ class _Thread(threading.local):
     """The open spans of a thread, the closed ones that are not written yet, and the recorder that knows its name."""
 
     def __init__(self) -> None:
-        self.open: list[Span] = []
-        self.closed: list[Span] = []
+        self.open: list[TimedSpan] = []
+        self.closed: list[TimedSpan] = []
         self.named: _Recorder | None = None
 
 
@@ -61,7 +61,7 @@ _recorder: _Recorder | None = None
 _thread = _Thread()
 
 
-class Span:
+class TimedSpan:
     """A stretch of time in a thread. It has the labels of the spans around it, such as the job, the batch and the operator."""
 
     __slots__ = ("_began", "_recorder", "ended", "inner", "labels", "name", "notes", "part")
@@ -78,7 +78,7 @@ class Span:
             added = isinstance(before, int) and isinstance(value, int)
             self.notes[name] = before + value if added else value  # type: ignore[operator]
 
-    def __enter__(self) -> Span:
+    def __enter__(self) -> TimedSpan:
         if _thread.open:
             self.labels = {**_thread.open[-1].labels, **self.labels}
         _thread.open.append(self)
@@ -137,19 +137,19 @@ class _NoSpan:
 _NO_SPAN: Final = _NoSpan()
 
 
-def span(name: str, part: str, **labels: Value) -> Span | _NoSpan:
+def span(name: str, part: str, **labels: Value) -> TimedSpan | _NoSpan:
     """Return a context manager whose time is recorded while a run is profiled.
 
     `part` is SPARK, DRIVER, TASKS, STORAGE or DUCKDB. Spans within it have its labels, too.
     """
     recorder = _recorder
-    return _NO_SPAN if recorder is None else Span(recorder, name, part, labels)
+    return _NO_SPAN if recorder is None else TimedSpan(recorder, name, part, labels)
 
 
 def interval(name: str, part: str, began: float, **labels: Value) -> None:
     """Record the time since `began`, in seconds of `time.monotonic`: for work that is worth a span only afterwards."""
     if (recorder := _recorder) is not None:
-        with Span(recorder, name, part, labels) as of:
+        with TimedSpan(recorder, name, part, labels) as of:
             of._began = (int(began * 1e9) + recorder.ahead) // 1000
 
 

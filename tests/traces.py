@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from sqlstream.monitoring.traces import Event
+from sqlstream.monitoring.traces import TraceEvent
 
 
-class Span(Event):
+class Span(TraceEvent):
     """A span, which has a thread and an end."""
 
     tid: int = 0

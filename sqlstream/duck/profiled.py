@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream import profiling
-from sqlstream.profiling import DUCKDB, Span
+from sqlstream.profiling import DUCKDB, TimedSpan
 from sqlstream.secrets import masked
 
 # Letters of a statement that a trace has, and of the name of one that makes no table.
@@ -41,11 +41,11 @@ def statement_name(sql: str) -> str:
     return _NUMBER.sub("#", " ".join(head.split()))[:_LONGEST_NAME]
 
 
-def _statement(sql: str) -> Span:
+def _statement(sql: str) -> TimedSpan:
     """Return the span of a statement, with its text without secrets."""
     of = profiling.span(statement_name(sql), DUCKDB)
     of.note(sql=masked(sql)[:_LONGEST])
-    return cast(Span, of)
+    return cast(TimedSpan, of)
 
 
 class _Passing:
@@ -74,7 +74,7 @@ class _Connection(_Passing):
 class _Result(_Passing):
     """The result of a statement; `counts` if its only value is the number of rows that it has stored."""
 
-    def __init__(self, behind: Any, of: Span, *, counts: bool):
+    def __init__(self, behind: Any, of: TimedSpan, *, counts: bool):
         super().__init__(behind)
         self._of, self._counts = of, counts
 
@@ -85,7 +85,7 @@ class _Result(_Passing):
 
 
 class _Relation(_Passing):
-    def __init__(self, behind: Any, of: Span):
+    def __init__(self, behind: Any, of: TimedSpan):
         super().__init__(behind)
         self._of = of
 

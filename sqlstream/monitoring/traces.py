@@ -20,7 +20,7 @@ _ADD, _AROUND, _STORE = "addBatch", "addBatch without the driver", "state store 
 _ORDER = (SPARK, DRIVER, TASKS, STORAGE, DUCKDB)
 
 
-class Event(msgspec.Struct):
+class TraceEvent(msgspec.Struct):
     """A line of a file of spans; times are in microseconds. An event of `ph` "M" names a process or a thread."""
 
     name: str
@@ -106,7 +106,7 @@ def write_trace(folder: str, path: str) -> Profile:
     return figures.profile()
 
 
-_EVENTS = msgspec.json.Decoder(Event)
+_EVENTS = msgspec.json.Decoder(TraceEvent)
 
 
 def _lines(folder: str) -> Iterator[bytes]:
@@ -117,7 +117,7 @@ def _lines(folder: str) -> Iterator[bytes]:
 
 
 @dataclass
-class _Sum:
+class _PhaseSum:
     """Microseconds by batch, or by whatever else has a time of its own."""
 
     by_batch: dict[Hashable, int] = field(default_factory=lambda: defaultdict(int))
@@ -136,8 +136,8 @@ class _Figures:
 
     def __init__(self) -> None:
         self._batches: dict[str, dict[tuple[object, object], int]] = {TRIGGER: {}, BATCH: {}}
-        self._phases: dict[tuple[str, str], _Sum] = defaultdict(_Sum)
-        self._operators: dict[tuple[str, str, int], _Sum] = defaultdict(_Sum)
+        self._phases: dict[tuple[str, str], _PhaseSum] = defaultdict(_PhaseSum)
+        self._operators: dict[tuple[str, str, int], _PhaseSum] = defaultdict(_PhaseSum)
         self._duckdb: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
         self._statements: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
         # By batch: when the driver ran its tasks, and when Python workers were at work.
@@ -145,7 +145,7 @@ class _Figures:
         self._work: dict[tuple[object, object], list[tuple[int, int]]] = defaultdict(list)
         self._number = 0
 
-    def add(self, event: Event) -> None:
+    def add(self, event: TraceEvent) -> None:
         if event.ph != "X":
             return
         self._number += 1
@@ -164,7 +164,7 @@ class _Figures:
                 self._phases[SPARK, f"{name} (in tasks)"].by_batch[at] += int(value)
         self._add_of_operator(event, at)
 
-    def _add_of_operator(self, event: Event, at: Hashable) -> None:
+    def _add_of_operator(self, event: TraceEvent, at: Hashable) -> None:
         args = event.args
         operator = str(args.get("operator", ""))
         key = str(args.get("job", "")), operator, int(args.get("bucket", 0))
@@ -204,7 +204,7 @@ class _Figures:
 
     def _split_actions(self) -> None:
         """Say of the tasks of batches on Spark how long workers were at work, and of Spark's call how long the driver was."""
-        adds = self._phases.pop((SPARK, _ADD), _Sum())
+        adds = self._phases.pop((SPARK, _ADD), _PhaseSum())
         for at, micros in adds.by_batch.items():
             called = self._batches[BATCH].get(at, 0)  # type: ignore[call-overload]
             self._phases[SPARK, _AROUND].by_batch[at] += max(micros - called, 0)
