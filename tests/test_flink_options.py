@@ -102,6 +102,10 @@ def test_hints_and_clauses(noticed: Callable[[str], list[str]]) -> None:
     messages = noticed(more)
     named = ["DISTRIBUTION", "MATERIALIZED", "FRESHNESS", "REFRESH_MODE"]
     assert [message.partition(" has no effect")[0] for message in messages] == named
+    more = "LOAD MODULE hive WITH ('hive-version' = '3.1.2'); USE MODULES core, hive; UNLOAD MODULE hive;"
+    messages = noticed(f"{more} EXPLAIN ESTIMATED_COST, CHANGELOG_MODE SELECT 1")
+    named = ["LOAD MODULE", "USE MODULES", "UNLOAD MODULE", "the detail ESTIMATED_COST", "the detail CHANGELOG_MODE"]
+    assert [message.partition(" has no effect")[0] for message in messages] == named
 
 
 @pytest.mark.parametrize(

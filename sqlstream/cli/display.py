@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import duckdb
 from rich.console import Console, Group, RenderableType
@@ -213,7 +214,7 @@ def lag_text(progress: Progress, now: datetime) -> str:
     newest, mark = progress.newest_event_time, progress.watermark
     if newest is None or mark is None or mark == datetime.max:
         return ""
-    clock = now.replace(tzinfo=None)
+    clock = now.astimezone(ZoneInfo(progress.zone)).replace(tzinfo=None)
     lag = clock - mark if abs(clock - newest) < timedelta(days=1) else newest - mark
     lag = max(lag, timedelta())
     return span_text(lag if lag < timedelta(seconds=1) else timedelta(seconds=lag // timedelta(seconds=1)))

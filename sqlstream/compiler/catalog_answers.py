@@ -74,6 +74,8 @@ def answer(
             return Answer(("current database",), ((databases.current,),))
         case "MODULES":
             return Answer(("module",), (("core",),))
+        case "JARS":
+            return Answer(("jar",), ())
         case "TABLES":
             tables = [t for t in _in_order(catalog.tables.values()) if like(t.name)]
             return Answer(("table", "connector"), tuple((t.name, t.connector or "warehouse") for t in tables))

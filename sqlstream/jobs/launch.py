@@ -198,7 +198,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         },
         bucket_labels=job.labels,
         partitions=partitions,
-        scans=tuple(map(_scan_record, plan.scans)),
+        scans=tuple(_scan_record(job, scan) for scan in plan.scans),
         operators=tuple(_operator_record(plan, s, shape) for s, shape in zip(plan.stages, shapes(plan), strict=True)),
         sinks=tuple(
             SinkRecord(
@@ -220,13 +220,16 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         digests=planned_digests(planned),
         ties=planned.ties,
         semantics=planned.semantics,
+        clock_zone=job.clock_zone,
     )
 
 
-def _scan_record(scan: ScanStage) -> ScanRecord:
+def _scan_record(job: JobSpec, scan: ScanStage) -> ScanRecord:
     table = scan.table
     kind = table.connector or TABLE
-    return ScanRecord(scan.name, table.name, scan.time_column, scan.watermark, kind, _place(table), _options(table))
+    place, options = _place(table), _options(table)
+    zone = job.zone_of(scan)
+    return ScanRecord(scan.name, table.name, scan.time_column, scan.watermark, kind, place, options, zone)
 
 
 def _operator_record(plan: PhysicalPlan, stage: StatefulStage, shape: OperatorShape) -> OperatorRecord:

@@ -19,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1)
 class SourceProgress:
     """What a job has read from one source.
 
-    Event times are datetimes without a zone; for TIMESTAMP_LTZ columns they are in UTC.
+    Event times are datetimes without a zone; for TIMESTAMP_LTZ columns they are local times of the zone of the session.
     """
 
     rows: int
@@ -92,6 +92,8 @@ class Progress:
     rows_out: int = 0
     #: None before there is one, `datetime.max` after the end of the input.
     watermark: datetime | None = None
+    #: The time zone whose local times the watermark is: UTC, or for a TIMESTAMP_LTZ the zone of the session.
+    zone: str = "UTC"
     sources: Mapping[str, SourceProgress] = field(default_factory=dict)
     operators: Mapping[str, OperatorProgress] = field(default_factory=dict)
     #: By the table.
@@ -149,6 +151,7 @@ def progress_of(totals: Totals) -> Progress:
         rows_in=totals.rows_in,
         rows_out=totals.rows_out,
         watermark=event_time(totals.watermark),
+        zone=totals.zone,
         sources={name: _source(values) for name, values in totals.sources.items()},
         operators={name: _operator(name, values, totals) for name, values in totals.operators().items()},
         sinks={table: SinkProgress(**count_values(SINK_FACTS, values)) for table, values in totals.sinks.items()},

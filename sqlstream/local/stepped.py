@@ -18,13 +18,13 @@ from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, from_
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
 from sqlstream.runtime.feed import Feed, check_input
-from sqlstream.runtime.times import local_clock
 from sqlstream.runtime.watermarks import idle_ticks
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.storage.descriptors import Descriptors
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 from sqlstream.warehouse.records import read_sealed, write_sealed
 from sqlstream.warehouse.status import RUNNING, STOPPED
+from sqlstream.zones import local_clock
 
 
 class SteppedRun:
@@ -113,7 +113,7 @@ class SteppedRun:
         return END_OF_INPUT if ends else self._reached(now)
 
     def _reached(self, now: ProcessingTime) -> EventTime:
-        return local_clock(now, self.job.zone)
+        return local_clock(now, self.job.clock_zone)
 
     def run(self, descriptor: Descriptor) -> None:
         """Run the batch of a descriptor, then an empty batch if the watermark has moved."""

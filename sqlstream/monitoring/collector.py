@@ -5,7 +5,7 @@ Jobs do nothing for it, and any process may run them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
@@ -17,9 +17,11 @@ from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
+from sqlstream.warehouse.jobs import JobRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.restarts import read_restarts
 from sqlstream.warehouse.status import Status, effective_status
+from sqlstream.zones import local_clock
 
 _FAMILIES: Mapping[str, Any] = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 # A sample: the name of its family, its labels, and its value, of a summary the count and the sum.
@@ -69,7 +71,7 @@ class JobCollector:
             # The job is damaged, of another version, or was just dropped; `sqlstream.jobs` says more.
             return
         if entry is not None:
-            yield from _entry_samples(label, entry, self._clock())
+            yield from _entry_samples(label, entry, history.record, self._clock())
 
 
 def _status_samples(job: str, status: Status | None) -> Iterator[_Sample]:
@@ -83,20 +85,22 @@ def _status_samples(job: str, status: Status | None) -> Iterator[_Sample]:
         yield f"source_backlog_{backlog.unit}", (job, source), backlog.count
 
 
-def _entry_samples(job: str, entry: LogEntry, time: ProcessingTime) -> Iterator[_Sample]:
+def _entry_samples(job: str, entry: LogEntry, record: JobRecord | None, time: ProcessingTime) -> Iterator[_Sample]:
     yield "job_committed_timestamp_seconds", (job,), entry.committed_at / 1_000_000
     yield "job_committed_batch", (job,), entry.version
     yield "job_rows_in", (job,), entry.rows_in
     yield "job_rows_out", (job,), entry.rows_out
-    if (lag := _behind(entry.watermark, time)) is not None:
+    timed = [scan.name for scan in record.scans if scan.watermark_expression] if record is not None else []
+    if (lag := _behind(entry.watermark, time, _zone(record, timed))) is not None:
         yield "job_watermark_lag_seconds", (job,), lag
+    scans = {one.name: one.scans_of(timed) for one in record.operators} if record is not None else {}
     for name, mark in entry.watermarks.items():
-        if (lag := _behind(mark, time)) is not None:
+        if (lag := _behind(mark, time, _zone(record, scans.get(name, ())))) is not None:
             yield "operator_watermark_lag_seconds", (job, name), lag
     for phase, spent in entry.spent.items():
         yield "batch_duration_seconds", (job, phase), (entry.version + 1, seconds(spent))
     for name, source in entry.sources.items():
-        yield from _source_samples((job, name), source, time)
+        yield from _source_samples((job, name), source, time, _zone(record, [name]))
     for table, sink in entry.sinks.items():
         yield from _counts(SINK_FACTS, (job, table), sink)
     for name, operator in entry.operators.items():
@@ -109,7 +113,13 @@ def _counts(facts: Sequence[Fact], labels: tuple[str, ...], metrics: object) -> 
             yield fact.exported, labels, number
 
 
-def _source_samples(labels: tuple[str, ...], source: SourceMetrics, time: ProcessingTime) -> Iterator[_Sample]:
+def _zone(record: JobRecord | None, scans: Iterable[str]) -> str:
+    return "UTC" if record is None else record.zone_of(scans)
+
+
+def _source_samples(
+    labels: tuple[str, ...], source: SourceMetrics, time: ProcessingTime, zone: str
+) -> Iterator[_Sample]:
     yield from _counts(SOURCE_FACTS, labels, source)
     if source.latency is not None:
         yield "source_event_latency_seconds", labels, seconds(source.latency)
@@ -117,7 +127,7 @@ def _source_samples(labels: tuple[str, ...], source: SourceMetrics, time: Proces
         # Its rows do not move the watermark.
         return
     yield "source_holds_watermark", labels, float(source.holds_minimum)
-    if (lag := _behind(source.watermark, time)) is not None:
+    if (lag := _behind(source.watermark, time, zone)) is not None:
         yield "source_watermark_lag_seconds", labels, lag
 
 
@@ -127,9 +137,14 @@ def _operator_samples(labels: tuple[str, ...], operator: OperatorMetrics) -> Ite
         yield "user_counter", (*labels, counter), number
 
 
-def _behind(watermark: EventTime | None, time: ProcessingTime) -> float | None:
-    """Return how many seconds a watermark is behind the clock `time`; None without a watermark, and at the end of the input."""
-    return None if watermark is None or watermark >= END_OF_INPUT else (time - watermark) / 1_000_000
+def _behind(watermark: EventTime | None, time: ProcessingTime, zone: str) -> float | None:
+    """Return how many seconds a watermark, a local time of a zone, is behind the clock `time`.
+
+    None without a watermark, and at the end of the input.
+    """
+    if watermark is None or watermark >= END_OF_INPUT:
+        return None
+    return (local_clock(time, zone) - watermark) / 1_000_000
 
 
 def _filled(family: Family, samples: list[_Sample]) -> Any:

@@ -148,7 +148,8 @@ class StatefulStage:
 
     `timed_by` are the indexes of the scans whose least watermark is the stage's watermark, or (CLOCK,) if that is processing
     time. The operator sees it reduced by `delay`, because rows of its inputs may be that late; it waits for it only if it
-    `reads_time`. The `opening` fragments make its initial rows; they run once, before all other rows of the first batch, over an
+    `reads_time`. With `goes_by_clock` the times that it compares with the watermark are processing times, or bounds of windows
+    over these. The `opening` fragments make its initial rows; they run once, before all other rows of the first batch, over an
     `_input` of one row.
     """
 
@@ -175,6 +176,7 @@ class StatefulStage:
     windows: ResultWindows | None = field(default=None, compare=False, repr=False)
     timed_by: tuple[int, ...] = ()
     reads_time: bool = False
+    goes_by_clock: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,14 @@ class PhysicalPlan:
     def has_clock(self) -> bool:
         """Whether the watermark of an operator is processing time, while tables of the job have watermarks of their own."""
         return any(places == (CLOCK,) for places in self.clocks)
+
+    @property
+    def has_local_clock(self) -> bool:
+        """Whether an operator compares times with processing time as its watermark, which is then a local time of the job's zone.
+
+        For jobs without such an operator processing time as a watermark is in UTC.
+        """
+        return any(stage.reads_time and stage.goes_by_clock for stage in self.stages)
 
     def waits_for(self, stage: StatefulStage) -> tuple[str, ...]:
         """Return the names of the scans whose watermarks an operator waits for; none if it does not read time."""

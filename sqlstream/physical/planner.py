@@ -222,6 +222,7 @@ class _Planner:
             node=node,
             timed_by=self.places(node, read),
             reads_time=node.reads_time,
+            goes_by_clock=node.goes_by_clock,
         )
         self.stages.append((node, stage, []))
         self._read.append(read)

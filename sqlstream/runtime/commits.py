@@ -51,6 +51,7 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import read_json
+from sqlstream.zones import local_clock
 
 _REPORTS = msgspec.json.Decoder(Report)
 # Called with the place of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
@@ -84,6 +85,8 @@ class Totals:
     clock: EventTime | None = None
     # The sources for whose watermarks each operator waits; none for an operator that does not read time.
     waits_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # The time zone whose local times the job's watermark is.
+    zone: str = "UTC"
 
     def copy(self) -> Totals:
         """Return a copy that changes independently. It shares the metrics of buckets, which are many and never change."""
@@ -187,6 +190,7 @@ class Commits:
         self.source_clocks = SourceClocks(job, began=began, monotonic=monotonic)
         # The names of the scans that make each watermark.
         self._clocks_by_name = [job.plan.names(places) for places in job.plan.clocks]
+        self._zones = {scan.name: job.zone_of(scan) for scan in job.plan.scans}
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
         self.log = JobLog(self.warehouse.fs, self.paths.log)
@@ -258,7 +262,9 @@ class Commits:
         version = last_committed(fs, self.paths)
         names = [s.name for s in self.job.plan.scans]
         waits_for = {stage.name: self.job.plan.waits_for(stage) for stage in self.job.plan.stages}
-        totals = Totals(sources={name: SourceMetrics() for name in names}, waits_for=waits_for)
+        zones = {self.job.zone_of(self.job.plan.scans[place]) for place in self.job.plan.watched}
+        zone = zones.pop() if len(zones) == 1 else "UTC"
+        totals = Totals(sources={name: SourceMetrics() for name in names}, waits_for=waits_for, zone=zone)
         self._manifests: dict[int, str] = {}
         self._results: dict[str, str] = {}
         if version is None:
@@ -351,7 +357,7 @@ class Commits:
                 totals.wrote(plan.table.name, sum(s.rows for s in added), sum(s.bytes for s in added))
         totals.version, totals.watermark, totals.watermarks = batch, marks.job, marks.own(self.job.plan)
         for scan, event in reports.newest_events.items():
-            totals.sources[scan].latency = Duration(now - event)
+            totals.sources[scan].latency = Duration(local_clock(now, self._zones[scan]) - event)
         self.spend("commit", began)
         self._add_spent(totals)
         self.source_clocks.mark_idle(totals.sources, now, moment)

@@ -22,13 +22,13 @@ from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import CLOCK, ScanStage
 from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, Work, by_slot, from_lines, to_lines
-from sqlstream.runtime.times import local_clock
 from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 from sqlstream.warehouse.status import Backlog
+from sqlstream.zones import local_clock
 
 # How many descriptors of finished batches at least stay as files; older ones are folded in bulk.
 KEPT = 128

@@ -18,7 +18,18 @@ from sqlstream.duck import key_hash
 from sqlstream.duck.clock import timestamp, variables
 from sqlstream.duck.errors import plain
 from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PARTITION, ROW
-from sqlstream.duck.sql import Condition, Items, Relation, Select, all_of, no_rows, quote_name, typed, union_all
+from sqlstream.duck.sql import (
+    Condition,
+    Items,
+    Relation,
+    Select,
+    all_of,
+    no_rows,
+    quote_name,
+    quote_text,
+    typed,
+    union_all,
+)
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
@@ -93,13 +104,14 @@ def time_bounds(table: Table, time: ProcessingTime) -> TimeBounds:
 
 
 def scan_input(
-    con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: Relation, *, keep: bool, bounds: TimeBounds
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: Relation, *, keep: bool, bounds: TimeBounds, zone: str
 ) -> tuple[Select, ScanStats]:
     """Return the scan's rows, and their statistics.
 
     `relation` has the physical columns. With `keep` it is read once, into a temporary table; without, it is read a second time
     (only the time column) for the statistics, which is cheaper for columnar files. Rows without an event time within `bounds` are
-    left out. Keyed changes stay, with NULL in place of an event time out of bounds.
+    left out. Keyed changes stay, with NULL in place of an event time out of bounds. Event times that are instants are counted in
+    the local time of `zone`.
     """
     rows = over_input(Select(f"SELECT * FROM {relation}"), scan.columns)
     if keep:
@@ -116,10 +128,11 @@ def scan_input(
         untimed += f" AND {ADDS}"
     timed = f"(epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]})"
     mark = "CAST(NULL AS TIMESTAMP)" if scan.has_watermarks or scan.by_clock else scan.watermark
+    local = f"timezone({quote_text(zone)}, {time})" if scan.has_instants else f"CAST({time} AS TIMESTAMP)"
     # Expressions over an impossible event time may fail.
     seen = Items(
         f"count(*), count(*) FILTER (WHERE {untimed}), "
-        f"max(CASE WHEN {timed} THEN epoch_us(CAST({time} AS TIMESTAMP)) END), "
+        f"max(CASE WHEN {timed} THEN epoch_us({local}) END), "
         f"max(CASE WHEN {timed} THEN epoch_us({mark}) END), count(*) FILTER (WHERE {astray(time, bounds)})"
     )
     stats = _scan_stats(con, scan, seen, rows)

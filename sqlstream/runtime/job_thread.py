@@ -175,7 +175,7 @@ class JobThread(threading.Thread, ABC):
             opens=self.job.plan.opens,
             own_clocks=self.job.plan.has_own_clocks,
             has_clock=self.job.plan.has_clock,
-            zone=self.job.zone,
+            zone=self.job.clock_zone,
         )
 
     def _drive(self, feed: Feed) -> str:

@@ -79,7 +79,7 @@ class SourceClocks:
         """
         plan = self._job.plan
         marks = {
-            (i, name): event_time_of(watermark, self._job.zone if plan.scans[i].has_instants else "UTC")
+            (i, name): event_time_of(watermark, self._job.zone_of(plan.scans[i]))
             for i, times in watermarks.items()
             for name, watermark in times.items()
         }

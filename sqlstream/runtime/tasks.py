@@ -39,7 +39,7 @@ from sqlstream.runtime.batch_descriptors import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
 from sqlstream.runtime.scan_rows import ScanRows
-from sqlstream.runtime.times import instant_of, least
+from sqlstream.runtime.times import least
 from sqlstream.runtime.watermarks import BatchClock, Watermarks
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.storage.bucket import Bucket
@@ -50,6 +50,7 @@ from sqlstream.storage.zsets import VERSION
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.zones import instant_of
 
 # The one table of a sink's directory.
 ROWS = "rows"
@@ -168,7 +169,14 @@ class SplitReading:
     def _input(
         self, con: duckdb.DuckDBPyConnection, plan: ReadPlan, bounds: execute.TimeBounds
     ) -> tuple[Select, ScanStats]:
-        return execute.scan_input(con, self._stage, self._rows.well_formed(con, plan), keep=plan.keep, bounds=bounds)
+        return execute.scan_input(
+            con,
+            self._stage,
+            self._rows.well_formed(con, plan),
+            keep=plan.keep,
+            bounds=bounds,
+            zone=self._job.zone_of(self._stage),
+        )
 
     def _relation(self, con: duckdb.DuckDBPyConnection, split: Split) -> Relation:
         """Return the rows of one split as a FROM item, by the plan that did not fail."""
@@ -251,7 +259,7 @@ class Advance:
         before = [] if self.state.manifest is None else [self.state.manifest.time]
         if (mark := self.clock.marks.clock) is not None and mark != END_OF_INPUT:
             # What goes by the clock above is as far.
-            before.append(instant_of(mark, self.job.zone))
+            before.append(instant_of(mark, self.job.clock_zone))
         self.clock = replace(self.clock, time=max([self.clock.time, *before, *(f.time for f in arrived)]))
         name, watermark = self.stage.name, self.watermark
         with connection(self.job) as con, user_errors(name), overflows(name):

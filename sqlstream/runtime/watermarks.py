@@ -28,7 +28,7 @@ class Watermarks:
     """The watermarks before a batch; None where there is none yet. Scans and operators are in the order of the plan.
 
     A watermark has whole milliseconds, as Spark's has. `clock` is the watermark of operators over processing time, in a job that
-    uses event time, too; else None. Like event times it is a local time of the job's zone.
+    uses event time, too; else None. It is a time of the zone `JobSpec.clock_zone`.
     """
 
     job: EventTime | None

@@ -19,7 +19,7 @@ from sqlstream.errors import SqlStreamError
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
 from sqlstream.options import memory_bytes
-from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.physical.plan import PhysicalPlan, ScanStage
 from sqlstream.secrets import remember
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.caches import forget_folder
@@ -64,6 +64,17 @@ class JobSpec:
     key_hash: int = BY_VALUE
     # The folder of a profile of this run (see `profiling`); "" if it is not profiled.
     profile: str = ""
+
+    @property
+    def clock_zone(self) -> str:
+        """The time zone of processing time as a watermark."""
+        return self.zone if self.plan.has_local_clock else "UTC"
+
+    def zone_of(self, scan: ScanStage) -> str:
+        """Return the time zone whose local times the event times and the watermark of a scan are; UTC for a TIMESTAMP."""
+        if scan.by_clock:
+            return self.clock_zone
+        return self.zone if scan.has_instants else "UTC"
 
     def remember_secrets(self) -> None:
         """Register the secrets in the options of all tables, so that errors in this process do not show them."""

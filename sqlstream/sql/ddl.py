@@ -63,13 +63,20 @@ class DefinitionParser(StreamingParser):
             return self._parse_create_table(start, temporary, replace)
         if self._match(TokenType.VIEW):
             return self._parse_create_view(start, temporary, replace)
-        if not replace and self._match(TokenType.FUNCTION):
+        if not replace and self._match_function(temporary):
             return self._parse_create_function(start)
         if not (replace or temporary) and self._match_text_seq("SAVEPOINT"):
             return self._parse_create_savepoint(start)
         if not (replace or temporary) and self._match(TokenType.DATABASE):
             return self._parse_create_database(start)
         raise self._expected("TABLE, VIEW, FUNCTION or SAVEPOINT")
+
+    def _match_function(self, temporary: bool) -> bool:
+        """Skip FUNCTION, or the SYSTEM FUNCTION of Flink behind TEMPORARY: functions of Python have no catalog."""
+        if temporary and self._match_text_seq("SYSTEM"):
+            self._need("FUNCTION")
+            return True
+        return bool(self._match(TokenType.FUNCTION))
 
     def _parse_create_table(self, start: Token, temporary: bool, replace: bool) -> CreateTable | CreateTableAs:
         if_not_exists = self._if_not_exists(replace)
@@ -223,7 +230,7 @@ class DefinitionParser(StreamingParser):
             kind = "TABLE"
         elif self._match(TokenType.VIEW):
             kind = "VIEW"
-        elif self._match(TokenType.FUNCTION):
+        elif self._match_function(bool(temporary)):
             if_exists = self._match_text_seq("IF", "EXISTS")
             name = self._name("the name of a function")
             return DropFunction(self._span_from(start), name, bool(if_exists))

@@ -398,6 +398,7 @@ ShowKind: TypeAlias = Literal[
     "CATALOGS",
     "DATABASES",
     "MODULES",
+    "JARS",
     "CURRENT CATALOG",
     "CURRENT DATABASE",
 ]

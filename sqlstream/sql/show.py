@@ -10,9 +10,9 @@ from sqlstream.sql.migrations import MigrationParser
 from sqlstream.sql.nodes import Describe, DescribeState, Show, ShowKind
 
 _NOT_DESCRIBED = ("CATALOG", "CONNECTION", "DATABASE", "JOB", "MODEL")
-_LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS", "CATALOGS", "DATABASES", "MODULES")
+_LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS", "CATALOGS", "DATABASES", "MODULES", "JARS")
 # Lists without a pattern.
-_WHOLE = ("JOBS", "SAVEPOINTS", "CATALOGS", "DATABASES", "MODULES")
+_WHOLE = ("JOBS", "SAVEPOINTS", "CATALOGS", "DATABASES", "MODULES", "JARS")
 
 
 class ShowParser(MigrationParser):

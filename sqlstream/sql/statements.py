@@ -83,6 +83,7 @@ _QUERY_STARTS = {
     *(TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.L_PAREN, TokenType.TABLE),
     TokenType.VALUES,
 }
+_DETAILS = ("CHANGELOG_MODE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
 _STAGES = ("AST", "LOGICAL", "OPTIMIZED", "PHYSICAL", "STATE")
 # The beginnings of a statement set; END ends it.
 _SETS = (("EXECUTE", "STATEMENT", "SET", "BEGIN"), ("BEGIN", "STATEMENT", "SET"))
@@ -92,7 +93,7 @@ _OPTION_KEY = re.compile(r"[\w.-]+")
 def parse_script(source: SourceText, notices: list[StatementWarning] | None = None) -> list[Statement]:
     """Return the statements of a text, after its variables of the environment are replaced.
 
-    Notices about words of Flink without an effect are added to `notices`; ADD JAR is nothing but a notice.
+    Notices about words of Flink without an effect are added to `notices`; ADD JAR and LOAD MODULE are nothing but notices.
     Raises ParseError, BindError for a variable that is not set, or UnsupportedError for SQL that we do not run.
     """
     remember_script(source.text)
@@ -219,13 +220,35 @@ class _StatementParser(ShowParser):
         start = self._curr
         if self._alters_table():
             return self._parse_alter_table()
-        if not self._match_text_seq("ADD", "JAR"):
-            return self.statement()
-        self._string("a path in quotes")
-        self._notice(
-            "ADD JAR", "connectors are built in, and functions are in Python, under udfs/", self._span_from(start)
-        )
-        return None
+        if self._match_text_seq("ADD", "JAR"):
+            self._string("a path in quotes")
+            why = "connectors are built in, and functions are in Python, under udfs/"
+            self._notice("ADD JAR", why, self._span_from(start))
+            return None
+        if self._at_modules():
+            return self._parse_modules(start)
+        return self.statement()
+
+    def _at_modules(self) -> bool:
+        words = [token.text.upper() for token in self._tokens[self._index : self._index + 2]]
+        return words in (["LOAD", "MODULE"], ["UNLOAD", "MODULE"], ["USE", "MODULES"])
+
+    def _parse_modules(self, start: Token) -> None:
+        """Read LOAD MODULE, UNLOAD MODULE or USE MODULES: all functions are in the module core, whose functions come first."""
+        self._advance()
+        what = f"{start.text.upper()} {self._curr.text.upper()}"
+        self._advance()
+        names = [self._name("the name of a module")]
+        while what == "USE MODULES" and self._match(TokenType.COMMA):
+            names.append(self._name("the name of a module"))
+        if what == "LOAD MODULE" and self._match(TokenType.WITH):
+            self._options()
+        core_first = names[0].text.lower() == "core"
+        if core_first if what == "UNLOAD MODULE" else what == "USE MODULES" and not core_first:
+            hint = "Leave it out: the functions of the module core are always there, and come first."
+            raise self._refused(f"{what} {names[0].text}", self._span_from(start), hint)
+        why = "all functions are in the module core; a query that calls one of another module is refused"
+        self._notice(what, why, self._span_from(start))
 
     def _alters_table(self) -> bool:
         words = [token.text.upper() for token in self._tokens[self._index : self._index + 2]]
@@ -309,6 +332,8 @@ class _StatementParser(ShowParser):
             stage = self._prev.text.upper()
         elif self._match_text_seq("PLAN"):
             self._need("FOR")
+        else:
+            self._skip_details()
         if not self._curr:
             raise self._expected("an INSERT or a query")
         at = self._curr
@@ -317,6 +342,14 @@ class _StatementParser(ShowParser):
             hint = "EXPLAIN takes an INSERT, a query, or CREATE TABLE .. AS."
             raise self._wrong(f"{at.text.upper()} has no plan", self._token_span(at), hint)
         return Explain(self._span_from(start), stage.lower(), statement)
+
+    def _skip_details(self) -> None:
+        """Skip what EXPLAIN is asked to add in Flink."""
+        while self._match_texts(_DETAILS):
+            detail = self._token_span(self._prev)
+            self._notice(f"the detail {detail.text.upper()}", "EXPLAIN says all that it knows", detail)
+            if not self._match(TokenType.COMMA):
+                return
 
     def _parse_setting(self, what: str) -> Name:
         """Read one side of SET: a string, or bare text, such as `1 min` or `pipeline.name`."""

@@ -11,7 +11,6 @@ RECURSION = (
 )
 _MODEL = "Call the model in a Python function: sqlstream docs python/functions."
 _STATISTICS = "Leave it out: plans need no statistics. sqlstream query with SUMMARIZE says what a table has."
-_MODULES = "Leave it out: all functions are there, and your own are in files under udfs/."
 _REFERENCES = "Leave it out, and join the other table in the query, where an inner join drops rows that refer to none."
 
 # The first words of a statement, longest match first.
@@ -20,7 +19,6 @@ STATEMENTS: dict[str, str] = {
     "CREATE OR ALTER VIEW": "Write CREATE OR REPLACE VIEW.",
     "CREATE OR ALTER FUNCTION": "Write DROP FUNCTION IF EXISTS, then CREATE FUNCTION.",
     "REPLACE TABLE": "Write DROP TABLE IF EXISTS, then CREATE TABLE and INSERT INTO.",
-    "CREATE TEMPORARY SYSTEM FUNCTION": "Write CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON.",
     "CREATE CATALOG": "Put CREATE TABLE statements into files under catalog/.",
     "CREATE MODEL": _MODEL,
     "CREATE TEMPORARY MODEL": _MODEL,
@@ -31,7 +29,6 @@ STATEMENTS: dict[str, str] = {
     "ALTER": "Write DROP, then CREATE.",
     "DROP CATALOG": "All tables are in one catalog: write DROP TABLE for each.",
     "DROP CONNECTION": "Only tables have options: write DROP TABLE.",
-    "DROP TEMPORARY SYSTEM FUNCTION": "Write DROP FUNCTION.",
     "DROP MODEL": "Write DROP FUNCTION: a model is called in a Python function.",
     "TRUNCATE TABLE": "Run sqlstream with --fresh to start the job, and what it wrote, anew.",
     "CALL": "There are no procedures: a query calls Python functions, and sqlstream has commands (sqlstream --help).",
@@ -43,17 +40,10 @@ STATEMENTS: dict[str, str] = {
     "DELETE": "Filter the rows in the query that writes the table.",
     "UPDATE": "Change the rows in the query that writes the table.",
     "MERGE": "Change the rows in the query that writes the table.",
-    **dict.fromkeys(
-        [f"EXPLAIN {d}" for d in ("CHANGELOG_MODE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")],
-        "Leave the detail out: EXPLAIN says all it knows.",
-    ),
     "SHOW SCHEMAS": "Write SHOW DATABASES.",
     "COMPILE PLAN": "Use the command `sqlstream explain` to see the plan.",
     "COMPILE AND EXECUTE PLAN": "Write the INSERT statement itself.",
     "SUMMARIZE": "Use the command `sqlstream query` with SUMMARIZE.",
-    "USE MODULES": _MODULES,
-    "LOAD MODULE": _MODULES,
-    "UNLOAD MODULE": _MODULES,
     "REMOVE JAR": "Leave it out: Python functions are in files under udfs/.",
     "STOP JOB": "Use the command `sqlstream stop`.",
     "COPY": "Write INSERT INTO a table with the connector 'filesystem'.",

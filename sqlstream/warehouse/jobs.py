@@ -30,7 +30,8 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table that a job reads, with its time column and watermark.
 
     `kind` is its connector; `place` identifies where it is, as in SinkRecord. `options` are those of the table, without secrets,
-    of long ones a digest: scans of one table can have different ones. Records of earlier versions have none of these.
+    of long ones a digest: scans of one table can have different ones. Records of earlier versions have none of these. `zone` is
+    the time zone whose local times its watermark and its newest event time are; records of earlier versions have UTC.
     """
 
     name: str
@@ -40,6 +41,7 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str = ""
     place: str = ""
     options: Mapping[str, str] = {}
+    zone: str = "UTC"
 
     @property
     def is_values(self) -> bool:
@@ -245,6 +247,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     is the version of the hash of keys (see `duck/key_hash.py`), 1 for jobs of earlier versions. `digests` identify the job; in
     records of earlier versions, which have none, `plan_text` does. `ties` says what decides which of several rows is first if
     they are equal in an ORDER BY: "arrival" or "columns". `semantics` says whether expressions have Flink's or DuckDB's values.
+    `clock_zone` is the time zone of processing time as a watermark; records of earlier versions have UTC.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -268,6 +271,13 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     digests: PlanDigests | None = None
     ties: Ties = "columns"
     semantics: Semantics = "duckdb"
+    clock_zone: str = "UTC"
+
+    def zone_of(self, scans: Iterable[str]) -> str:
+        """Return the time zone whose local times the least watermark of some scans is, by their names; UTC if they differ."""
+        of_scan = {scan.name: scan.zone for scan in self.scans} | {THE_CLOCK: self.clock_zone}
+        zones = {of_scan.get(name, "UTC") for name in scans}
+        return zones.pop() if len(zones) == 1 else "UTC"
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse, by the table's name without regard to case; None if there is none."""

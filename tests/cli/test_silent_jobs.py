@@ -420,6 +420,9 @@ def test_the_lag_is_behind_the_clock_where_rows_are_of_today() -> None:
     newest = datetime(2026, 1, 1, 10, 0, 34)
     assert at(newest, datetime(2026, 1, 1, 10, 1, 40)) == "1 min 10 s"
     assert at(newest, datetime(2031, 5, 1, 10, 1, 40)) == "4 s"
+    # The watermark can be a local time.
+    source = replace(source, zone="Europe/Berlin")
+    assert at(newest, datetime(2026, 1, 1, 9, 1, 40)) == "1 min 10 s"
 
 
 def source_of(newest: datetime) -> SourceProgress:

@@ -31,6 +31,25 @@ INSERT INTO out SELECT window_start, SUM(n) FROM TUMBLE(TABLE v, DESCRIPTOR(p), 
 GROUP BY window_start, window_end;
 """
 
+# Rows in the order of the clock, beside windows that make its watermark a local time.
+ORDERED = f"""{TABLE}
+SET 'pipeline.name' = 'job';
+CREATE TABLE ranked (k BIGINT, place BIGINT, before BIGINT, near BIGINT);
+CREATE TABLE pairs (ks STRING, n BIGINT);
+CREATE TABLE sorted (k BIGINT);
+EXECUTE STATEMENT SET BEGIN
+INSERT INTO ranked SELECT k, ROW_NUMBER() OVER w, LAG(k) OVER w, COUNT(*) OVER (w RANGE INTERVAL '25' MINUTE PRECEDING)
+FROM t WINDOW w AS (ORDER BY p);
+INSERT INTO pairs SELECT LISTAGG(CAST(k AS STRING), '-'), window_id FROM TUMBLE_ROWS(TABLE t, DESCRIPTOR(p), 2)
+GROUP BY window_id, window_start, window_end;
+INSERT INTO sorted SELECT k FROM t ORDER BY p;
+INSERT INTO out SELECT window_start, COUNT(*) FROM TUMBLE(TABLE t, DESCRIPTOR(p), INTERVAL '60' MINUTE)
+GROUP BY window_start, window_end;
+END;
+"""
+# Of each row of ORDERED its key, number and the key before it, and how many rows came in the 25 minutes before it.
+RANKED = [(5, 1, None, 1), (4, 2, 5, 2), (3, 3, 4, 2), (2, 4, 3, 2), (1, 5, 2, 2)]
+
 
 def set_to(clock: WrongClock, instant: str) -> None:
     clock.wrong = datetime.fromisoformat(instant).timestamp() - time.time()
@@ -116,3 +135,45 @@ def test_a_window_closes_at_its_end_by_local_time(
         assert s.query("SELECT SUM(late_rows) FROM sqlstream.operators").fetchall() == [(0,)]
         job.stop()
         assert job.wait(SECONDS)
+
+
+def ordered(session: Session) -> list[list[tuple[object, ...]]]:
+    """Return the rows of the tables of ORDERED that have come so far."""
+    ranked = session.query("FROM ranked ORDER BY place").fetchall()
+    return [ranked, session.query("FROM pairs ORDER BY n").fetchall()]
+
+
+def test_rows_are_in_the_order_of_instants_when_clocks_are_set_back(tmp_path: Path, clock: WrongClock) -> None:
+    script = ORDERED.format(zone="Europe/Berlin")
+    set_to(clock, "2026-10-25T02:10:00+02:00")
+    put(tmp_path, "a", (5, 1))
+    with session(tmp_path) as s:
+        job = start(s, script)
+        wait_for_rows(job, 1)
+        set_to(clock, "2026-10-25T02:30:00+02:00")
+        put(tmp_path, "b", (4, 1))
+        wait_for_rows(job, 2)
+        set_to(clock, "2026-10-25T02:50:00+02:00")
+        put(tmp_path, "c", (3, 1))
+        wait_for_rows(job, 3)
+        assert ordered(s)[0] == RANKED[:3]
+        job.stop()
+        assert job.wait(SECONDS)
+    # It is 02:10 again.
+    set_to(clock, "2026-10-25T02:10:00+01:00")
+    put(tmp_path, "d", (2, 1))
+    with session(tmp_path) as s:
+        job = start(s, script)
+        wait_for_rows(job, 4)
+        set_to(clock, "2026-10-25T02:30:00+01:00")
+        put(tmp_path, "e", (1, 1))
+        wait_for_rows(job, 5)
+        assert ordered(s)[0] == RANKED
+        set_to(clock, "2026-10-25T03:00:01+01:00")
+        wait_until(lambda: rows(s) == [("2026-10-25 02:00:00", 5)])
+        assert ordered(s) == [RANKED, [("5-4", 1), ("3-2", 2)]]
+        assert sorted(s.query("FROM sorted").fetchall()) == [(k,) for k in range(1, 6)]
+        assert s.query("SELECT SUM(late_rows) FROM sqlstream.operators").fetchall() == [(0,)]
+        job.stop()
+        assert job.wait(SECONDS)
+        assert s.verify("job")

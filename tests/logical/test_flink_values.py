@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sqlstream.compiler.compiler import Compiler
@@ -145,6 +145,7 @@ def test_texts_of_doubles_are_javas(values: Sequence[float]) -> None:
 SCALES = st.integers(0, 6)
 
 
+@example(10**12, 6, 7, 6)
 @examples(200)
 @given(st.integers(-(10**12), 10**12), SCALES, st.integers(-(10**9), 10**9).filter(bool), SCALES)
 def test_decimals_are_divided_exactly(a: int, s1: int, b: int, s2: int) -> None:

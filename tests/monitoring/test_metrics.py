@@ -20,13 +20,15 @@ from sqlstream.cli.upgrades import ask
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UsageError
 from sqlstream.local.engine import LocalEngine
+from sqlstream.monitoring.collector import JobCollector
 from sqlstream.monitoring.endpoint import exposition, parse_address, registry
 from sqlstream.monitoring.families import EXPORTED, FAMILIES
 from sqlstream.queries.system import system_columns
 from sqlstream.storage.facts import FACTS, OPERATOR_FACTS, SINK_FACTS, SOURCE_FACTS, column_types, counts
 from sqlstream.storage.metrics import OperatorMetrics, SinkMetrics, SourceMetrics
 from sqlstream.storage.snapshot import JobHistory
-from sqlstream.units import now
+from sqlstream.testing import Stream
+from sqlstream.units import SECOND, ProcessingTime, now
 from sqlstream.warehouse.status import Backlog, effective_status, read_status, write_status
 from tests.command_line import run_command
 from tests.forked import run_python
@@ -358,3 +360,32 @@ def test_upgrade_plans_are_json_and_nothing_is_asked(
         "an upgrade has to be confirmed, and lines of JSON ask no questions",
     ]
     assert log.exit_code == 2
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
+def test_the_lag_is_behind_the_local_clock_where_event_times_are_local(zone: str) -> None:
+    script = f"""
+    SET 'table.local-time-zone' = '{zone}'; SET 'pipeline.name' = 'job';
+    CREATE TABLE e (k INT, ts TIMESTAMP_LTZ(3), WATERMARK FOR ts AS ts);
+    CREATE TABLE c (k INT, p AS PROCTIME());
+    CREATE TABLE days (n BIGINT);
+    EXECUTE STATEMENT SET BEGIN
+    INSERT INTO days SELECT COUNT(*) FROM TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' DAY) GROUP BY window_start, window_end;
+    INSERT INTO days SELECT COUNT(*) FROM TUMBLE(TABLE c, DESCRIPTOR(p), INTERVAL '1' DAY) GROUP BY window_start, window_end;
+    END;
+    """
+    noon = ProcessingTime(1_767_268_800 * SECOND)
+    with Stream(script, now="2026-01-01 12:00:00") as stream:
+        stream.batch("e", [(1, "2026-01-01 11:59:00+00")])
+        stream.batch("c", [(1,)])
+        stream.batch("e", [(1, "2026-01-01 11:59:30+00")])
+        [run] = stream.runs.values()
+        collector = JobCollector(run.commits.warehouse, clock=lambda: ProcessingTime(noon + 10 * SECOND))
+        found = {(s.name, *s.labels.values()): s.value for family in collector.collect() for s in family.samples}
+    lags = {name: round(lag) for name, lag in found.items() if "_lag_" in name[0] or "latency" in name[0]}
+    assert lags == {
+        ("sqlstream_job_watermark_lag_seconds", "job"): 40,
+        ("sqlstream_operator_watermark_lag_seconds", "job", "window_aggregate_2"): 10,
+        ("sqlstream_source_watermark_lag_seconds", "job", "e"): 40,
+        ("sqlstream_source_event_latency_seconds", "job", "e"): 30,
+    }

@@ -70,6 +70,23 @@ MADE = st.sampled_from(
 )
 
 
+# What a subquery over another query makes of the rows that equal a row's values: its first rows, or what all of them have.
+LATERALS = st.sampled_from(
+    [
+        ", LATERAL (SELECT x FROM ({}) AS u WHERE k = q.k ORDER BY x DESC, s LIMIT 2) AS made",
+        "CROSS JOIN LATERAL (SELECT u.x FROM ({}) AS u WHERE u.k = q.k AND q.s = u.s AND u.x > 0) AS made",
+        "LEFT JOIN LATERAL (SELECT x FROM ({}) AS u WHERE k = q.k AND q.x > 0 ORDER BY x, s LIMIT 1 OFFSET 1) AS made ON TRUE",
+        "LEFT JOIN LATERAL (SELECT k, x FROM ({}) AS u WHERE u.x = q.k + 1 ORDER BY k, s LIMIT 1) AS made (z, x) ON TRUE",
+        "CROSS JOIN LATERAL (SELECT COUNT(*) AS x FROM ({}) AS u WHERE u.k = q.k AND q.x > 0) AS made",
+        "LEFT JOIN LATERAL (SELECT COUNT(x) FROM ({}) AS u WHERE u.k = q.k) AS made (x) ON TRUE WHERE made.x < 2",
+        "CROSS JOIN LATERAL (SELECT MAX(x) AS x FROM ({}) AS u WHERE u.s = q.s AND u.k IS NOT NULL) AS made",
+        "CROSS JOIN LATERAL (SELECT DISTINCT x FROM ({}) AS u WHERE u.k = q.k) AS made",
+        "CROSS JOIN LATERAL (SELECT COUNT(*) AS x FROM ({}) AS u WHERE u.k = q.k GROUP BY s) AS made",
+        "CROSS JOIN LATERAL (SELECT DENSE_RANK() OVER (ORDER BY x) AS x FROM ({}) AS u WHERE u.k = q.k) AS made",
+    ]
+)
+
+
 @dataclass(frozen=True)
 class Ranked:
     """Which rows of a partition to keep."""
@@ -108,6 +125,15 @@ def made_of(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.builds("SELECT q.k, made.x, q.s FROM ({}) AS q {}".format, queries, MADE)
 
 
+def beside(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Return queries with the rows of a subquery that equal a row's values."""
+
+    def joined(query: str, other: str, lateral: str) -> str:
+        return f"SELECT q.k, made.x, q.s FROM ({query}) AS q {lateral.format(other)}"
+
+    return st.builds(joined, queries, queries, LATERALS)
+
+
 def deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     pair = st.tuples(queries, queries)
     sets = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
@@ -125,6 +151,7 @@ def deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds(lambda sides, name: f"({sides[0]}) {name} ({sides[1]})", pair, st.sampled_from(sets)),
         st.builds(lambda query, rank: rank.over(query), queries, ranks),
         made_of(queries),
+        beside(queries),
         st.builds(
             "SELECT * FROM ({}) ORDER BY {}, k, x, s LIMIT {} OFFSET {}".format,
             queries,
@@ -170,6 +197,14 @@ def test_changes_add_up_to_the_batch_answer(query: str, history: list[Step], par
 @examples(20)
 @given(made_of(queries(1)), histories(), st.integers(1, 3))
 def test_what_is_made_of_rows_comes_and_goes_with_them(query: str, history: list[Step], parallelism: int) -> None:
+    check(query, history, parallelism, small=False)
+
+
+@examples(40)
+@given(beside(queries(1)), histories(), st.integers(1, 3))
+def test_rows_of_lateral_subqueries_come_and_go_with_both_sides(
+    query: str, history: list[Step], parallelism: int
+) -> None:
     check(query, history, parallelism, small=False)
 
 

@@ -14,9 +14,9 @@ from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
 from tests.arrival.cases import ROWS, in_order, right, script
-from tests.arrival.sources import SOURCES, Feed, JsonLines, feed_of
+from tests.arrival.sources import SOURCES, Constants, Feed, JsonLines, feed_of
 from tests.forked import Forked, start_python
-from tests.processes import SECONDS, kill_group, wait_until
+from tests.processes import SECONDS, kill_group, wait_until, wait_with
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
 OWN = "from datetime import datetime\nimport json\n\nimport pyarrow as pa\n\nfrom sqlstream.connectors import Source\n\n\n"
@@ -57,5 +57,22 @@ def test_kills_change_no_order(feed: Feed, tmp_path: Path) -> None:
     output, _ = (run := start(tmp_path)).communicate(timeout=SECONDS)
     assert run.returncode == 0, output
     assert kills
+    for case in feed.cases():
+        assert in_order(open_query(warehouse, f"FROM {case.name}").fetchall()) == right(case), case.name
+
+
+def test_a_kill_changes_no_order_of_values(tmp_path: Path) -> None:
+    """All rows are in one batch: it is killed there, as its descriptor says that it has begun."""
+    feed = Constants()
+    feed.put(ROWS)
+    (tmp_path / "job.sql").write_text(SETTINGS + feed.tables(live=False) + script(feed.cases()))
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    splits = Path(warehouse.job("job").splits)
+    run = start(tmp_path)
+    wait_with(run, lambda: splits.is_dir() and any(splits.iterdir()))
+    assert version(warehouse) == -1
+    kill_group(run)
+    output, _ = (run := start(tmp_path)).communicate(timeout=SECONDS)
+    assert run.returncode == 0, output
     for case in feed.cases():
         assert in_order(open_query(warehouse, f"FROM {case.name}").fetchall()) == right(case), case.name

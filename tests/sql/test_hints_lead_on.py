@@ -78,7 +78,6 @@ EXAMPLES = [
         "WITH x AS (SELECT a FROM t) INSERT INTO o SELECT a FROM x",
         "INSERT INTO o WITH x AS (SELECT a FROM t) SELECT a FROM x",
     ),
-    ("DROP TEMPORARY SYSTEM FUNCTION IF EXISTS f", "DROP FUNCTION IF EXISTS f"),
     ("ALTER VIEW v RENAME TO w", "CREATE VIEW v AS SELECT a FROM t; DROP VIEW v; CREATE VIEW v AS SELECT b FROM t"),
     (
         "ALTER MATERIALIZED TABLE o AS SELECT a FROM t",
@@ -211,9 +210,25 @@ EXAMPLES = [
         "BY ts DESC) AS n FROM u) WHERE n = 1) FOR SYSTEM_TIME AS OF t.ts AS v ON t.a = v.a",
     ),
     (
-        "SELECT t.a FROM t CROSS JOIN LATERAL (SELECT b FROM u WHERE u.a = t.a ORDER BY ts LIMIT 3) AS x",
+        "SELECT t.a FROM t CROSS JOIN LATERAL (SELECT b FROM u WHERE u.a = t.a AND u.b > t.b ORDER BY ts LIMIT 3) AS x",
         "SELECT * FROM (SELECT t.a, u.b, ROW_NUMBER() OVER (PARTITION BY t.a ORDER BY u.ts) AS n FROM t "
-        "JOIN u ON t.a = u.a) WHERE n <= 3",
+        "JOIN u ON t.a = u.a AND u.b > t.b) WHERE n <= 3",
+    ),
+    (
+        "SELECT t.a, x.c FROM t CROSS JOIN LATERAL (SELECT u.b + t.b AS c FROM u WHERE u.a = t.a) AS x",
+        "SELECT t.a, x.b + t.b AS c FROM t CROSS JOIN LATERAL (SELECT u.b FROM u WHERE u.a = t.a) AS x",
+    ),
+    (
+        "SELECT t.a FROM t CROSS JOIN LATERAL (SELECT b FROM u, UNNEST(t.list) AS l(c) WHERE u.a = l.c) AS x",
+        "SELECT t.a FROM t CROSS JOIN UNNEST(t.list) AS l(c) CROSS JOIN LATERAL (SELECT b FROM u WHERE u.a = l.c) AS x",
+    ),
+    (
+        "SELECT x.n FROM t CROSS JOIN LATERAL (SELECT COUNT(*) + 1 AS n FROM u WHERE u.a = t.a) AS x",
+        "SELECT x.n + 1 AS n FROM t CROSS JOIN LATERAL (SELECT COUNT(*) AS n FROM u WHERE u.a = t.a) AS x",
+    ),
+    (
+        "SELECT x.n FROM t JOIN LATERAL (SELECT COUNT(*) AS n FROM u WHERE u.a = t.a) AS x ON x.n > 1",
+        "SELECT x.n FROM t CROSS JOIN LATERAL (SELECT COUNT(*) AS n FROM u WHERE u.a = t.a) AS x WHERE x.n > 1",
     ),
     (
         "SELECT t.a FROM t CROSS JOIN LATERAL (SELECT c FROM UNNEST(t.list) AS x(c) LIMIT 2) AS y",
@@ -446,10 +461,6 @@ EXAMPLES = [
     (
         "WITH RECURSIVE x AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM x) SELECT * FROM x",
         "WITH x AS (SELECT a FROM t), y AS (SELECT a + 1 AS a FROM x) SELECT a FROM x UNION ALL SELECT a FROM y",
-    ),
-    (
-        "CREATE TEMPORARY SYSTEM FUNCTION f AS 'a.b'",
-        "SELECT a FROM t",
     ),
     (
         "DROP MODEL m",

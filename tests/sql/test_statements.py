@@ -208,6 +208,8 @@ def test_joins_of_a_query_that_begins_with_from() -> None:
 
 
 def test_functions() -> None:
+    assert parse(CreateFunction, "CREATE TEMPORARY SYSTEM FUNCTION f AS 'm.f' LANGUAGE PYTHON").name.text == "f"
+    assert parse(DropFunction, "DROP TEMPORARY SYSTEM FUNCTION IF EXISTS f").name.text == "f"
     made = parse(CreateFunction, "CREATE TEMPORARY FUNCTION IF NOT EXISTS f AS 'geo.distance' LANGUAGE PYTHON")
     assert (made.name.text, made.reference, made.reference_span.text) == ("f", "geo.distance", "'geo.distance'")
     assert made.if_not_exists

@@ -128,7 +128,8 @@ def _windows(windows: Windows) -> str:
             zone = f" in {windows.zone}" if windows.zone else ""
             return f"SESSION {windows.time.text} gap {gap}{zone}"
         case RowWindows():
-            return f"{windows.size} rows every {windows.slide}"
+            zone = f" in {windows.zone}" if windows.zone else ""
+            return f"{windows.size} rows every {windows.slide}{zone}"
 
 
 def interval_words(interval: Interval) -> str:
@@ -198,6 +199,7 @@ _FIELDS: Mapping[str, tuple[str, Any]] = {
     "time": ("time", lambda time: time.text),
     "by_clock": ("clock", lambda by_clock: "processing time" if by_clock else ""),
     "reach": ("rows in frames", _reach),
+    "zone": ("time zone", str),
     "timers": ("timers", _yes),
     "changes": ("changes", str),
     "outputs": ("result", _columns),

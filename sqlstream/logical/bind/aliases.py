@@ -30,17 +30,24 @@ def with_name(node: Node, name: str, below: Collection[Node] = ()) -> Node:
     return node
 
 
-def with_alias(node: Node, alias: exp.Expr | None, source: SourceText) -> Node:
-    """Return a relation with the column names of `AS t(a, b)`. Raises BindError for too many names."""
+def with_alias(node: Node, alias: exp.Expr | None, source: SourceText, hidden: int = 0) -> Node:
+    """Return a relation with the column names of `AS t(a, b)`; `hidden` is how many of its last columns have none.
+
+    Raises BindError for too many names.
+    """
     names = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
-    return with_columns(node, names, span_of(alias, source)) if names and alias is not None else node
+    return with_columns(node, names, span_of(alias, source), hidden) if names and alias is not None else node
 
 
-def with_columns(node: Node, names: list[str], span: Span) -> Node:
-    """Return a relation whose first columns have the names `names`. Raises BindError for too many names."""
+def with_columns(node: Node, names: list[str], span: Span, hidden: int = 0) -> Node:
+    """Return a relation whose first columns have the names `names`, and its last ones, `hidden`, their own.
+
+    Raises BindError for too many names.
+    """
     fields = node.schema
-    if len(names) > len(fields):
-        columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
+    shown = len(fields) - hidden
+    if len(names) > shown:
+        columns = "1 column" if shown == 1 else f"{shown} columns"
         raise BindError(f"{len(names)} names are given for {columns}", span)
     output_names = unique([*names, *(f.name for f in fields[len(names) :])])
     columns_of = (Expression.of_column(f.name, f.type, span) for f in fields)

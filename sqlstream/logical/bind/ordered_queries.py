@@ -36,13 +36,14 @@ class OrderedQueries:
     source: SourceText
     bind: Callable[[exp.Expr], Node]
 
-    def first_rows(self, query: exp.Expr) -> tuple[Node, Node]:
+    def first_rows(self, query: exp.Expr, keys: int = 0) -> tuple[Node, Node]:
         """Return the plan of ORDER BY .. LIMIT n [OFFSET m]: a rank, and a filter on ranks from m + 1 to m + n.
 
-        The second node is the input of the rank. Raises UnsupportedError for OFFSET beside WITH TIES.
+        They are the ranks among rows that are equal in the last columns of the query, as many as `keys` says. The second node
+        is the input of the rank. Raises UnsupportedError for OFFSET beside WITH TIES.
         """
         source = self.source
-        node, fields, items = self._ordered(without(query, "limit", "offset", "with_"))
+        node, fields, items = self._ordered(without(query, "limit", "offset", "with_"), keys)
         arrival = ArrivalColumns(node, self.checker, source)
         order_items = arrival.of(items)
         node = arrival.node
@@ -56,15 +57,15 @@ class OrderedQueries:
                 what = span_of(query.args["offset"], source)
                 raise UnsupportedError("OFFSET beside WITH TIES", what, hint="Leave one of them out.")
             function = "rank"
-        ranked = Rank(node, "", number, function, (), order, last, span=span)
+        ranked = Rank(node, "", number, function, _last(fields, keys), order, last, span=span)
         return _only(_ranked(ranked, skipped), fields), node
 
-    def first_to_come(self, query: exp.Expr) -> tuple[Node, Node]:
+    def first_to_come(self, query: exp.Expr, keys: int = 0) -> tuple[Node, Node]:
         """Return the plan of LIMIT n [OFFSET m] without ORDER BY: the rows that come first, as rows m + 1 to m + n.
 
         Append-only rows are counted as they come, so the result is append-only, and the state is a number. Of a result that
-        changes they are a rank, in the order of arrival if it has one. The second node is the query below. Raises BindError for
-        WITH TIES.
+        changes they are a rank, in the order of arrival if it has one. `keys`: see `first_rows`. The second node is the query
+        below. Raises BindError for WITH TIES.
         """
         limit = query.args["limit"]
         span = span_of(limit, self.source)
@@ -72,17 +73,16 @@ class OrderedQueries:
             raise BindError("WITH TIES without ORDER BY", span, hint="Add ORDER BY.")
         node = self.bind(without(query, "limit", "offset", "with_"))
         skipped, last = self._range(query)
-        number = free_name("_number", node)
+        number, of = free_name("_number", node), _last(node.schema, keys)
         if node.is_changelog:
-            return _only(
-                _ranked(Rank(node, "", number, "row_number", (), (), last, span=span), skipped), node.schema
-            ), node
+            ranked = Rank(node, "", number, "row_number", of, (), last, span=span)
+            return _only(_ranked(ranked, skipped), node.schema), node
         clock = free_name("_clock", node)
         now = Expression(NOW, "TIMESTAMP WITH TIME ZONE", span, reads=Reads(time=True), is_now=True)
         timed = Projection(node, (*_columns(node.schema), Item(clock, now)))
         call = AggregateItem(number, "row_number", (), False, (), None, "BIGINT", span)
         by = Expression.of_column(clock, now.type, span)
-        counted = Over(timed, "", (), clock, (by,), (OverItem(call, OverFrame("rows", None)),), span=span)
+        counted = Over(timed, "", of, clock, (by,), (OverItem(call, OverFrame("rows", None)),), span=span)
         return _only(Filter(counted, _among(number, skipped, last, span)), node.schema), node
 
     def of_time(self, query: exp.Expr) -> Node:
@@ -103,17 +103,18 @@ class OrderedQueries:
         ordered = Sort(node, "", time, self._typed_items(node, order), span)
         return ordered if fields == node.schema else _only(ordered, fields)
 
-    def _ordered(self, query: exp.Expr) -> tuple[Node, Schema, list[exp.Expr]]:
+    def _ordered(self, query: exp.Expr, keys: int = 0) -> tuple[Node, Schema, list[exp.Expr]]:
         """Return the plan of a query without its ORDER BY, the columns of its result, and the bound items of ORDER BY.
 
-        Columns that ORDER BY names outside the result are added to the plan, after the others.
+        Columns that ORDER BY names outside the result are added to the plan, after the others. The last columns of the result,
+        as many as `keys` says, have no position for ORDER BY.
         """
         node = self.bind(without(query, "order"))
         fields = node.schema
         whole = with_hidden_items(query, fields)
         if whole is not query:
             node = self.bind(without(whole, "order"))
-        return node, fields, bound_items(whole.args["order"], fields, self._binder(node))
+        return node, fields, bound_items(whole.args["order"], fields[: len(fields) - keys], self._binder(node))
 
     def _range(self, query: exp.Expr) -> tuple[int, int]:
         """Return how many rows LIMIT and OFFSET leave out, and the number of the last one that they take."""
@@ -144,6 +145,11 @@ def _ranked(rank: Rank, skipped: int) -> Filter:
 def _among(number: str, skipped: int, last: int, span: Span | None) -> Expression:
     place = Expression.of_column(number, "BIGINT", span)
     return Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
+
+
+def _last(fields: Schema, keys: int) -> tuple[Expression, ...]:
+    """Return the last columns of some fields, as many as `keys` says."""
+    return tuple(Expression.of_column(f.name, f.type) for f in fields[len(fields) - keys :])
 
 
 def _only(node: Node, fields: Schema) -> Node:

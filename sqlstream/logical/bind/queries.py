@@ -20,6 +20,7 @@ from sqlstream.logical.bind.followed_hints import FollowedHints, called, has_hin
 from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, state_ttls
 from sqlstream.logical.bind.joins.joins import JoinBinder, Relation, reads_join
 from sqlstream.logical.bind.joins.lateral import is_lateral
+from sqlstream.logical.bind.joins.lateral_queries import LateralQueries, over_tables
 from sqlstream.logical.bind.joins.subqueries import Subqueries, split
 from sqlstream.logical.bind.ordered_queries import OrderedQueries
 from sqlstream.logical.bind.ordering import row_count, with_ties
@@ -96,16 +97,17 @@ class Binder:
         self._hints.check()
         return plan, rows
 
-    def query(self, query: exp.Expr, env: Environment) -> Node:
-        """Return the plan of a query of any form, with its CTEs: SELECT, VALUES, TABLE t, a set operation, or parentheses."""
+    def query(self, query: exp.Expr, env: Environment, keys: int = 0) -> Node:
+        """Return the plan of a query of any form, with its CTEs: SELECT, VALUES, TABLE t, a set operation, or parentheses.
+
+        LIMIT takes the first rows of each of the values of the last columns, as many as `keys` says.
+        """
         env = self._with_ctes(query, env)
-        if query.args.get("order") is not None and query.args.get("limit") is not None:
-            self._hints.expect(query, env.source)
-            first, below = self._in_order(env).first_rows(query)
-            return self._hints.follow(query, first, (below,), env.source)
         if query.args.get("limit") is not None:
             self._hints.expect(query, env.source)
-            first, below = self._in_order(env).first_to_come(query)
+            ordered = self._in_order(env)
+            bind = ordered.first_rows if query.args.get("order") is not None else ordered.first_to_come
+            first, below = bind(query, keys)
             return self._hints.follow(query, first, (below,), env.source)
         match query:
             case exp.Select() if (distinct := query.args.get("distinct")) is not None:
@@ -201,12 +203,19 @@ class Binder:
         binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.ttl for t in ttls})
         binder.add(self._joined(select.args["from_"].this, ttls, env))
         for join in select.args.get("joins") or ():
-            if is_lateral(join.this):
+            if (lateral := over_tables(join.this)) is not None:
+                self._lateral(binder, join, self._with_ctes(lateral, env))
+            elif is_lateral(join.this):
                 binder.add_lateral(join)
             else:
                 binder.add(self._joined(without(join.this, "version"), ttls, env), join)
         check_names(ttls, [v.alias for v in binder.visible])
         return binder
+
+    def _lateral(self, joins: JoinBinder, join: exp.Join, env: Environment) -> None:
+        """Add LATERAL (SELECT ..) over tables to joins; `env` has the CTEs of the subquery."""
+        of_from, of_query = (lambda query: self._joins(query, env)), (lambda query, keys: self.query(query, env, keys))
+        LateralQueries(joins, of_from, of_query).add(join)
 
     def _joined(self, node: exp.Expr, ttls: Collection[StateTtl], env: Environment) -> Relation:
         """Return a relation of a join; the block's STATE_TTL applies to count windows and process functions in FROM."""

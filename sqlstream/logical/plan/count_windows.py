@@ -39,6 +39,9 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
     `window_time` (as for TimeWindows), and `window_id`, which counts the windows of a key. Keeps rows that a window may still
     need, up to `size` of every key; a row behind the watermark is dropped and counted. `ttl`: see Aggregate; it begins when a
     row gets its number.
+
+    With a `zone` the times are instants of the clock, and bounds are local times of the zone. Rows are then numbered by the
+    instant, in the batch in which they come: when clocks are set back, the watermark, a local time, stands for an hour.
     """
 
     node_kind: ClassVar[str] = "count_windows"
@@ -50,6 +53,7 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
     slide: int
     ttl: Duration | None = None
     late_reads: LateReads | None = None
+    zone: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -66,7 +70,7 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
 
     @property
     def values(self) -> NodeValues:
-        settings = CountSettings(self.time_column, self.size, self.slide)
+        settings = CountSettings(self.time_column, self.size, self.slide, self.zone)
         return NodeValues(self.node_kind, name=self.name, keys=tuple((key,) for key in self.keys), settings=settings)
 
     @property
@@ -77,7 +81,8 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
     def description(self) -> str:
         every = "" if self.slide == self.size else f" slide {self.slide}"
         keys = ", ".join(self.keys) or "no key"
-        return f"CountWindows{quoted_name(self.name)} {self.time_column} by {keys}{every} size {self.size} rows"
+        zone = f" in {self.zone}" if self.zone else ""
+        return f"CountWindows{quoted_name(self.name)} {self.time_column} by {keys}{every} size {self.size} rows{zone}"
 
     @property
     def title(self) -> str:
@@ -89,6 +94,14 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
         return f"in count windows of {self.size} rows by {self.time_column}"
 
     @property
+    def reads_time(self) -> bool:
+        return not self.zone
+
+    @property
+    def drops_late_rows(self) -> bool:
+        return not self.zone
+
+    @property
     def makes_windows(self) -> bool:
         return True
 
@@ -97,7 +110,7 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
         return Overlap(-(-self.size // self.slide), f"{self.size} rows every {self.slide}")
 
     def windows_setting(self, inlined: Callable[[Expression], str]) -> RowWindows:
-        return RowWindows(self.size, self.slide)
+        return RowWindows(self.size, self.slide, self.zone)
 
     @property
     def key_text(self) -> str:
@@ -105,6 +118,8 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
 
     @property
     def emission(self) -> str:
+        if self.zone:
+            return "the rows of a window, in the batch in which its last row comes"
         return "the rows of a window, when the watermark has passed its last row"
 
     @property
@@ -193,7 +208,8 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
     def state_bound(self) -> str:
         rows = f"{self.size} rows" + (" for every key" if self.keys else "")
         ttl = f", which is forgotten when no row has come for it for {duration(self.ttl)}" if self.ttl else ""
-        return f"its size, {rows}{ttl}, and the watermark: rows wait until it has passed them"
+        waiting = "" if self.zone else ", and the watermark: rows wait until it has passed them"
+        return f"its size, {rows}{ttl}{waiting}"
 
     @cached_property
     def state_growth(self) -> str | None:

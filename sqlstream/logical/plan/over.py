@@ -232,7 +232,8 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
     The first item of `order` is the time; the SQL of items includes their direction. The last item can be the order of arrival,
     which does not tell the peers of a RANGE frame apart. Rows that are equal in `order` are ordered by all their columns.
     Keeps rows that wait, and what frames still need of emitted rows: rows as far back as a frame reaches, and for a frame without
-    a bound a partial result per key. A row behind the watermark is dropped and counted. `ttl`: see Aggregate.
+    a bound a partial result per key. A row behind the watermark is dropped and counted. `ttl`: see Aggregate. A `zone` is set if
+    rows are kept for a frame of processing time in another time zone than UTC.
     """
 
     node_kind: ClassVar[str] = "over"
@@ -244,6 +245,7 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
     calls: tuple[OverItem, ...]
     ttl: Duration | None = None
     late_reads: LateReads | None = None
+    zone: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -259,7 +261,7 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
             name=self.name,
             keys=single_keys(self.keys),
             calls=tuple(item.settings(calls) for item in self.calls),
-            settings=OrderSettings(forms(self.order)),
+            settings=OrderSettings(forms(self.order), self.zone),
         )
 
     @property

@@ -80,6 +80,7 @@ class CountSettings(NodeSettings, frozen=True, omit_defaults=True):
     time: str
     size: int
     slide: int
+    zone: str | None = None
 
 
 class WindowSettings(NodeSettings, frozen=True, omit_defaults=True):
@@ -103,9 +104,10 @@ class RankSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class OrderSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """ORDER BY, and the order of calls with OVER."""
+    """ORDER BY, and the order of calls with OVER; `zone` is the time zone of the clock, up to which rows are kept."""
 
     order: tuple[str, ...]
+    zone: str | None = None
 
 
 class SideSettings(NodeSettings, frozen=True, omit_defaults=True):

@@ -88,6 +88,7 @@ class RowWindows(msgspec.Struct, frozen=True, omit_defaults=True, tag="rows"):
 
     size: int
     slide: int
+    zone: str | None = None
 
 
 Windows: TypeAlias = GridWindows | CalendarWindows | SessionWindows | RowWindows
@@ -217,6 +218,7 @@ class OverState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, ta
     by_clock: bool = False
     reach: FrameReach = FrameReach()
     ttl: Duration = NO_TIME
+    zone: str | None = None
 
 
 class SortState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, tag="sort"):

@@ -27,6 +27,7 @@ from sqlstream.duck.sql import (
     names,
     no_rows,
     quote_name,
+    quote_text,
     rows_where,
     subquery,
     union_all,
@@ -51,7 +52,7 @@ from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 ROWS, LAST, TOTALS = "rows", "last", "totals"
 # Temporary tables: the partial results of rows of a batch and of its partitions' state, and their totals, where calls are scans.
 _RUNNING, _TOTALS = Relation("_running"), Relation("_totals")
-# The event time (microseconds) up to which a row stays in the table ROWS.
+# The watermark (microseconds) up to which a row stays in the table ROWS.
 UNTIL = "_until"
 
 
@@ -60,12 +61,12 @@ class OverOperator(Operator):
     """Emits the rows of each partition in the order of time, with the results of calls over the rows around them.
 
     `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` has the SQL of the
-    further items of ORDER BY. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With
-    `sorts` the rows of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has
-    become final for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
+    further items of ORDER BY. With `by_clock` the time is the processing time of the batch in UTC, and rows are emitted at once.
+    With `sorts` the rows of a batch are emitted in order. The last rows and partial results of a key expire when none of its
+    rows has become final for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
 
     Rows that are equal in time and `order` are ordered by the items `ties` (the order of arrival, if any), then by all columns.
-    With `is_total` no two arriving rows are equal in `ties`.
+    With `is_total` no two arriving rows are equal in `ties`. With a `zone` the watermark is the clock as a local time of it.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -79,6 +80,7 @@ class OverOperator(Operator):
     emits_late: bool = False
     ties: tuple[str, ...] = ()
     is_total: bool = False
+    zone: str | None = None
 
     @property
     def kind(self) -> str:
@@ -160,8 +162,15 @@ class OverOperator(Operator):
         columns = [f"{quote_name(c.name)} AS c{i}" for i, c in enumerate(self.columns)]
         micros = f"epoch_us({self.time})"
         turn = [f"0 AS {TURN}"] if self.by_clock else []
-        items = ", ".join([*keys, *columns, f"{micros} AS {AT}", *turn, f"{micros} + {self._stay + 1} AS {UNTIL}"])
+        items = ", ".join([*keys, *columns, f"{micros} AS {AT}", *turn, f"{self._until(micros)} AS {UNTIL}"])
         return {ROWS: encoded(self.tables[0].columns, Relation(f"(SELECT {items} FROM _rows)"))}
+
+    def _until(self, micros: str) -> str:
+        """Return the SQL of UNTIL for a row's time in microseconds: the watermark at which no frame needs the row any more."""
+        if self.zone is None:
+            return f"{micros} + {self._stay + 1}"
+        # The clock as a watermark is never later than the local time of now.
+        return f"epoch_us(timezone({quote_text(self.zone)}, make_timestamptz({micros} + {self._stay}))) + 1"
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -282,7 +291,7 @@ class OverOperator(Operator):
             rows.append(Select(f"SELECT {stored}, false FROM ({self._partition_state.touched(older_rows)})"))
         if self._last_rows != 0:
             # Rows that are still in the table ROWS come from there.
-            held = "true" if state.closed is None else f"{AT} >= {state.closed - self._span}"
+            held = "true" if state.closed is None else self._is_held(str(state.closed))
             older = f" WHERE NOT ({held})" if self._span else ""
             last_rows = repeated(context.stored, Relation(f"_old_{LAST}"))
             rows.append(Select(f"SELECT {stored}, false FROM ({last_rows}){older}"))
@@ -297,6 +306,12 @@ class OverOperator(Operator):
             if self._running.scans:
                 # In a table of its own, so that users' functions run once, although it is read twice.
                 keep(con, _TOTALS, self._running.totals(context.partition_columns, _RUNNING))
+
+    def _is_held(self, watermark: str) -> Condition:
+        """Return the condition that a row in state is still in the table ROWS, at a watermark in microseconds."""
+        if self.zone is None:
+            return Condition(f"{AT} >= {watermark} - {self._span}")
+        return Condition(f"{self._until(AT)} > {watermark}")
 
     def _keeps_equals(self, con: duckdb.DuckDBPyConnection, rows: Sequence[Select]) -> bool:
         """Whether some rows may share a position in the order of arrival.
@@ -411,7 +426,7 @@ class OverOperator(Operator):
         selects = [f"SELECT {', '.join([named, *of])}, {waits} AS {state} FROM {relations[ROWS]}"]
         if self._last_rows != 0:
             last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, live_rows[LAST])})"
-            older = f" WHERE {AT} < {watermark} - {self._span}" if self._span else ""
+            older = f" WHERE NOT ({self._is_held(watermark)})" if self._span else ""
             # At the end of the input nothing waits.
             waits = f"{PLACE} > {COUNT} - {context.following} AND {watermark} < {-NEVER}"
             columns = ", ".join(

@@ -1,7 +1,8 @@
 """Windows of a fixed number of rows of a key, in the order of event time.
 
 A row gets its number when the watermark passes it: no earlier row can arrive then. So windows do not depend on how rows were
-split into batches.
+split into batches. By the clock of another time zone than UTC a row gets its number in the batch in which it comes: no earlier
+row can arrive after it, and the watermark, a local time, stands for an hour when clocks are set back.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ class CountWindowOperator(Operator):
     event time. WAITING stores rows that the watermark has not passed. NUMBERED stores numbered rows that later windows need,
     COUNTED the number of numbered rows per key. A key expires when none of its rows got a number for `ttl` (0: never). Late rows
     are dropped; with `emits_late` they go to a side output.
+
+    With `by_instant` the times are instants of the clock, stored as TIMESTAMPs in UTC: rows get their numbers in the batch in
+    which they come, none is late, and the bounds of windows are local times of the session's zone.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -57,6 +61,7 @@ class CountWindowOperator(Operator):
     slide: int
     ttl: Duration = NO_TIME
     emits_late: bool = False
+    by_instant: bool = False
 
     @property
     def kind(self) -> str:
@@ -168,6 +173,9 @@ class CountWindowOperator(Operator):
         on_time = []
         for port, piece in inputs:
             rows = state.read(piece) if isinstance(piece, Segment) else piece
+            if self.by_instant:
+                on_time.append(rows)
+                continue
             if clock.watermark is not None and rows.num_rows:
                 passed = pc.less_equal(rows.column(TIME.name).cast(pa.int64()), clock.watermark)
                 behind, rows = rows.filter(passed), rows.filter(pc.invert(passed))
@@ -178,7 +186,7 @@ class CountWindowOperator(Operator):
                     if self.emits_late:
                         yield from self._late.rows(con, [behind], clock.watermark)
             state.append(WAITING, rows, clock.batch)
-        if clock.watermark is not None:
+        if self.by_instant or clock.watermark is not None:
             if self._final(con, state, on_time, clock.watermark):
                 self._number(con, state, clock)
                 yield from self._complete(con)
@@ -187,11 +195,12 @@ class CountWindowOperator(Operator):
         state.event_timer = state.forget(con, WAITING, NEVER if clock.watermark is None else clock.watermark)
 
     def _final(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: EventTime
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: EventTime | None
     ) -> int:
         """Create `_final`, the rows to number, and return how many there are."""
         [waiting, *_] = self.tables
-        rows = f"SELECT * FROM {state.relation(WAITING, up_to=watermark) or empty_relation(waiting)}"
+        passed = None if self.by_instant else state.relation(WAITING, up_to=watermark)
+        rows = f"SELECT * FROM {passed or empty_relation(waiting)}"
         if on_time:
             con.register("_on_time", pa.concat_tables(on_time, promote_options="permissive"))
             rows += f" UNION ALL SELECT {typed(self._row)} FROM _on_time"
@@ -233,10 +242,15 @@ class CountWindowOperator(Operator):
         window = ", ".join([*(c.name for c in self.key_columns), "_end"])
         start, end = (f"{f}({TIME.name}) OVER (PARTITION BY {window})" for f in ("min", "max"))
         bounds = f"{start} AS _first, {end} AS _last"
-        shown = ("_first", "_last", window_time("_last"), f"CAST(_end // {slide} AS BIGINT)")
+        first_time, last_time = (self._shown_time(name) for name in ("_first", "_last"))
+        shown = (first_time, last_time, window_time(last_time), f"CAST(_end // {slide} AS BIGINT)")
         items = ", ".join(f"{sql} AS {name}" for sql, name in zip(shown, BOUNDS, strict=True))
         rows = f"SELECT {self._named}, {items} FROM (SELECT *, {bounds} FROM ({ends}))"
         yield from leaving(con, self.outputs, Select(rows))
+
+    def _shown_time(self, time: str) -> str:
+        """Return the SQL of a stored time as the bound of a window."""
+        return f"CAST(make_timestamptz(epoch_us({time})) AS TIMESTAMP)" if self.by_instant else time
 
     def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Store the rows that later windows need, and the number of rows of each key."""

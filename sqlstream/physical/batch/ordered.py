@@ -9,7 +9,7 @@ from sqlstream.logical.plan.expressions import arrived, declared
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.physical.batch.calls import over
 from sqlstream.physical.batch.rows import READ, STANDS, BatchRows
-from sqlstream.physical.batch.windows import micros_of, time_of
+from sqlstream.physical.batch.windows import in_utc, micros_of, time_of
 
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
@@ -31,7 +31,8 @@ def passed(query: BatchQuery, node: Over | Sort) -> BatchRows:
 def over_rows(query: BatchQuery, node: Over) -> BatchRows:
     """Return the input rows with the results of calls with OVER, as soon as the watermark makes these final."""
     rows = passed(query, node)
-    ordered_by, order = time_of(node.input, node.time), tuple(o.sql for o in declared(node.order)[1:])
+    ordered_by = in_utc(node.time) if node.by_clock else time_of(node.input, node.time)
+    order = tuple(o.sql for o in declared(node.order)[1:])
     ties = Items(", ".join([*(o.sql for o in arrived(node.order)), rows.listed]))
     by_arrival = bool(arrived(node.order))
     calls = [over(c, node.keys, ordered_by, order, ties, by_arrival=by_arrival) for c in node.calls]

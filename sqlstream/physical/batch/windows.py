@@ -39,6 +39,11 @@ def time_of(node: Node, column: str) -> str:
     return f"CAST({name} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else name
 
 
+def in_utc(column: str) -> str:
+    """Return the SQL of an instant, a column, as a TIMESTAMP in UTC."""
+    return f"timezone('UTC', {quote_name(column)})"
+
+
 def micros_of(node: Node, column: str) -> str:
     """Return the SQL of `time_of` in microseconds, a BIGINT."""
     return f"epoch_us({time_of(node, column)})"
@@ -139,7 +144,7 @@ def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Dura
 
 def in_count_windows(node: CountWindows, below: BatchRows) -> Select:
     """Return rows, each once for every complete count window that contains it, with bounds and `window_id`."""
-    time = time_of(node.input, node.time_column)
+    time = in_utc(node.time_column) if node.zone else time_of(node.input, node.time_column)
     ties = [ARRIVED.name] if ARRIVED.name in below.columns else []
     by, order = _by(node.keys), f"ORDER BY {', '.join([time, *ties, below.listed])}"
     size, slide = node.size, node.slide
@@ -147,9 +152,12 @@ def in_count_windows(node: CountWindows, below: BatchRows) -> Select:
     last = f"least(({_ROW} + {size - 1}) // {slide}, {END} // {slide})"
     windows = f"unnest(generate_series(({_ROW} + {slide - 1}) // {slide}, {last})) AS {_SESSION}"
     placed = f"SELECT *, {windows} FROM ({numbered})"
-    micros = micros_of(node.input, node.time_column)
-    whole = f"SELECT * EXCLUDE ({END}), {_edges(node.keys, micros, micros)} FROM ({placed})"
-    return Select(f"SELECT {below.listed}, {bounds(START, END)}, {_SESSION} AS window_id FROM ({whole})")
+    whole = f"SELECT * EXCLUDE ({END}), {_edges(node.keys, f'epoch_us({time})', f'epoch_us({time})')} FROM ({placed})"
+    start, end = (
+        f"epoch_us(timezone('{node.zone}', timezone('UTC', make_timestamp({edge}))))" if node.zone else edge
+        for edge in (START, END)
+    )
+    return Select(f"SELECT {below.listed}, {bounds(start, end)}, {_SESSION} AS window_id FROM ({whole})")
 
 
 def _by(keys: Sequence[str]) -> str:
@@ -183,9 +191,10 @@ def sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
 
 def count_windows(query: BatchQuery, node: CountWindows) -> BatchRows:
     """Return the rows of complete count windows over the rows that the watermark has passed."""
-    time = micros_of(node.input, node.time_column)
+    # In a zone rows are numbered as they come.
+    time = None if node.zone else micros_of(node.input, node.time_column)
     below = query.settled(node.input, time, node)
-    due = query.is_over(node, time)
+    due = "true" if time is None else query.is_over(node, time)
     passed = query.add(f"{below.name}_passed", f"SELECT * FROM {below.sql} WHERE {due}", below.columns)
     return query.add(node.name or "count_windows", in_count_windows(node, passed), [f.name for f in node.schema])
 

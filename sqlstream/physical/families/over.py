@@ -15,7 +15,7 @@ from sqlstream.physical.batch import ordered
 from sqlstream.physical.families.calls import named_keys, over_calls_of
 from sqlstream.physical.families.declared import CallItem, InputOrigins, Item
 from sqlstream.physical.families.family import OperatorPlan, columns_of, kept_rows
-from sqlstream.physical.windows import time_sql
+from sqlstream.physical.windows import order_time
 from sqlstream.units import NO_TIME
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class OverPlan(OperatorPlan[Over]):
         return OverOperator(
             named_keys(node.keys, [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]),
             columns_of(node.input),
-            time_sql(node.input, node.time),
+            order_time(node),
             _sqls(declared(node.order)[1:]),
             over_calls_of(node.calls),
             node.by_clock,
@@ -40,6 +40,7 @@ class OverPlan(OperatorPlan[Over]):
             emits_late=node.late_reads is not None,
             ties=_sqls(arrived(node.order)),
             is_total=has_total_order(node),
+            zone=node.zone,
         )
 
     def items(self) -> Iterator[Item]:
@@ -54,6 +55,7 @@ class OverPlan(OperatorPlan[Over]):
             by_clock=node.by_clock,
             reach=self.operator.reach,
             ttl=node.ttl or NO_TIME,
+            zone=node.zone,
         )
 
     def batch(self, query: BatchQuery) -> BatchRows:
@@ -66,7 +68,7 @@ class SortPlan(OperatorPlan[Sort]):
     @cached_property
     def operator(self) -> OverOperator:
         node = self.node
-        time, order = time_sql(node.input, node.time), _sqls(declared(node.order)[1:])
+        time, order = order_time(node), _sqls(declared(node.order)[1:])
         ties = _sqls(arrived(node.order))
         columns, is_total = columns_of(node.input), has_total_order(node)
         return OverOperator((), columns, time, order, by_clock=node.by_clock, sorts=True, ties=ties, is_total=is_total)

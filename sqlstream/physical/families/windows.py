@@ -21,7 +21,7 @@ from sqlstream.physical.families.declared import InputOrigins, Item, windows_of
 from sqlstream.physical.families.family import FeedingPath, OperatorPlan, columns_of, kept_rows, key_columns
 from sqlstream.physical.families.windowed import WindowedPlan, sessions
 from sqlstream.physical.plan import ResultWindows
-from sqlstream.physical.windows import event_time, own_end
+from sqlstream.physical.windows import event_time, order_time, own_end
 from sqlstream.units import NO_TIME
 
 if TYPE_CHECKING:
@@ -73,11 +73,12 @@ class CountWindowsPlan(OperatorPlan[CountWindows]):
         return CountWindowOperator(
             key_columns(node.input, node.keys),
             columns_of(node.input),
-            event_time(node),
+            order_time(node),
             node.size,
             node.slide,
             node.ttl or NO_TIME,
             node.late_reads is not None,
+            by_instant=bool(node.zone),
         )
 
     def items(self) -> Iterator[Item]:

@@ -77,7 +77,11 @@ def _unscaled(value: str, precision: int, scale: int) -> str | None:
         return f"CAST({value} AS HUGEINT)"
     unit = f"CAST({10**scale} AS DECIMAL({scale + 1}, 0))"
     if precision + scale < MOST:
-        return f"CAST({value} * {unit} AS HUGEINT)"
+        # DuckDB multiplies two DECIMALs of at most 18 digits in 64 bits.
+        wide = (
+            f"CAST({value} AS DECIMAL({precision + scale}, {scale}))" if precision <= 18 < precision + scale else value
+        )
+        return f"CAST({wide} * {unit} AS HUGEINT)"
     if scale > _DEEPEST:
         return None
     whole = f"CAST(trunc({value}) AS HUGEINT) * CAST({10**scale} AS HUGEINT)"

@@ -49,7 +49,7 @@ class Step:
     # The time of FOR SYSTEM_TIME AS OF.
     as_of: AsOf | None = None
     lateral: LateralRows | None = None
-    # The columns of USING that coalesce both sides of a FULL JOIN.
+    # Columns that are computed above the join: of USING, which coalesce both sides of a FULL JOIN; counts of LATERAL.
     coalesced: tuple[Item, ...] = ()
     # The place of ON in the text, else of the join; None for a join of a subquery.
     on: Span | None = None

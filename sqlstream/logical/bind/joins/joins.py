@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import get_args
 
@@ -27,6 +27,28 @@ from sqlstream.units import Duration
 
 
 @dataclass(frozen=True, slots=True)
+class Match:
+    """An equality in a subquery with `outer`, an expression over the relations before it; `written` is the parsed condition."""
+
+    outer: exp.Expr
+    written: exp.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What joins the rows of LATERAL (SELECT ..) with the relations before it.
+
+    `equal` are equalities with the last columns of the subquery, in their order; `before` are conditions on the relations
+    before alone. `counts` are the places of columns that are 0 where the subquery has no row, while the others are NULL; None
+    if there is no row of the join then.
+    """
+
+    equal: tuple[Match, ...]
+    before: tuple[exp.Expr, ...]
+    counts: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """A bound item of FROM: its plan, the alias that qualifies its columns, and its name in errors."""
 
@@ -45,7 +67,7 @@ class JoinBinder:
         self.catalog, self.checker, self.source = catalog, checker, source
         # Times to live by the names of relations, in lower case.
         self.ttls = ttls
-        # By place: the plan of a relation, None for UNNEST and LATERAL; its columns.
+        # By place: the plan of a relation, None for rows that are made of a row; its columns.
         self.nodes: list[Node | None] = []
         self.fields: list[Schema] = []
         self.visible: list[Visible] = []
@@ -54,7 +76,7 @@ class JoinBinder:
         self.merged: dict[str, str] = {}
         # The place of the relation of each column.
         self.places: dict[str, int] = {}
-        # By the place of a FULL JOIN: its columns of USING, which coalesce both sides.
+        # By the place of a join: columns that are computed above it, those of USING of a FULL JOIN, and counts of LATERAL.
         self.coalesced: dict[int, list[Item]] = {}
         # Places of relations of semi and anti joins, whose columns cannot be named above.
         self.hidden: set[int] = set()
@@ -68,25 +90,19 @@ class JoinBinder:
         """
         place = len(self.nodes)
         self._check_alias(relation.alias, join.this if join is not None else None)
-        fields = relation.node.schema
-        own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
-        columns = {f.name: name for f, name in zip(fields, own, strict=True)}
-        self._append(_renamed(relation.node, fields, own), Visible(relation.alias, relation.described, columns))
+        self._append_relation(relation)
         if join is not None:
             self.steps.append(self._step(join, place))
             if self.steps[-1].kind in ("semi", "anti"):
                 self.hidden.add(place)
 
     def add_lateral(self, join: exp.Join) -> None:
-        """Add UNNEST(..), LATERAL f(..) or LATERAL (..), whose rows are computed from a row of the relations before it.
+        """Add UNNEST(..), LATERAL f(..) or LATERAL (SELECT ..), whose rows are computed from a row of the relations before it.
 
         Raises UnsupportedError for any join but inner and left, BindError as LateralBinder does.
         """
         place, span = len(self.nodes), head_span(join, join.this, self.source)
-        kind = self._kind(join, span)
-        if kind not in ("inner", "left") or join.args.get("using") or join.args.get("method"):
-            hint = "Write CROSS JOIN, or LEFT JOIN .. ON TRUE."
-            raise UnsupportedError("this join with rows that are made of the row itself", span, hint=hint)
+        kind = self._lateral_kind(join, span)
         lateral = LateralBinder(self.catalog, self.checker, self.source, self.scope, [*self.places]).bind(join.this)
         if isinstance(lateral.rows, Expression) and lateral.rows.volatile:
             raise UnsupportedError(
@@ -96,16 +112,77 @@ class JoinBinder:
             )
         self._check_alias(lateral.visible.alias, join.this)
         self._append(None, lateral.visible, lateral.fields)
-        on = join.args.get("on")
-        always = on is None or (isinstance(on.unnest(), exp.Boolean) and on.unnest().this)
-        if on is not None and kind == "left" and not always:
+        on = _condition(join)
+        if on is not None and kind == "left":
             hint = "Write LEFT JOIN LATERAL (SELECT .. FROM UNNEST(..) AS x WHERE ..) AS y ON TRUE."
             raise UnsupportedError(
                 "a condition for LEFT JOIN with UNNEST or LATERAL", span_of(on, self.source), hint=hint
             )
-        conditions = [] if on is None or always else self.conjuncts(on, self._scope(self.hidden), "ON")
+        conditions = [] if on is None else self.conjuncts(on, self.scope, "ON")
         self.steps.append(Step(kind, tuple(conditions), span, lateral=lateral))
         assert place == len(self.steps)
+
+    def add_matched(self, join: exp.Join, relation: Relation, matches: Matches) -> None:
+        """Add LATERAL (SELECT ..) whose rows, those of `relation`, are joined with the relations before it by `matches`.
+
+        Raises UnsupportedError for any join but inner and left, BindError for an alias that is in use, and for conditions.
+        """
+        place, span = len(self.nodes), head_span(join, join.this, self.source)
+        kind, on, before = self._lateral_kind(join, span), _condition(join), self.scope
+        self._check_alias(relation.alias, join.this)
+        own = self._append_relation(relation, hidden=len(matches.equal))
+        keys = own[len(own) - len(matches.equal) :]
+        conditions = [self._matched(key, match, before) for key, match in zip(keys, matches.equal, strict=True)]
+        conditions += [c for part in matches.before for c in self.conjuncts(part, before, "WHERE")]
+        if matches.counts is not None:
+            if on is not None:
+                hint = "Write the condition into WHERE of the query around it."
+                raise UnsupportedError("ON for LATERAL with an aggregate", span_of(on, self.source), hint=hint)
+            kind = "left"
+            self._count_nothing(place, matches.counts, span)
+        elif on is not None:
+            conditions += self.conjuncts(on, self.scope, "ON")
+        at = span_of(on, self.source) if on is not None else span
+        coalesced = tuple(self.coalesced.get(place, ()))
+        self.steps.append(Step(kind, tuple(conditions), span, coalesced=coalesced, on=at))
+
+    def _lateral_kind(self, join: exp.Join, span: Span) -> Kind:
+        """Return the kind of a join with LATERAL. Raises UnsupportedError for any but inner and left."""
+        kind = self._kind(join, span)
+        if kind not in ("inner", "left") or join.args.get("using") or join.args.get("method"):
+            hint = "Write CROSS JOIN, or LEFT JOIN .. ON TRUE."
+            raise UnsupportedError("this join with rows that are made of the row itself", span, hint=hint)
+        return kind
+
+    def _matched(self, key: str, match: Match, before: Scope) -> Conjunct:
+        """Return the equality of a column of a subquery with an expression over the relations before it."""
+        binder = ExpressionBinder(before, self.catalog, self.checker)
+        binder.refuse_aggregates(match.outer, "in WHERE")
+        bound = exp.EQ(this=column_reference(key), expression=binder.rewrite(match.outer))
+        bound.meta.update(match.written.meta)
+        span = span_of(match.written, self.source)
+        return self.conjunct(bound, Expression.of(bound, "BOOLEAN", span, binder.is_volatile(bound)))
+
+    def _count_nothing(self, place: int, counts: Iterable[int], span: Span) -> None:
+        """Let columns of the relation at `place` be 0 instead of NULL; a left join pads it."""
+        visible = self.visible[place]
+        columns = dict(visible.columns)
+        names = list(columns)
+        for number in counts:
+            name = names[number]
+            zero = exp.Literal.number(0)
+            bound = exp.Anonymous(this="coalesce", expressions=[column_reference(columns[name]), zero])
+            columns[name] = self._computed(name, bound, place, span)
+        self.visible[place] = replace(visible, columns=columns)
+
+    def _append_relation(self, relation: Relation, hidden: int = 0) -> list[str]:
+        """Append a relation, and return the new names of its columns; the last ones, `hidden`, cannot be named in queries."""
+        fields = relation.node.schema
+        own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
+        shown = len(own) - hidden
+        columns = {f.name: name for f, name in zip(fields[:shown], own[:shown], strict=True)}
+        self._append(_renamed(relation.node, fields, own), Visible(relation.alias, relation.described, columns))
+        return own
 
     def _append(self, node: Node | None, visible: Visible, fields: Schema | None = None) -> None:
         columns = fields if fields is not None or node is None else node.schema
@@ -187,15 +264,15 @@ class JoinBinder:
             hint = "Write ON, and say which one: a.x = b.x."
             raise BindError(f'column "{name}" of USING is in several of the tables before it', span, hint=hint)
         if kind == "full":
-            self.merged[name.lower()] = self._coalesced(name, left, right, place, span)
+            both = exp.Anonymous(this="coalesce", expressions=[column_reference(left), column_reference(right)])
+            self.merged[name.lower()] = self._computed(name, both, place, span)
         elif kind not in ("semi", "anti"):
             self.merged[name.lower()] = right if kind == "right" else left
         bound = exp.EQ(this=column_reference(left), expression=column_reference(right))
         return self.conjunct(bound, Expression.of(bound, "BOOLEAN", span))
 
-    def _coalesced(self, name: str, left: str, right: str, place: int, span: Span) -> str:
-        """Add the column that coalesces both sides, and return its name."""
-        bound = exp.Anonymous(this="coalesce", expressions=[column_reference(left), column_reference(right)])
+    def _computed(self, name: str, bound: exp.Expr, place: int, span: Span) -> str:
+        """Add a column that is computed above the join with the relation at `place`, and return its name."""
         kind = self.checker.type(tuple(f for fields in self.fields for f in fields), bound, self.source)
         own = unique([*self.places, name])[-1]
         self.coalesced.setdefault(place, []).append(Item(own, Expression.of(bound, kind, span)))
@@ -247,6 +324,12 @@ class JoinBinder:
 def _named(relation: exp.Expr) -> exp.Expr:
     """Return the part of an item of FROM that names it: of a table, the table without alias and version; else the item."""
     return relation.this if isinstance(relation, exp.Table) and isinstance(relation.this, exp.Expr) else relation
+
+
+def _condition(join: exp.Join) -> exp.Expr | None:
+    """Return the condition of ON, None without any and for TRUE."""
+    on: exp.Expr | None = join.args.get("on")
+    return None if on is None or (isinstance(on.unnest(), exp.Boolean) and on.unnest().this) else on
 
 
 def parts_of(condition: exp.Expr) -> list[exp.Expr]:

@@ -14,7 +14,7 @@ from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.clauses import refuse_clauses
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
-from sqlstream.logical.bind.joins.lists import BoundList, ListBinder, is_list, named
+from sqlstream.logical.bind.joins.lists import BoundList, ListBinder, named
 from sqlstream.logical.bind.ordering import row_count, with_ties
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
@@ -28,10 +28,6 @@ _ORDERED = {
     *("arg_min", "argmin", "min_by", "arg_max", "argmax", "max_by", "json_group_array", "json_group_object"),
 }
 _READ = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit"}
-_OVER_TABLES = (
-    "It reads the row's own values. Write a join; for the first rows of each key "
-    "ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n in a subquery, and WHERE n <= 3."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ def is_lateral(item: exp.Expr) -> bool:
 
 
 class LateralBinder:
-    """Binds UNNEST and LATERAL in FROM, which read a row of the relations before them.
+    """Binds UNNEST in FROM, and LATERAL without tables, which read a row of the relations before them.
 
     `scope` has these relations, `used_names` are the names of all columns so far.
     """
@@ -68,7 +64,7 @@ class LateralBinder:
     def bind(self, item: exp.Expr) -> LateralRows:
         """Return the rows of UNNEST(..), of a table function, or of LATERAL (SELECT ..).
 
-        Raises BindError for an item that is wrong, UnsupportedError for one that cannot run, such as LATERAL over a table.
+        Raises BindError for an item that is wrong, UnsupportedError for one that cannot run.
         """
         inner = item.this if isinstance(item, exp.Lateral) else item
         while isinstance(inner, exp.Subquery):
@@ -135,9 +131,6 @@ class LateralBinder:
         joins = select.args.get("joins") or ()
         lists: list[BoundList] = []
         for item in [*([clause.this] if clause is not None else []), *(j.this for j in joins)]:
-            if not is_list(item):
-                what = "a subquery in LATERAL" if isinstance(item, exp.Subquery) else "LATERAL over another table"
-                raise self._unsupported(what, item, _OVER_TABLES)
             lists.append(self.lists.bind(item, self._inside(lists), numbered=True))
         for join in joins:
             if any(join.args.get(part) for part in ("side", "method", "on", "using")):

@@ -78,7 +78,7 @@ class Subqueries:
         conditions: list[exp.Expr] = []
         if isinstance(select, exp.Select) and self._is_plain(select):
             refuse_clauses(without(select, "joins"), self.joins.source)
-            select = _with_correlations_in_where(select, scope)
+            select = with_correlations_in_where(select, scope)
             inner = self.from_(select)
             own, conditions = self._correlated(select, inner)
             node = inner.tree([c for part in own for c in inner.conjuncts(part, inner.scope, "WHERE")])
@@ -180,18 +180,18 @@ def _without_parentheses(query: exp.Expr) -> exp.Expr:
     return query
 
 
-def _with_correlations_in_where(select: exp.Select, outer: Scope) -> exp.Select:
+def with_correlations_in_where(select: exp.Select, outer: Scope) -> exp.Select:
     """Return a subquery with correlated conditions of ON moved to WHERE, which is equivalent for inner joins.
 
     Raises UnsupportedError if the subquery has any other join, too.
     """
     joins = select.args.get("joins") or ()
     own = {r.alias_or_name.lower() for r in (select.args["from_"].this, *(j.this for j in joins))}
-    correlated = [j for j in joins if (on := j.args.get("on")) is not None and any(_names(outer, own, on))]
+    correlated = [j for j in joins if (on := j.args.get("on")) is not None and any(columns_of_outer(outer, own, on))]
     if not correlated:
         return select
     if (other := next((j for j in joins if j.side or j.kind in ("SEMI", "ANTI")), None)) is not None:
-        column = next(_names(outer, own, correlated[0].args["on"]))
+        column = next(columns_of_outer(outer, own, correlated[0].args["on"]))
         word = other.side or other.kind
         raise UnsupportedError(
             f'column "{column.sql()}" of the query around it in ON, beside a {word} JOIN in the subquery',
@@ -200,13 +200,13 @@ def _with_correlations_in_where(select: exp.Select, outer: Scope) -> exp.Select:
         )
     select = select.copy()
     for join in select.args["joins"]:
-        if (on := join.args.get("on")) is not None and any(_names(outer, own, on)):
+        if (on := join.args.get("on")) is not None and any(columns_of_outer(outer, own, on)):
             join.set("on", None)
             select.where(*parts_of(on), copy=False)
     return select
 
 
-def _names(outer: Scope, own: Collection[str], condition: exp.Expr) -> Iterator[exp.Column]:
+def columns_of_outer(outer: Scope, own: Collection[str], condition: exp.Expr) -> Iterator[exp.Column]:
     """Yield the columns of a condition that a relation of the outer block qualifies, and none of the subquery's `own`."""
     for column in condition.find_all(exp.Column):
         table = column.table.lower()

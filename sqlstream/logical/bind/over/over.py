@@ -294,9 +294,13 @@ def _times(node: Node) -> tuple[str, ...]:
 
 
 def check_zone(node: Node, time: str, checker: TypeChecker, span: Span) -> None:
-    """Raise UnsupportedError for rows in the order of a TIMESTAMP_LTZ if the session's time zone is not UTC."""
+    """Raise UnsupportedError for rows in the order of an event time of type TIMESTAMP_LTZ if the session's zone is not UTC.
+
+    Watermarks are local times of the zone, which do not order rows when clocks are set back. Rows in the order of processing
+    time leave in the batch in which they come: they are ordered by the instant, and no watermark decides about them.
+    """
     kind = next(f.type for f in node.schema if f.name == time)
-    if checker.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE":
+    if checker.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE" and time not in node.processing_times:
         raise UnsupportedError(
             f"rows in the order of a TIMESTAMP_LTZ in the zone {checker.zone}",
             span,
@@ -333,7 +337,9 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Ove
     if len(partition.order) > 1 and any(c.frame.mode == "range" and c.frame.preceding is not None for c in calls):
         raise UnsupportedError("a RANGE frame over several columns", ordered, hint=f"Write ORDER BY {time}.")
     keys, order = (typed(parts, node.schema, block, span) for parts in (partition.keys, partition.order))
-    return Over(node, "", keys, time, order, tuple(calls), span=span)
+    new = Over(node, "", keys, time, order, tuple(calls), span=span)
+    zone = block.checker.zone
+    return replace(new, zone=zone) if new.by_clock and new.keeps_by_time and zone != "UTC" else new
 
 
 def waits_for_later(node: Node) -> bool:

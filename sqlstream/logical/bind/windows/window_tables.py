@@ -163,8 +163,8 @@ class WindowBinder:
             return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, gap, zone=zone, span=span)
         if kind in _BY_ROWS:
             # When clocks are set back, local times do not order rows.
-            self._zone(below, time, at, kind, [MILLISECOND])
-            return self._by_rows(below, time, at, [int(number.name) for number in intervals], keys, span)
+            zone = self._zone(below, time, at, kind, [MILLISECOND])
+            return self._by_rows(below, time, at, [int(number.name) for number in intervals], keys, zone, span)
         if kind == "TUMBLE" and (tumble := calendar_interval(self.checker, intervals[0], self.source)).months:
             return self._by_months(below, time, at, tumble, intervals[0], offset, span)
         lengths = [self._length(interval, kind) for interval in intervals]
@@ -233,12 +233,19 @@ class WindowBinder:
         return MonthWindows(below, time, size.months, shift.months % size.months, shift.length, zone, span)
 
     def _by_rows(
-        self, below: Node, time: str, at: Span, numbers: Sequence[int], keys: Sequence[str], span: Span
+        self,
+        below: Node,
+        time: str,
+        at: Span,
+        numbers: Sequence[int],
+        keys: Sequence[str],
+        zone: str | None,
+        span: Span,
     ) -> Node:
         if any(f.name.lower() == WINDOW_ID for f in below.schema):
             hint = "Rename or leave out that column first."
             raise BindError(f'{self.described} already has a column "{WINDOW_ID}"', at, hint=hint)
-        return CountWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], span=span)
+        return CountWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], zone=zone, span=span)
 
     def _own_gap(self, node: exp.Expr) -> Expression:
         assert self.of_row is not None
@@ -266,20 +273,13 @@ class WindowBinder:
         """Return the time zone to whose midnight windows are aligned, None for UTC or a TIMESTAMP without a zone.
 
         When clocks are set back, an hour comes twice: only windows of whole days, or of months, contain both. The clock waits
-        for the second one (`runtime.times.local_clock`), so its windows may have any length; but rows of the second hour are
-        not behind those of the first one, as windows that count rows need them to be.
+        for the second one (`zones.local_clock`), so its windows may have any length. Windows of numbers of rows over
+        processing time are by the instant; their bounds are local times.
         """
         zone = self.checker.zone
         if zone == "UTC" or next(f.type for f in below.schema if f.name == name) != "TIMESTAMP WITH TIME ZONE":
             return None
-        if name in below.clock_times:
-            if kind in _BY_ROWS:
-                raise UnsupportedError(
-                    f"windows of numbers of rows over a processing time in the zone {zone}",
-                    at,
-                    hint="Windows of time over it follow the zone. For others, leave 'table.local-time-zone' at UTC.",
-                )
-        elif kind == "SESSION" or any(length % DAY for length in lengths):
+        if name not in below.clock_times and (kind == "SESSION" or any(length % DAY for length in lengths)):
             raise UnsupportedError(
                 f"{'sessions' if kind == 'SESSION' else 'such windows'} over a TIMESTAMP_LTZ in the zone {zone}",
                 at,
