@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import zlib
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, TypeAlias
@@ -33,19 +34,40 @@ class _Recorder:
     def __init__(self, folder: str, process: str):
         self.folder, self.pid = folder, os.getpid()
         self.ahead = time.time_ns() - time.monotonic_ns()
-        # Each write is one call of the system, at the end of the file: threads need no lock.
-        self._file = os.open(f"{folder}/{self.pid}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._file: int | None = os.open(f"{folder}/{self.pid}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        # A thread may write while another one ends the profile. A handler of a signal may write while its thread does.
+        self._writing = threading.RLock()
+        self._tracks: set[int] = set()
         self.write([self.name("process_name", 0, process)])
 
     def name(self, what: str, thread: int, name: str) -> dict[str, object]:
         """Return the event that names the process, or one of its threads."""
         return {"ph": "M", "name": what, "pid": self.pid, "tid": thread, "args": {"name": name}}
 
+    def track(self, name: str) -> tuple[int, list[dict[str, object]]]:
+        """Return the number of a track that is no thread, beyond those of Linux's threads, and the event that names it, once."""
+        number = 1 << 30 | zlib.crc32(name.encode()) >> 2
+        if number in self._tracks:
+            return number, []
+        self._tracks.add(number)
+        return number, [self.name("thread_name", number, name)]
+
     def write(self, events: list[dict[str, object]]) -> None:
-        os.write(self._file, b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+        """Append events; a disk that is full ends no job, but the profile of this process."""
+        text = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
+        with self._writing:
+            if self._file is None:
+                return
+            try:
+                os.write(self._file, text)
+            except OSError:
+                self.close()
 
     def close(self) -> None:
-        os.close(self._file)
+        with self._writing:
+            if self._file is not None:
+                os.close(self._file)
+            self._file = None
 
 
 class _Thread(threading.local):
@@ -153,23 +175,22 @@ def interval(name: str, part: str, began: float, **labels: Value) -> None:
             of._began = (int(began * 1e9) + recorder.ahead) // 1000
 
 
-def phases(track: str, name: str, began: int, length: int, lengths: Mapping[str, int], **arguments: Value) -> None:
+def phases(track: str, name: str, first: int, length: int, lengths: Mapping[str, int], **arguments: Value) -> None:
     """Record what another program says of itself: phases whose lengths are known, one after the other in a span around them.
 
-    Times are in microseconds, `began` since 1970. They appear on a track of their own, in place of a thread.
+    Times are in microseconds, `first` since 1970. They appear on a track of their own, in place of a thread.
     """
     if (recorder := _recorder) is None:
         return
-    thread = sum(map(ord, track)) << 24
+    thread, events = recorder.track(track)
     where: dict[str, object] = {"cat": SPARK, "ph": "X", "pid": recorder.pid, "tid": thread}
-    events = [recorder.name("thread_name", thread, track)]
-    rest, at = length, began
+    rest, at = length, first
     for phase, of_phase in lengths.items():
         # Each is rounded: together they must not be longer than what is around them.
         of_phase = min(of_phase, rest)
         events.append({"name": phase, "ts": at, "dur": of_phase, "args": {**arguments, OWN: of_phase}, **where})
         rest, at = rest - of_phase, at + of_phase
-    recorder.write([*events, {"name": name, "ts": began, "dur": length, "args": {**arguments, OWN: rest}, **where}])
+    recorder.write([*events, {"name": name, "ts": first, "dur": length, "args": {**arguments, OWN: rest}, **where}])
 
 
 def is_on() -> bool:

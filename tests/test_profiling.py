@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
 
+import duckdb
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -13,11 +15,12 @@ from click.testing import CliRunner
 from sqlstream import profiling
 from sqlstream.cli.main import cli
 from sqlstream.cli.profile import profiled
+from sqlstream.duck import profiled as connections
 from sqlstream.errors import UsageError
 from sqlstream.monitoring.traces import Profile
 from sqlstream.profiling import BATCH, DRIVER, TASKS
 from sqlstream.testing import Stream
-from tests.traces import Trace, read_trace
+from tests.traces import Span, Trace, read_trace
 
 WINDOWS = """
 CREATE TABLE bid (auction INT, price INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts);
@@ -75,6 +78,52 @@ def test_nothing_is_recorded_without_a_profile() -> None:
         span.note(rows=1)
     profiling.interval("a", TASKS, 0.0)
     profiling.phases("track", "a", 0, 1, {})
+
+
+def test_statements_of_a_run_without_a_profile_are_duckdb_s_own() -> None:
+    con = duckdb.connect()
+    assert connections.profiled(con) is con
+
+
+def test_a_full_disk_ends_the_profile_and_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int, text: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    profiling.start(str(tmp_path))
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", full)
+            with profiling.span("lost", TASKS):
+                pass
+        with profiling.span("after it", TASKS):
+            pass
+    finally:
+        profiling.stop()
+    [file] = tmp_path.iterdir()
+    assert [msgspec.json.decode(line)["name"] for line in file.read_bytes().splitlines()] == ["process_name"]
+
+
+def test_what_spark_says_has_a_track_of_its_own(tmp_path: Path) -> None:
+    profiling.start(str(tmp_path))
+    try:
+        for batch in range(2):
+            profiling.phases("Spark: ab", "trigger", batch * 100, 50, {"addBatch": 60, "walCommit": 10}, batch=batch)
+        profiling.phases("Spark: ba", "trigger", 0, 50, {})
+    finally:
+        profiling.stop()
+    [file] = tmp_path.iterdir()
+    events = [msgspec.json.decode(line, type=Span) for line in file.read_bytes().splitlines()]
+    names = [e for e in events if e.name == "thread_name"]
+    assert [e.args["name"] for e in names] == ["Spark: ab", "Spark: ba"]
+    # Perfetto reads numbers of threads as 32 bits; Linux's are below 2^22.
+    assert all(1 << 22 < e.tid < 1 << 31 for e in names)
+    assert len({e.tid for e in names}) == 2
+    # What is rounded up is cut off: phases lie within their batch.
+    assert [(e.name, e.ts, e.dur) for e in events if e.ph == "X" and e.args.get("batch") == 1] == [
+        ("addBatch", 100, 50),
+        ("walCommit", 150, 0),
+        ("trigger", 100, 50),
+    ]
 
 
 def test_workers_follow_the_profile_of_their_job(tmp_path: Path) -> None:

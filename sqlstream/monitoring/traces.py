@@ -214,14 +214,14 @@ class _Figures:
             self._phases[DRIVER, BETWEEN].by_batch[batch] += ended - began - at_work
 
 
-def _covered(spans: list[tuple[int, int]], began: int, ended: int) -> int:
+def _covered(spans: list[tuple[int, int]], start: int, end: int) -> int:
     """Return how much of a stretch of time spans cover.
 
     >>> _covered([(0, 4), (3, 6), (8, 20)], 1, 10)
     7
     """
-    covered, at = 0, began
+    covered, at = 0, start
     for first, last in sorted(spans):
-        covered += max(min(last, ended) - max(first, at), 0)
+        covered += max(min(last, end) - max(first, at), 0)
         at = max(at, last)
     return covered

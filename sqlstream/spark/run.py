@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -194,7 +195,9 @@ class SparkRun(JobThread):
         try:
             if self._query is not None and not self._jvm.has_ended:
                 if self._phases is not None:
-                    self._phases.look()
+                    # Without a JVM that answers, the profile lacks Spark's last phases, and the query is stopped as ever.
+                    with contextlib.suppress(Exception):
+                        self._phases.look()
                 self._query.stop()
         finally:
             # A JVM that died may leave a batch that is still being recorded: wait until it no longer writes to the sinks.
