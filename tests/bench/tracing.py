@@ -57,13 +57,9 @@ class Comparison:
 
     @classmethod
     def of(cls, befores: list[float], afters: list[float]) -> Comparison:
-        """Compare pairs of times.
-
-        >>> Comparison.of([1.0] * 9, [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8])
-        Comparison(ratio=1.4, low=1.1, high=1.7, pairs=9)
-        """
+        """Compare pairs of times."""
         ratios = sorted(after / before for before, after in zip(befores, afters, strict=True))
-        # Ranks of the sign test, whose count of larger ratios is binomial.
+        # Ranks of the sign test: how many ratios are larger than their median is binomial.
         outside = max(int(len(ratios) / 2 - 0.98 * len(ratios) ** 0.5), 0)
         return cls(statistics.median(ratios), ratios[outside], ratios[-1 - outside], len(ratios))
 
