@@ -2,7 +2,7 @@
 
 Spark's JVM sends a task to its worker in several small writes, and TCP holds the second one back until the first is acknowledged
 (Nagle's algorithm; the JVM does not switch it off, and has no setting for it). The worker has nothing to answer before it has the
-whole task, so its kernel waits 40 ms before it acknowledges (delayed ACK): of the tasks of small batches about a third waited.
+whole task, so its kernel waits 40 ms before it acknowledges (delayed ACK): of the tasks of small batches nearly half waited.
 
 Spark's Unix domain sockets (`spark.python.unix.domain.socket.enabled`) know no such delay, but its JVM remembers the path of
 each task's socket until it ends: a job of small batches would fill its heap.
