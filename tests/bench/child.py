@@ -14,8 +14,8 @@ from rich.console import Console
 
 T = TypeVar("T")
 SQLSTREAM = "sqlstream"
-# The variable with the folder for traces of what is measured (`make bench ARGS="--trace DIR"`).
-TRACES = "SQLSTREAM_BENCH_TRACES"
+# The variable with the folder for traces of what is measured (`make bench ARGS="--trace DIR"`): none of sqlstream's settings.
+TRACES = "BENCH_TRACES"
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from sqlstream.configuration import check_variables
+from tests.bench.child import TRACES
 from tests.bench.tracing import PLAIN, TRACED, Comparison, turns
 
 
@@ -21,3 +23,8 @@ def test_each_pair_has_both_in_any_order() -> None:
     orders = Counter(turns(100))
     assert orders.keys() == {(PLAIN, TRACED), (TRACED, PLAIN)}
     assert min(orders.values()) > 30
+
+
+def test_the_folder_for_traces_is_no_setting_of_sqlstream() -> None:
+    """The engine that is measured refuses variables that look like its settings."""
+    check_variables({TRACES: "traces"})
