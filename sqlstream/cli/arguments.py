@@ -98,11 +98,16 @@ def with_engine(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_monitoring(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command --metrics and --log-format."""
+    """Give a command --trace, --metrics and --log-format."""
     command = click.option(
         "--metrics",
         metavar="[HOST:]PORT",
         help="Serve metrics of the jobs for Prometheus meanwhile (extra metrics; default host: 127.0.0.1).",
+    )(command)
+    command = click.option(
+        "--trace",
+        metavar="FILE",
+        help="Profile the jobs: show where their time went, and write a trace for Perfetto (FILE.json).",
     )(command)
     return click.option(
         "--log-format",

@@ -116,12 +116,14 @@ def run(
     debug: bool,
     files_within: tuple[str, ...],
     metrics: str | None,
+    trace: str | None,
     log_format: str,
     project: str | None,
     warehouse: str | None,
 ) -> int:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.json_log import reporting
+    from sqlstream.cli.profile import profiled, show_profile
     from sqlstream.cli.run import run_jobs, served, unused
     from sqlstream.cli.upgrades import asked_upgrade, confirm
     from sqlstream.jobs.launch import check_fresh, fresh_jobs, only_jobs
@@ -145,7 +147,8 @@ def run(
             anew = fresh_jobs(planned, fresh_of(fresh))
             job_upgrade = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
             warned = job_upgrade is not None and confirm(session, planned, restored, job_upgrade, yes=yes, log=log)
-            with served(session, planned, metrics):
+            shown = show_profile if log is None else None
+            with profiled(trace, shown), served(session, planned, metrics):
                 run_jobs(
                     session,
                     planned,

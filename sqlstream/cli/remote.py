@@ -61,6 +61,7 @@ LOCAL_PARAMETERS: Mapping[str, Mapping[str, str]] = {
         "debug": "The job runs in a process of the server's: its output is in server/output of the warehouse.",
         "files_within": "The server says where files of its clients' tables may lie.",
         "metrics": "The server has the metrics of all jobs, at /metrics.",
+        "trace": "The job runs in a process of the server's, and goes on.",
         "log_format": "The job runs in a process of the server's.",
     },
     "savepoint": {"to": "The folder would be on the server's machine."},

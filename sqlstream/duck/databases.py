@@ -10,6 +10,7 @@ from functools import cache
 import duckdb
 
 from sqlstream.duck import remote_files
+from sqlstream.duck.profiled import profiled
 
 # For databases that stay open: without this, DuckDB keeps about a kilobyte for every file that it has opened, and a job opens new
 # files in each batch. DuckDB's file cache is not needed, since remote files have their own cache (`warehouse/file_cache`).
@@ -26,7 +27,7 @@ def passing() -> Iterator[duckdb.DuckDBPyConnection]:
     remote_files.register(shared, stores)
     with shared.cursor() as con:
         con.execute("SET TimeZone = 'UTC'")
-        yield con
+        yield profiled(con)
 
 
 @cache

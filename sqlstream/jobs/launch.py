@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
-from sqlstream import distribution
+from sqlstream import distribution, profiling
 from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled
 from sqlstream.compiler.planned_job import PlannedJob
@@ -119,6 +119,7 @@ def job_spec(
         max_rows_as_set=options.max_rows_as_set([stage.name for stage in plan.stages]),
         max_rows_action=options.text("sqlstream.state.max-rows-action").lower(),
         key_hash=key_hash,
+        profile=profiling.folder(),
     )
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
+from sqlstream import profiling
+from sqlstream.profiling import BATCH, DRIVER
 from sqlstream.runtime import tasks
 from sqlstream.runtime.batch_descriptors import Work, from_lines
 from sqlstream.runtime.commits import Commits
@@ -73,6 +75,10 @@ class LocalBatches:
             self._pool.shutdown()
 
     def _run(self, lines: str, now: ProcessingTime) -> None:
+        with profiling.span(BATCH, DRIVER, job=self.job.name, batch=self.number):
+            self._run_batch(lines, now)
+
+    def _run_batch(self, lines: str, now: ProcessingTime) -> None:
         began = time.monotonic()
         arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)
         work: dict[tuple[int, int], list[Work]] = defaultdict(list)
@@ -95,7 +101,8 @@ class LocalBatches:
         self.commits.spend("process", began)
         self.commits.commit(self.number, outputs, self.marks, now)
         self.marks = self.marks.after(self.job.plan, self.commits.totals.sources, self.commits.totals.clock)
-        write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, to_spark_millis(self.marks.job))
+        with profiling.span("write commit", DRIVER):
+            write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, to_spark_millis(self.marks.job))
         self.commits.tell_sinks(self.number)
         self.number += 1
 

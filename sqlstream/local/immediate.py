@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from sqlstream import profiling
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.values.connector import ALL
 from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.profiling import BATCH, DRIVER
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batch_descriptors import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
@@ -60,9 +62,13 @@ class ImmediateRun:
         self._write_status(started)
 
     def _run(self, time: ProcessingTime) -> None:
+        batch = self.totals.version + 1
+        with profiling.span(BATCH, DRIVER, job=self.job.name, batch=batch):
+            self._run_batch(batch, time)
+
+    def _run_batch(self, batch: int, time: ProcessingTime) -> None:
         commits = self._commits
         fs, paths = commits.warehouse.fs, commits.paths
-        batch = self.totals.version + 1
         descriptor = Descriptor(batch, time, values_splits(self.job), {}, last=True)
         outputs, marks = [], Watermarks.none(self.job.plan)
         for work in from_lines(to_lines(descriptor, self.job.labels)):

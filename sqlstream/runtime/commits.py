@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from sqlstream import profiling
 from sqlstream.catalog import Column
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.discovery import Json
@@ -24,6 +25,7 @@ from sqlstream.connectors.warehouse.publishing import Publisher
 from sqlstream.connectors.worker_calls import Workers
 from sqlstream.duck import databases
 from sqlstream.physical.plan import SinkPlan
+from sqlstream.profiling import DRIVER
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.source_clocks import SourceClocks
 from sqlstream.runtime.tasks import ROWS, Output
@@ -332,10 +334,15 @@ class Commits:
         """
         if batch <= self.totals.version:
             return
+        with profiling.span("commit results", DRIVER):
+            self._commit(batch, outputs, marks, at, at if now is None else now)
+
+    def _commit(
+        self, batch: int, outputs: Iterable[Output], marks: Watermarks, at: ProcessingTime, now: ProcessingTime
+    ) -> None:
         # No batch begins before the one before it is committed.
         self.tell_sinks(self.totals.version)
         began = time.monotonic()
-        now = at if now is None else now
         # Another thread sees the totals before the batch or after it, nothing in between.
         totals = self.totals.copy()
         moment = self.source_clocks.now(now)
@@ -355,23 +362,24 @@ class Commits:
         self._add_spent(totals)
         self.source_clocks.mark_idle(totals.sources, now, moment)
         totals.find_minimum(now, self._clocks_by_name)
-        self.log.append(
-            LogEntry(
-                version=batch,
-                committed_at=at,
-                watermark=totals.watermark,
-                rows_in=totals.rows_in,
-                rows_out=totals.rows_out,
-                sources=totals.sources,
-                operators=totals.operators(),
-                results=self._results,
-                labels=self.job.labels,
-                spent=totals.spent,
-                sinks=totals.sinks,
-                watermarks=totals.watermarks,
-                clock=totals.clock,
+        with profiling.span("write log", DRIVER):
+            self.log.append(
+                LogEntry(
+                    version=batch,
+                    committed_at=at,
+                    watermark=totals.watermark,
+                    rows_in=totals.rows_in,
+                    rows_out=totals.rows_out,
+                    sources=totals.sources,
+                    operators=totals.operators(),
+                    results=self._results,
+                    labels=self.job.labels,
+                    spent=totals.spent,
+                    sinks=totals.sinks,
+                    watermarks=totals.watermarks,
+                    clock=totals.clock,
+                )
             )
-        )
         self.totals = totals
 
     def _received(

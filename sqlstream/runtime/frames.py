@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlstream import profiling
 from sqlstream.duck.internal_columns import internal
+from sqlstream.profiling import TASKS
 from sqlstream.storage.segments import Segment
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.records import read_json
@@ -114,7 +116,9 @@ def pack_for_all(
 def _frame(batches: list[pa.RecordBatch], port: int, time: ProcessingTime, label: int, write: Write) -> Frame:
     table = pa.Table.from_batches(batches)
     if table.nbytes < INLINE_BYTES:
-        return Frame(label, port, time, serialise(table))
+        with profiling.span("make frame", TASKS) as span:
+            span.note(rows=table.num_rows, bytes=table.nbytes)
+            return Frame(label, port, time, serialise(table))
     return Frame(label, port, time, write(label, table).to_json().encode())
 
 

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from sqlstream import profiling
 from sqlstream.connectors.worker_calls import Workers
 from sqlstream.errors import JobError, NotWritableError, SqlStreamError
+from sqlstream.profiling import DRIVER
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enough
 from sqlstream.runtime.feed import Feed
@@ -222,6 +224,7 @@ class JobThread(threading.Thread, ABC):
             self._fed_at = moment
             tasks = feed.write(descriptor)
             self.commits.spend("plan", began)
+            profiling.interval("plan", DRIVER, began, job=self.job.name, descriptor=descriptor.sequence)
             self._run_next(tasks)
 
     def _monotonic_time(self) -> ProcessingTime:

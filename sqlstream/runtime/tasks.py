@@ -16,6 +16,7 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
+from sqlstream import profiling
 from sqlstream.catalog import Column
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.interface import ReadContext, WorkerSink
@@ -31,6 +32,7 @@ from sqlstream.functions.registration import recover
 from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.batch import user_counters
 from sqlstream.physical.plan import Exchange, Fragment, Lookup, ScanStage
+from sqlstream.profiling import BUCKET, SCAN, TASKS
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed
 from sqlstream.runtime.batch_descriptors import Work
@@ -89,6 +91,14 @@ def run_scan(
     `work` is not empty. If partitions have watermarks, a task reads only some of them: then only ticks advance the scan's
     watermark. `marks` are the watermarks before the batch. Raises JobError for rows that fail.
     """
+    stage = job.plan.scans[scan]
+    with profiling.span(SCAN, TASKS, job=job.name, batch=batch, operator=stage.name, bucket=work[0].slot):
+        yield from _run_scan(job, scan, work, batch, marks)
+
+
+def _run_scan(
+    job: JobSpec, scan: int, work: Sequence[Work], batch: int, marks: Watermarks
+) -> Iterator[tuple[EventTime | None, Frame | Output]]:
     stage, clock = job.plan.scans[scan], BatchClock(batch, work[0].time, marks)
     tick = max((w.tick for w in work if w.tick is not None), default=None)
     if any(w.fires_timers for w in work):
@@ -238,6 +248,11 @@ class Advance:
 
     def run(self, arrived: Sequence[Frame]) -> Iterator[Frame | Output]:
         """Run the operator over frames, and commit the bucket's state; yield what the fragments behind it emit, then metrics."""
+        job, batch, operator = self.job.name, self.clock.batch, self.stage.name
+        with profiling.span(BUCKET, TASKS, job=job, batch=batch, operator=operator, bucket=self.bucket):
+            yield from self._run(arrived)
+
+    def _run(self, arrived: Sequence[Frame]) -> Iterator[Frame | Output]:
         inputs = ((self.stage.ports[f.input], f.rows()) for f in arrived)
         delay = self.stage.delay
         # The machine's clock may have been set back: then the time of the operator stands still, as that of its input does.

@@ -14,6 +14,7 @@ from sqlstream.catalog import DuckFunction
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck import databases, key_hash
 from sqlstream.duck.key_hash import BY_VALUE
+from sqlstream.duck.profiled import profiled
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
@@ -61,6 +62,8 @@ class JobSpec:
     max_rows_action: str = "stop"
     # The version of the hash that maps a key to its bucket; the exchanges of the plan have it already.
     key_hash: int = BY_VALUE
+    # The folder of a profile of this run (see `profiling`); "" if it is not profiled.
+    profile: str = ""
 
     @property
     def clock_zone(self) -> str:
@@ -149,7 +152,7 @@ def connection(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
         con = entry.database.cursor()
         try:
             con.execute(f"SET TimeZone = '{job.zone}'")
-            yield con
+            yield profiled(con)
         finally:
             con.close()
     finally:

@@ -107,10 +107,21 @@ def end_in_order() -> None:
     daemon.worker, worker.main = guarded_task, guarded_main  # type: ignore[attr-defined]
 
 
+def read_promptly() -> None:
+    """Let workers acknowledge what Spark sends at once: Spark waits for that before it sends more (see `prompt_reads`)."""
+    try:
+        worker = importlib.import_module("pyspark.worker")
+        prompt = importlib.import_module("sqlstream.spark.prompt_reads").prompt
+    except ImportError:
+        return
+    worker.main = prompt(worker.main)  # type: ignore[attr-defined]
+
+
 if __name__ == "__main__":
     prefer_installed_pyspark()
     preload()
     end_in_order()
+    read_promptly()
     from pyspark.daemon import manager
 
     manager()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -9,7 +10,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sqlstream import profiling
 from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.profiling import ACTION, BATCH, DRIVER
 from sqlstream.runtime.batch_descriptors import Descriptor, by_slot, to_lines
 from sqlstream.runtime.engine import Layout, Pace, Receivers
 from sqlstream.runtime.feed import Feed
@@ -22,6 +25,7 @@ from sqlstream.spark.carried_errors import carried, find_carried
 from sqlstream.spark.clusters import CHECKPOINT
 from sqlstream.spark.failures import failure_of
 from sqlstream.spark.jvm import Jvm
+from sqlstream.spark.phases import SparkPhases
 from sqlstream.spark.pipeline import build
 from sqlstream.spark.scratch import SparkCheckpoint, new_checkpoint, remove, write_first_batch
 from sqlstream.spark.sink_workers import SparkWorkers
@@ -54,6 +58,8 @@ class SparkRun(JobThread):
         # Held while a batch is recorded, in a thread of PySpark's. After the end, further calls of the JVM are refused.
         self._recording, self._is_over = threading.Lock(), False
         self._query: StreamingQuery | None = None
+        # What Spark says of its batches, if the run is profiled.
+        self._phases: SparkPhases | None = None
         # The sequence number of the first descriptor of Spark's stream, and the watermarks of Spark's next batch.
         self._first, self._marks = 0, Watermarks.none(job.plan)
         self._begun: Begun | None = None
@@ -105,6 +111,8 @@ class SparkRun(JobThread):
             write_first_batch(self.spark, self._checkpoint, sources, reached, time)
         writer = build(self.job, self._source.frame(), self._checkpoint).writeStream.foreachBatch(self._commit)
         self._query = writer.option("checkpointLocation", self._checkpoint.location).start()
+        if profiling.is_on():
+            self._phases = SparkPhases(self._query, self.job.name, self._checkpoint.base)
 
     def _commit(self, frame: DataFrame, batch: int) -> None:
         with carried(), self._recording:
@@ -114,20 +122,27 @@ class SparkRun(JobThread):
 
     def _record(self, frame: DataFrame, batch: int) -> None:
         assert self._checkpoint is not None
+        with profiling.span(BATCH, DRIVER, job=self.job.name, batch=self._checkpoint.base + batch):
+            self._record_batch(self._checkpoint, frame, batch)
+
+    def _record_batch(self, checkpoint: SparkCheckpoint, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
-        offsets = self._checkpoint.offsets(batch)
-        version = self._checkpoint.base + batch
-        write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
-        self._source.fix(offsets.sequence)
+        with profiling.span("begin batch", DRIVER):
+            offsets = checkpoint.offsets(batch)
+            version = checkpoint.base + batch
+            write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
+            self._source.fix(offsets.sequence)
         # The tasks of this thread's action see it, as they see the number of Spark's batch.
         self.spark.sparkContext.setLocalProperty(MARKS, self._marks.to_json())
         # Exactly one action in any case: without one Spark would commit a batch that has not run.
-        rows = frame.collect()
+        with profiling.span(ACTION, DRIVER):
+            rows = frame.collect()
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
         self.commits.spend("process", began)
         self.commits.commit(version, outputs, self._marks, offsets.time, now())
         self._marks = self._marks.after(self.job.plan, self.totals.sources, self.totals.clock)
-        write_commit(self.fs, self.paths, version, to_spark_millis(self._marks.job))
+        with profiling.span("write commit", DRIVER):
+            write_commit(self.fs, self.paths, version, to_spark_millis(self._marks.job))
         if version >= KEPT_COMMITS:
             self.fs.delete(f"{self.paths.commits}/{version - KEPT_COMMITS}")
 
@@ -135,6 +150,11 @@ class SparkRun(JobThread):
         self._source.offer(tasks)
         if self._query is None:
             self._start()
+
+    def _pause(self) -> None:
+        if self._phases is not None:
+            self._phases.look(self.totals.version)
+        super()._pause()
 
     def _has_ended(self) -> bool:
         if self._query is None:
@@ -174,6 +194,10 @@ class SparkRun(JobThread):
             self.error.log_file = self.log_file
         try:
             if self._query is not None and not self._jvm.has_ended:
+                if self._phases is not None:
+                    # Without a JVM that answers, the profile lacks Spark's last phases, and the query is stopped as ever.
+                    with contextlib.suppress(Exception):
+                        self._phases.look()
                 self._query.stop()
         finally:
             # A JVM that died may leave a batch that is still being recorded: wait until it no longer writes to the sinks.

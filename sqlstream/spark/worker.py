@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
 
+from sqlstream import profiling
+from sqlstream.profiling import TASKS
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batch_descriptors import from_lines
 from sqlstream.runtime.frames import WAKE, Frame
@@ -68,11 +71,14 @@ class ScanTask:
         self.schema = (FRAME_SCHEMA if job.plan.stages else OUTPUT_SCHEMA) + _TIMED
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        profiling.follow(self.job.profile)
+        began = time.monotonic()
         texts = [text for b in batches for text in b.column(0).to_pylist()]
         work = [w for text in texts for w in from_lines(text) if w.scan == self.scan]
         if not work:
             return
         plan, batch, marks = self.job.plan, batch_id(), batch_marks()
+        profiling.interval("frames in", TASKS, began, job=self.job.name, batch=self.checkpoint.base + batch)
         clock = max((w.clock for w in work if w.clock is not None), default=None)
         is_later = to_spark_millis(clock) > to_spark_millis(marks.clock)
         with carried():
@@ -91,7 +97,9 @@ class ScanTask:
                 else:
                     assert isinstance(output, Output)
                     output_batch = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
-                yield _with_time(output_batch, self._micros(watermark, marks, batch, is_later=is_later))
+                timed = _with_time(output_batch, self._micros(watermark, marks, batch, is_later=is_later))
+                with profiling.span("frames out", TASKS):
+                    yield timed
 
     def _micros(self, watermark: EventTime | None, marks: Watermarks, batch: int, *, is_later: bool) -> int:
         """Return the time that moves Spark's watermark. `is_later`: the clock, for which some operators wait, has moved."""
@@ -129,10 +137,15 @@ class Processor:
 
     def handle_rows(self, key: tuple[int], rows: Iterator[Any], times: TimerValues) -> Iterator[pd.DataFrame]:
         """Run the operators that have frames among the rows of a bucket, or are due; yield rows for the next level."""
+        profiling.follow(self.job.profile)
+        with profiling.span("task", TASKS, job=self.job.name, batch=self.checkpoint.base + batch_id()):
+            yield from self._handle_rows(key, rows, times)
+
+    def _handle_rows(self, key: tuple[int], rows: Iterator[Any], times: TimerValues) -> Iterator[pd.DataFrame]:
         arrived: dict[int, list[Frame]] = {}
         passing: list[Frame] = []
         is_woken = False
-        for chunk in rows:
+        for chunk in _timed(rows):
             for row in chunk.itertuples(index=False):
                 frame = Frame(row.bucket, row.port, ProcessingTime(row.time), bytes(row.payload))
                 if frame.port == WAKE:
@@ -150,7 +163,9 @@ class Processor:
 
     def handle_timer(self, key: tuple[int], times: TimerValues) -> Iterator[pd.DataFrame]:
         """Run the operators of a bucket whose timers are due; yield rows for the next level."""
-        yield from self._advance(key[0], {}, times)
+        profiling.follow(self.job.profile)
+        with profiling.span("task", TASKS, job=self.job.name, batch=self.checkpoint.base + batch_id()):
+            yield from self._advance(key[0], {}, times)
 
     def _advance(self, bucket: int, arrived: dict[int, list[Frame]], times: TimerValues) -> Iterator[pd.DataFrame]:
         clock = BatchClock(
@@ -158,7 +173,8 @@ class Processor:
             time=from_millis(times.getCurrentProcessingTimeInMs()),
             marks=batch_marks(),
         )
-        stored = self.manifests.get()
+        with profiling.span("read state store", TASKS):
+            stored = self.manifests.get()
         entries: dict[str, tuple[str, EventTime | None]] = {}
         # The timers that Spark has.
         woken: list[int] = []
@@ -176,14 +192,17 @@ class Processor:
             with carried():
                 advance = stages.Advance(self.job, stage, bucket, manifest, clock)
                 for output in advance.run(arrived.get(stage, [])):
-                    yield self._rows([output])
+                    sent = self._rows([output])
+                    with profiling.span("frames out", TASKS):
+                        yield sent
             entries[str(stage)] = (advance.manifest, advance.event_timer)
         wake = self._due_millis([at for _, at in entries.values() if at is not None], times.getCurrentWatermarkInMs())
-        self.manifests.update((json.dumps((entries, sorted(wake))),))
-        for at in set(woken) - wake:
-            self.handle.deleteTimer(at)
-        for at in wake - set(woken):
-            self.handle.registerTimer(at)
+        with profiling.span("write state store", TASKS):
+            self.manifests.update((json.dumps((entries, sorted(wake))),))
+            for at in set(woken) - wake:
+                self.handle.deleteTimer(at)
+            for at in wake - set(woken):
+                self.handle.registerTimer(at)
 
     def _due_millis(self, due: Sequence[EventTime], reached: int) -> set[int]:
         """Return the times of Spark's timers for a bucket, from the times `due`. `reached` is Spark's watermark in milliseconds.
@@ -203,6 +222,16 @@ class Processor:
                 asdict(o if isinstance(o, Frame) else o.framed(self.job.labels[0], ProcessingTime(0))) for o in outputs
             ]
         return pd.DataFrame(records)
+
+
+def _timed(rows: Iterator[Any]) -> Iterator[Any]:
+    """Yield the chunks of rows that Spark sends to a bucket."""
+    while True:
+        with profiling.span("frames in", TASKS):
+            chunk = next(rows, None)
+        if chunk is None:
+            return
+        yield chunk
 
 
 def _with_time(batch: pa.RecordBatch, micros: int) -> pa.RecordBatch:

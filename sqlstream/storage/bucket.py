@@ -8,9 +8,11 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection
 from msgspec.structs import replace
 
+from sqlstream import profiling
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Condition, Relation, Select, all_of, names, over, quote_name, subquery, typed, union_all
 from sqlstream.duck.types import check_encoded, encoded, microseconds, stored_type, time_literal
+from sqlstream.profiling import STORAGE
 from sqlstream.storage.key_index import KEY_ROWS, KeyLookup, SegmentIndexes, forget_indexes, has_large
 from sqlstream.storage.manifests import Manifest, Moment, horizon, manifest_name, thinned
 from sqlstream.storage.point_reads import PointReads
@@ -350,6 +352,10 @@ class Bucket:
         All tables forget up to the watermark. Compaction runs when due: it drops rows that no retained version can see, and,
         where a table declares how, merges rows that every retained version sees.
         """
+        with profiling.span("commit state", STORAGE):
+            return self._commit(con, batch, time, watermark)
+
+    def _commit(self, con: DuckDBPyConnection, batch: int, time: ProcessingTime, watermark: EventTime | None) -> str:
         self._flush()
         old = self.manifest
         history = (*(old.history if old else ()), Moment(batch, time, watermark))
@@ -379,7 +385,8 @@ class Bucket:
         )
         text = manifest.to_json()
         self.manifest_name = manifest_name(batch)
-        write_sealed(self._fs, f"{self._manifests}/{self.manifest_name}", text)
+        with profiling.span("write manifest", STORAGE):
+            write_sealed(self._fs, f"{self._manifests}/{self.manifest_name}", text)
         self.manifest = manifest
         return text
 

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sqlstream import profiling
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import Items, Relation, Select, names, quote_text, typed, union_all
 from sqlstream.duck.types import microseconds
 from sqlstream.names import path_name
+from sqlstream.profiling import STORAGE
 from sqlstream.units import EventTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, Record, damage
@@ -95,8 +97,11 @@ def check_segments(fs: Filesystem, directory: str, segments: Iterable[Segment], 
     fs.fetch(path for s in segments if content and (path := f"{directory}/{s.name}") not in _checked_paths)
     for segment in segments:
         path = f"{directory}/{segment.name}"
-        if path not in _checked_paths and (fault := segment_fault(fs, path, segment, content=content)):
-            raise damage(path, fault)
+        if path not in _checked_paths:
+            with profiling.span("check segment", STORAGE):
+                fault = segment_fault(fs, path, segment, content=content)
+            if fault:
+                raise damage(path, fault)
         if content:
             _remember(path)
 
@@ -146,6 +151,22 @@ def write_segment(
 
     `batches`, the first and the last, says that the rows are compacted and have a column of the batch.
     """
+    with profiling.span("write segment", STORAGE) as span:
+        segment = _write_segment(fs, directory, prefix, batch, rows, time_column, batches)
+        if segment is not None:
+            span.note(rows=segment.rows, bytes=segment.bytes)
+        return segment
+
+
+def _write_segment(
+    fs: Filesystem,
+    directory: str,
+    prefix: str,
+    batch: int,
+    rows: Rows,
+    time_column: str | None,
+    batches: tuple[int, int] | None,
+) -> Segment | None:
     chunks: Iterator[pa.Table | pa.RecordBatch] = iter([rows] if isinstance(rows, pa.Table) else rows)
     first = next((c for c in chunks if c.num_rows), None)
     if first is None:

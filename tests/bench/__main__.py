@@ -67,6 +67,7 @@ from tests.bench import (
     throughput,
 )
 from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_data, changing_work, changing_works_of
+from tests.bench.child import TRACES
 from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
 from tests.bench.data import dataset
@@ -149,6 +150,9 @@ console = Console(highlight=False)
     is_flag=True,
     help="Keep the runs of Nexmark in tests/bench/results.",
 )
+@click.option(
+    "--trace", type=Path, help="Profile sqlstream meanwhile: a folder for traces of Perfetto and tables, by work."
+)
 @click.option("--busy", is_flag=True, help="Measure although other programs run.")
 def main(
     rows: int | None,
@@ -160,6 +164,7 @@ def main(
     data: Path,
     output: Path,
     record: bool,
+    trace: Path | None,
     busy: bool,
 ) -> None:
     """Run the benchmark and write its results."""
@@ -175,6 +180,8 @@ def main(
     is_left_out = any(word.lower() in SQLSTREAM for word in without)
     if is_left_out and not (only and all(name == NEXMARK or name in nexmark.QUERIES for name in only)):
         raise click.UsageError(f"the others are compared with {SQLSTREAM}: only Nexmark runs without it")
+    if trace is not None:
+        os.environ[TRACES] = str(trace.resolve())
     results = Results(report.machine(), rows or ROWS, batches, repeat)
     output.mkdir(parents=True, exist_ok=True)
     bench = _Bench(results, data.resolve(), (output / "log.txt").resolve(), without)

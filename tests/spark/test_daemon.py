@@ -1,14 +1,21 @@
-"""The end of a Python worker of Spark: resources of user functions are closed once and wholly, however Spark hangs up."""
+"""Python workers of Spark: how they read, and their end: resources of user functions are closed once and wholly."""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import socket
+import statistics
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
+
+from sqlstream.spark.prompt_reads import prompt
 
 # They wait for processes.
 pytestmark = pytest.mark.slow
@@ -131,6 +138,49 @@ for step in range(1, 16):
 def test_a_second_signal_may_come_at_each_step_of_the_first() -> None:
     done = subprocess.run([sys.executable, "-c", AT_EACH_STEP], stdout=subprocess.PIPE, text=True, timeout=SECONDS)
     assert (done.returncode, done.stdout) == (0, "closed " * 15)
+
+
+def test_a_task_in_two_writes_is_not_kept_waiting() -> None:
+    """Without it the second write waits for the kernel's delayed acknowledgement of the first: 40 ms for each task."""
+    tasks, parts, answer = 21, (b"a" * 16_000, b"b" * 600), b"c" * 64
+    seconds: list[float] = []
+
+    def spark(connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as answers:
+            for _ in range(tasks):
+                began = time.monotonic()
+                for part in parts:
+                    connection.sendall(part)
+                answers.read(len(answer))
+                seconds.append(time.monotonic() - began)
+
+    def main(infile: io.BufferedReader, outfile: io.BufferedWriter) -> None:
+        assert [infile.read(len(part)) for part in parts] == [*parts]
+        outfile.write(answer)
+        outfile.flush()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=spark, args=(socket.create_connection(server.getsockname()),))
+        thread.start()
+        connection, _ = server.accept()
+        with connection:
+            for _ in range(tasks):
+                # As Spark's daemon opens them for each task.
+                with open(os.dup(connection.fileno()), "rb") as infile, open(os.dup(connection.fileno()), "wb") as out:
+                    prompt(main)(infile, out)
+            thread.join(SECONDS)
+    assert len(seconds) == tasks
+    if sys.platform == "linux":
+        assert statistics.median(seconds) < 0.03
+
+
+def test_a_unix_domain_socket_is_read_as_it_is() -> None:
+    """Spark has them if its user wants them; they know no acknowledgements."""
+    given: list[io.BufferedReader] = []
+    here, there = socket.socketpair()
+    with here, there, here.makefile("rb") as infile, here.makefile("wb") as outfile:
+        prompt(lambda infile, outfile: given.append(infile))(infile, outfile)
+        assert given == [infile]
 
 
 THREADS = """

@@ -147,12 +147,15 @@ def test_workers_are_forked_warm(session: Any) -> None:
             warm = all(m in sys.modules for m in ("duckdb", "pyarrow.parquet", "sqlstream.spark.worker"))
             path, frozen = str(pyspark.__file__), gc.get_freeze_count()
             traced = "PYTHON_FAULTHANDLER_DIR" in os.environ
-            names = ["path", "frozen", "warm", "traced", "parent"]
-            yield pa.RecordBatch.from_arrays([pa.array([v]) for v in (path, frozen, warm, traced, os.getppid())], names)
+            # A worker's main function: one that does not keep Spark waiting.
+            prompt = sys.modules["pyspark.worker"].main.__module__ == "sqlstream.spark.prompt_reads"
+            names = ["path", "frozen", "warm", "traced", "prompt", "parent"]
+            values = (path, frozen, warm, traced, prompt, os.getppid())
+            yield pa.RecordBatch.from_arrays([pa.array([v]) for v in values], names)
 
-    schema = "path STRING, frozen BIGINT, warm BOOLEAN, traced BOOLEAN, parent BIGINT"
+    schema = "path STRING, frozen BIGINT, warm BOOLEAN, traced BOOLEAN, prompt BOOLEAN, parent BIGINT"
     rows = [session.range(2, numPartitions=1).mapInArrow(look, schema).first() for _ in range(2)]
-    assert all(r.warm and r.traced and r.frozen > 10_000 and ".zip" not in r.path for r in rows)
+    assert all(r.warm and r.traced and r.prompt and r.frozen > 10_000 and ".zip" not in r.path for r in rows)
     forker = psutil.Process(rows[0].parent)
     assert "sqlstream.spark.daemon" in forker.cmdline()
     # A fork has only the thread that forks: no import may have started one, but for jemalloc's own, which survives it.
