@@ -19,7 +19,7 @@ from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_mi
 from sqlstream.runtime.watermarks import BatchClock, Watermarks
 from sqlstream.storage.begun import Begun
 from sqlstream.storage.snapshot import named_manifest
-from sqlstream.units import EventTime, ProcessingTime
+from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 from sqlstream.warehouse.commits import committed_spark_millis, write_commit
 
 
@@ -56,18 +56,32 @@ class LocalBatches:
                 if manifest.event_timer is not None:
                     self.timers[number, label] = manifest.event_timer
 
-    def run(self, lines: str, now: ProcessingTime) -> None:
-        """Run the batch that a descriptor's lines describe, at the time `now`, then an empty batch if a watermark has moved."""
+    def run(self, lines: str, now: ProcessingTime, *, defers: bool = False) -> None:
+        """Run the batch that a descriptor's lines describe, at the time `now`, then an empty batch if a watermark has moved.
+
+        With `defers` the empty batch does not run if it would call no operator: then the job `is_behind`.
+        """
         before = self.marks.waking(self.job.plan)
         self._run(lines, now)
-        if self.marks.waking(self.job.plan) != before:
+        if self.marks.waking(self.job.plan) != before and (self._is_called() or not defers):
             self._run("", now)
 
-    def catch_up(self, now: ProcessingTime) -> None:
-        """Run the empty batch that is due after the last one, if the process ended before it ran."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether a watermark has moved, and no batch has had it yet."""
         plan = self.job.plan
-        if self.number > 0 and self.marks.waking(plan) != self.commits.last_watermarks().waking(plan):
+        return self.number > 0 and self.marks.waking(plan) != self.commits.last_watermarks().waking(plan)
+
+    def catch_up(self, now: ProcessingTime) -> None:
+        """Run the empty batch that is due after the last one, if it was deferred or the process ended before it ran."""
+        if self.is_behind:
             self._run("", now)
+
+    def _is_called(self) -> bool:
+        """Return whether a timer is due at the watermarks of the next batch, or an operator's input has ended."""
+        reached = [to_spark_millis(mark) for mark in self.marks.operators]
+        due = any(timer_millis(timer) <= reached[stage] for (stage, _), timer in self.timers.items())
+        return due or END_OF_INPUT in self.marks.waking(self.job.plan)
 
     def close(self) -> None:
         """End the threads, none of which works any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic, sleep
 
 from sqlstream.local.batches import LocalBatches
 from sqlstream.runtime.engine import Layout, Pace, Receivers
@@ -13,6 +14,11 @@ from sqlstream.storage.begun import Begun, read_begun, write_begun
 from sqlstream.units import ProcessingTime, now
 from sqlstream.warehouse.commits import KEPT_COMMITS
 
+# The time between two looks for input: they cost little here, and no batch of another engine waits for the processor.
+POLL_SECONDS = 0.005
+# A watermark that calls no operator is recorded by the next batch, or once there has been no input for so long.
+QUIET_SECONDS = 0.2
+
 
 class LocalRun(JobThread):
     """A job that runs in a thread of this process, one batch after the other."""
@@ -20,7 +26,7 @@ class LocalRun(JobThread):
     def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers):
         super().__init__(job, layout, pace, receivers)
         self._batches: LocalBatches | None = None
-        self._ran = False
+        self._ran, self._ran_at = False, 0.0
 
     def _begin(self, feed: Feed) -> None:
         self._batches = LocalBatches(self.commits, self.layout.partitions, self._record)
@@ -40,27 +46,42 @@ class LocalRun(JobThread):
     def _run_next(self, tasks: Sequence[str]) -> None:
         self._run(tasks, now())
 
-    def _run(self, tasks: Sequence[str], time: ProcessingTime) -> None:
+    def _run(self, tasks: Sequence[str], at: ProcessingTime) -> None:
         assert self._batches is not None, "_begin comes first"
-        self._batches.run("\n".join(tasks), time)
-        # At most two batches have run since the last call.
-        oldest = self._batches.number - KEPT_COMMITS
-        self.fs.delete_all(f"{self.paths.commits}/{old}" for old in (oldest - 2, oldest - 1) if old >= 0)
+        self._batches.run("\n".join(tasks), at, defers=True)
+        self._forget_commits(self._batches)
+        self._ran_at = monotonic()
         self._ran = True
 
+    def _catch_up(self) -> None:
+        """Run the empty batch that was deferred, if there is one."""
+        if self._batches is not None and self._batches.is_behind:
+            self._batches.catch_up(now())
+            self._forget_commits(self._batches)
+
+    def _forget_commits(self, batches: LocalBatches) -> None:
+        """Delete the commits that are no longer kept; at most two batches have run since the last call."""
+        oldest = batches.number - KEPT_COMMITS
+        self.fs.delete_all(f"{self.paths.commits}/{old}" for old in (oldest - 2, oldest - 1) if old >= 0)
+
     def _pause(self) -> None:
-        if not self._ran:
-            super()._pause()
-        self._ran = False
+        if self._ran:
+            self._ran = False
+            return
+        if monotonic() - self._ran_at >= QUIET_SECONDS:
+            self._catch_up()
+        sleep(POLL_SECONDS)
 
     def _has_ended(self) -> bool:
         return False
 
     def _is_idle(self) -> bool:
+        self._catch_up()
         return True
 
     def _finish_batch(self) -> None:
-        """Does nothing: when this is called, no batch runs."""
+        """Run the empty batch that was deferred: when this is called, no other batch runs."""
+        self._catch_up()
 
     def _let_go(self) -> None:
         if self._batches is not None:
