@@ -12,7 +12,7 @@ from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_millis
-from sqlstream.runtime.watermarks import BatchClock, Watermarks
+from sqlstream.runtime.watermarks import BatchTimes, Watermarks
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.commits import committed_spark_millis, write_commit
@@ -70,10 +70,10 @@ class LocalBatches:
         for (scan, _), of_task in work.items():
             for _, output in tasks.run_scan(self.job, scan, of_task, self.number, self.marks):
                 arriving[output.stage if isinstance(output, Frame) else None].append(output)
-        clock = BatchClock(self.number, now, self.marks)
+        times = BatchTimes(self.number, now, self.marks)
         for number in range(len(self.job.plan.stages)):
             frames = [f for f in arriving.pop(number, []) if isinstance(f, Frame)]
-            for output in self._advance(number, frames, clock):
+            for output in self._advance(number, frames, times):
                 arriving[output.stage if isinstance(output, Frame) else None].append(output)
         outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
         self.commits.spend("process", began)
@@ -83,16 +83,16 @@ class LocalBatches:
         self.commits.tell_sinks(self.number)
         self.number += 1
 
-    def _advance(self, stage: int, frames: Sequence[Frame], clock: BatchClock) -> Iterator[Frame | Output]:
+    def _advance(self, stage: int, frames: Sequence[Frame], times: BatchTimes) -> Iterator[Frame | Output]:
         by_bucket: dict[int, list[Frame]] = defaultdict(list)
         for frame in frames:
             by_bucket[frame.bucket].append(frame)
-        reached = to_spark_millis(clock.marks.operators[stage])
+        reached = to_spark_millis(times.marks.operators[stage])
         for (owner, bucket), due in list(self.timers.items()):
             if owner == stage and timer_millis(due) <= reached:
                 by_bucket.setdefault(bucket, [])
         for bucket, arrived in by_bucket.items():
-            advance = tasks.Advance(self.job, stage, bucket, self.manifests.get((stage, bucket)), clock)
+            advance = tasks.Advance(self.job, stage, bucket, self.manifests.get((stage, bucket)), times)
             yield from advance.run(arrived)
             self.manifests[stage, bucket] = advance.manifest
             self.timers.pop((stage, bucket), None)

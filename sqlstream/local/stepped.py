@@ -89,9 +89,9 @@ class SteppedRun:
             return
         self.sequence += 1
         now = self.clock()
-        clocks = {i: self._reached(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
+        by_clock = {i: self._reached(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
-        marks = {**clocks, **(ticks or {})}
+        marks = {**by_clock, **(ticks or {})}
         descriptor = Descriptor(
             self.sequence,
             now,
@@ -100,7 +100,7 @@ class SteppedRun:
             fires_timers=self._is_called(),
             opens=opens,
             arrived=self._places.give(splits),
-            own_clocks=self.job.plan.has_own_clocks,
+            own_watermarks=self.job.plan.has_own_watermarks,
             clock=self._mark(now, ticks or {}),
         )
         self.run(descriptor)
@@ -168,7 +168,7 @@ class SteppedRun:
     def tick_idle(self) -> None:
         """Move the watermarks of idle sources as far as the other sources allow."""
         self._tick_partitions()
-        if ticks := idle_ticks(self.commits.clocks(), self.clock(), self.job.plan.clocks):
+        if ticks := idle_ticks(self.commits.watermark_statuses(), self.clock(), self.job.plan.watermark_groups):
             self.batch({}, ticks)
 
     def _tick_partitions(self) -> None:
@@ -178,20 +178,20 @@ class SteppedRun:
         numbers = list(self._own())
         partitions = {numbers[i]: names for i, names in feed.partitions(feed.sequence).items()}
         marks = {numbers[i]: watermarks for i, watermarks in feed.watermarks().items()}
-        self.commits.source_clocks.see_partitions(partitions, marks, self.clock())
-        clocks = self.commits.clocks()
+        self.commits.source_activity.see_partitions(partitions, marks, self.clock())
+        statuses = self.commits.watermark_statuses()
         reached = self.commits.partition_marks(self.clock())
-        ticks = {i: mark for i, mark in reached.items() if (before := clocks[i].mark) is None or mark > before}
+        ticks = {i: mark for i, mark in reached.items() if (before := statuses[i].mark) is None or mark > before}
         if ticks:
             self.batch({}, ticks)
 
     def fire_timers(self) -> None:
         """Run a batch without rows if windows over processing time have ended, or an operator's timer is due."""
-        clocks = [i for i, scan in self._scans() if scan.by_clock]
+        scans_by_clock = [i for i, scan in self._scans() if scan.by_clock]
         reached = self._reached(self.clock())
         due = {stage for (stage, _), timer in self.batches.timers.items() if timer <= reached}
         by_clock = any(self.job.plan.stages[stage].timed_by == (CLOCK,) for stage in due)
-        if self._is_called() or by_clock or (clocks and due):
+        if self._is_called() or by_clock or (scans_by_clock and due):
             self.batch({})
 
     def _is_called(self) -> bool:

@@ -20,7 +20,7 @@ from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class StepTimes:
     """The number of a batch, the operator's watermark in it (None: there is none yet), and the processing time of the batch."""
 
     batch: int
@@ -113,7 +113,7 @@ class Operator(ABC):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Advance a bucket by one batch, and yield the emitted rows as they are computed.
 

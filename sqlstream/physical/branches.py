@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import WATERMARK_VARIABLE, reading
 from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
 from sqlstream.duck.sql import Items, Select, quote_name
+from sqlstream.duck.time_variables import WATERMARK_VARIABLE, reading
 from sqlstream.logical.plan.expressions import Schema
 from sqlstream.logical.plan.graph import once
 from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows

@@ -255,7 +255,7 @@ class PhysicalPlan:
         return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None)
 
     @property
-    def clocks(self) -> tuple[tuple[int, ...], ...]:
+    def watermark_groups(self) -> tuple[tuple[int, ...], ...]:
         """The sets of scans whose least watermark is the watermark of an operator that reads time, by place, each set once.
 
         If no operator reads time, the only set has all scans with a watermark.
@@ -265,12 +265,12 @@ class PhysicalPlan:
     @property
     def watched(self) -> tuple[int, ...]:
         """The places of the scans whose least watermark is the job's watermark: all scans that operators wait for."""
-        return tuple(sorted({place for places in self.clocks for place in places} - {CLOCK})) or self.timed
+        return tuple(sorted({place for places in self.watermark_groups for place in places} - {CLOCK})) or self.timed
 
     @property
     def has_clock(self) -> bool:
         """Whether the watermark of an operator is processing time, while tables of the job have watermarks of their own."""
-        return any(places == (CLOCK,) for places in self.clocks)
+        return any(places == (CLOCK,) for places in self.watermark_groups)
 
     @property
     def has_local_clock(self) -> bool:
@@ -289,14 +289,14 @@ class PhysicalPlan:
         return tuple(THE_CLOCK if place == CLOCK else self.scans[place].name for place in places)
 
     @property
-    def has_several_clocks(self) -> bool:
+    def has_several_watermarks(self) -> bool:
         """Whether operators have different watermarks, because they wait for different scans or for processing time."""
-        return len(self.clocks) > 1 or self.has_clock
+        return len(self.watermark_groups) > 1 or self.has_clock
 
     @property
-    def has_own_clocks(self) -> bool:
+    def has_own_watermarks(self) -> bool:
         """Whether an operator or a scan may have another watermark than the least watermark of all scans."""
-        differ = any(places != self.timed for places in self.clocks)
+        differ = any(places != self.timed for places in self.watermark_groups)
         return differ or (self.asks_watermark and len(self.timed) > 1)
 
     def place_of(self, scan: Scan) -> int | None:

@@ -10,9 +10,9 @@ from typing import Any
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.connectors.registry import source_of
-from sqlstream.duck.clock import NOW, reached
 from sqlstream.duck.internal_columns import PARTITION
 from sqlstream.duck.sql import Items, Relation, Rows, Select, quote_name, quote_text
+from sqlstream.duck.time_variables import NOW, reached
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.expressions import Field
 from sqlstream.logical.plan.graph import walk

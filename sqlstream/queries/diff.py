@@ -31,7 +31,7 @@ from sqlstream.queries.version_differences import (
 )
 from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find_savepoint_named, find_state
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
-from sqlstream.storage.views import at_operator, clock_of, operator_version, state_tables, visible_state
+from sqlstream.storage.views import at_operator, operator_version, state_tables, times_macro, visible_state
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -185,7 +185,7 @@ class _Difference:
         return tuple(map(quote_name, columns))
 
     @cached_property
-    def clock_variables(self) -> frozenset[str]:
+    def times_read(self) -> frozenset[str]:
         """The variables of the clock that the view reads and that differ between the versions."""
         tokens = tokenize(self.sql[1])
         named = (tokens[i + 2].text.strip("'") for i, t in enumerate(tokens) if t.name.lower() == "getvariable")
@@ -198,10 +198,7 @@ class _Difference:
         """Whether only the expiry of their keys can explain why rows are gone that no batch has removed."""
         operator = self.relation.operator
         return (
-            self.clock_variables == {"_now"}
-            and operator.ttl > 0
-            and self.relation.name == operator.name
-            and bool(self.keys)
+            self.times_read == {"_now"} and operator.ttl > 0 and self.relation.name == operator.name and bool(self.keys)
         )
 
     @property
@@ -218,7 +215,7 @@ class _Difference:
         self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {name}")
         for schema, version in zip(self.schemas, self.versions, strict=True):
             self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {schema.removesuffix('.main')}")
-            self.connection.execute(clock_of(schema, version))
+            self.connection.execute(times_macro(schema, version))
         columns = self._columns()
         if self.is_rewritten:
             is_same_version = self.is_one_life and self.versions[0].version == self.versions[1].version
@@ -331,7 +328,7 @@ class _Difference:
         """Return the differences in keys that no batch wrote in between: only the passing of time changed them."""
         [(passed,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.passed").fetchall()
         [(written,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.written").fetchall()
-        unmoved = not self.clock_variables or self._tells_expired
+        unmoved = not self.times_read or self._tells_expired
         if (unmoved and not passed) or (written and not self.keys):
             return []
         for rows, schema in zip(self.rows, self.schemas, strict=True):
@@ -339,7 +336,7 @@ class _Difference:
             for table in self.tables:
                 if self.keys and self._has_keys(table):
                     of = f"({rows[table.name]}) _rows_"
-                    if not self.clock_variables or self._tells_expired:
+                    if not self.times_read or self._tells_expired:
                         same = self._same("_rows_", "_passed_")
                         of = f"(FROM {of} SEMI JOIN {name}.main.passed _passed_ ON {same}) _rows_"
                     same = self._same("_rows_", "_written_")
@@ -399,7 +396,7 @@ class _Difference:
         """Return the SQL of the reason why a row differs, over `change`, `before` and the kind of the row's key."""
         timers = any(table.name in _TIMERS for table in self.relation.operator.tables)
         expires = EXPIRES_AT in columns
-        forgets_keys = expires or "_now" in self.clock_variables
+        forgets_keys = expires or "_now" in self.times_read
         cases = []
         if gone := self._gone(columns, "before."):
             cases.append(f"WHEN change = 'removed' AND {gone} THEN 'window closed'")
@@ -413,7 +410,7 @@ class _Difference:
             cases.append(f"WHEN {due} THEN 'expired'")
         rest = "'watermark'"
         if forgets_keys:
-            rest = "'expired'" if self.clock_variables <= {"_now"} else "'not known'"
+            rest = "'expired'" if self.times_read <= {"_now"} else "'not known'"
         cases.append(f"WHEN {_KIND} = {_REST} THEN {rest}")
         if forgets_keys and not expires:
             cases.append(f"WHEN change = 'removed' AND {_KIND} IN (0, 2) THEN 'not known'")

@@ -21,7 +21,7 @@ from sqlstream.queries.ttl import create_ttl
 from sqlstream.queries.versions import StateRelation, instant, no_version
 from sqlstream.queries.why import create_why
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
-from sqlstream.storage.views import clock_of, operator_view, table_view
+from sqlstream.storage.views import operator_view, table_view, times_macro
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.paths import Warehouse
@@ -236,7 +236,7 @@ class Relations:
         match relation:
             case StateRelation(job, operator, view, savepoint):
                 snapshot = pick(job)
-                connection.execute(clock_of(".".join(schema), snapshot))
+                connection.execute(times_macro(".".join(schema), snapshot))
                 warehouse = savepoint.warehouse if savepoint else self._warehouse
                 sql = operator_view(warehouse, job.name, operator, snapshot, operator.views[view])
             case WarehouseTable(table, writers, savepoint):

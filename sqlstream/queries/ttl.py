@@ -156,7 +156,7 @@ class _Part:
     def row(self, text: str, ttl: Duration) -> Row:
         """Return the row of a time to live; `text` is the time as the call writes it."""
         lives = f"({_AT} > {self.newest.time - ttl} OR ({self.state.lasts}))"
-        is_counted = [not (self.state.bare and table == self.state.clocked) for table in self.state.tables]
+        is_counted = [not (self.state.bare and table == self.state.last_row_times) for table in self.state.tables]
         counts = ", ".join(
             f"coalesce(sum(n{i}) FILTER ({lives}), 0), coalesce(sum(n{i}), 0)" for i in range(len(self.bytes))
         )
@@ -212,16 +212,18 @@ class _Part:
             self.state,
             state_tables(self.warehouse, self.job.name, self.operator, self.job.at_version(self.oldest)),
         )
-        rows = f"({base[state.clocked]}) WHERE {state.holds}"
+        rows = f"({base[state.last_row_times]}) WHERE {state.holds}"
         if not state.at:
             first = f"SELECT {self.key_items}, {self.oldest} AS {VERSION}, {self.since} AS _at, {WEIGHT} FROM {rows}"
-            came = f"SELECT {self.keys}, {VERSION}, _time AS _at, _weight FROM ({self._versions([state.clocked])})"
+            came = (
+                f"SELECT {self.keys}, {VERSION}, _time AS _at, _weight FROM ({self._versions([state.last_row_times])})"
+            )
         else:
             at = f"{quote_name(state.at)} * {state.unit}"
             first = f"SELECT {self.key_items}, {self.oldest} AS {VERSION}, {at} AS _at, {WEIGHT} FROM {rows}"
             added = (
                 f"SELECT {self.key_items}, {VERSION}, max({at}) FILTER ({WEIGHT} > 0) AS _at, sum({WEIGHT}) AS _weight "
-                f"FROM ({self._changes(state.clocked)}) WHERE {state.holds} GROUP BY ALL"
+                f"FROM ({self._changes(state.last_row_times)}) WHERE {state.holds} GROUP BY ALL"
             )
             came = f"SELECT {self.keys}, {VERSION}, _at, _weight FROM ({added})"
             if not state.ttl:
@@ -256,7 +258,8 @@ class _Part:
         state = self.state
         if state.at:
             at = f"{quote_name(state.at)} * {state.unit} AS {_AT}"
-            seen = f"SELECT {self.key_items}, {at}, true AS {_EXACT} FROM ({self.tables[state.clocked]}) WHERE {state.holds}"
+            rows = self.tables[state.last_row_times]
+            seen = f"SELECT {self.key_items}, {at}, true AS {_EXACT} FROM ({rows}) WHERE {state.holds}"
             seen += f" GROUP BY ALL HAVING sum({WEIGHT}) > 0"
         else:
             # Rows at version 0 came with that version.

@@ -24,10 +24,10 @@ class Descriptor:
     `time` is when the driver composed it, and what NOW() returns before the first exchange. The `last` one ends the input. With
     `fires_timers` the batch calls the operators that have processing-time timers. With `opens`, in the first batch only, it runs
     the opening fragments of operators, which emit rows before any input. `arrived` has, for each split of a scan, the position
-    of its first row in the order of arrival (see `ARRIVED`). `own_clocks` says whether operators have watermarks of their own, as
-    in the plan: batches of earlier versions of sqlstream had one watermark for all, and verification replays them so. `clock` is
-    set in a job over processing time and event time: the watermark, after the batch, of its operators over processing time. It
-    is END_OF_INPUT once all input has ended.
+    of its first row in the order of arrival (see `ARRIVED`). `own_watermarks` says whether operators have watermarks of their
+    own, as in the plan: batches of earlier versions of sqlstream had one watermark for all, and verification replays them so.
+    `clock` is set in a job over processing time and event time: the watermark, after the batch, of its operators over processing
+    time. It is END_OF_INPUT once all input has ended.
     """
 
     sequence: int
@@ -38,7 +38,7 @@ class Descriptor:
     fires_timers: bool = False
     opens: bool = False
     arrived: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    own_clocks: bool = False
+    own_watermarks: bool = False
     clock: EventTime | None = None
 
 
@@ -58,7 +58,7 @@ class Work:
     opens: bool = False
     # The place of the split's first row in the order of arrival; earlier versions of sqlstream did not write it.
     arrived: int = 0
-    own_clocks: bool = False
+    own_watermarks: bool = False
     clock: EventTime | None = None
 
 
@@ -97,7 +97,7 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     load = [(0, place, slot) for place, slot in enumerate(slots)]
     lines: list[dict[str, Json]] = []
     head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}
-    if descriptor.own_clocks:
+    if descriptor.own_watermarks:
         head["own_clocks"] = True
     if descriptor.clock is not None:
         head["clock"] = descriptor.clock
@@ -117,8 +117,12 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
 
 def from_lines(text: str) -> list[Work]:
     """Parse the text of a descriptor, or some of its lines."""
-    lines = (json.loads(line) for line in text.splitlines() if line)
-    return [Work(**{**line, "time": from_millis(line["time"])}) for line in lines]
+    return [_work(json.loads(line)) for line in text.splitlines() if line]
+
+
+def _work(line: dict[str, Any]) -> Work:
+    own = line.pop("own_clocks", False)
+    return Work(**{**line, "time": from_millis(line["time"])}, own_watermarks=own)
 
 
 def by_slot(text: str, slots: Sequence[int]) -> list[str]:

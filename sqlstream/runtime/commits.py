@@ -25,9 +25,9 @@ from sqlstream.connectors.worker_calls import Workers
 from sqlstream.duck import databases
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
-from sqlstream.runtime.source_clocks import SourceClocks
+from sqlstream.runtime.source_activity import SourceActivity
 from sqlstream.runtime.tasks import ROWS, Output
-from sqlstream.runtime.watermarks import ScanClock, Watermarks
+from sqlstream.runtime.watermarks import Watermarks, WatermarkStatus
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, held_by
@@ -133,10 +133,10 @@ class Totals:
         self.sinks[table] = SinkMetrics(before.rows + rows, before.bytes if total_bytes is None else total_bytes)
         self.rows_out += rows
 
-    def find_minimum(self, now: ProcessingTime, clocks: Iterable[Collection[str]]) -> None:
-        """Mark the sources that hold back a watermark, and since when. Each of `clocks` has the sources of one watermark."""
+    def find_minimum(self, now: ProcessingTime, groups: Iterable[Collection[str]]) -> None:
+        """Mark the sources that hold back a watermark, and since when. Each of `groups` has the sources of one watermark."""
         marks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
-        holder_names = held_by(marks, {name for name, s in self.sources.items() if s.idle_since is not None}, clocks)
+        holder_names = held_by(marks, {name for name, s in self.sources.items() if s.idle_since is not None}, groups)
         for name, source in self.sources.items():
             source.holds_minimum = name in holder_names
             source.holding_since = (source.holding_since or now) if name in holder_names else None
@@ -169,7 +169,7 @@ class Commits:
     """Records the results and metrics of one job; `totals` has the metrics up to the last batch.
 
     The constructor restores them from the last committed batch, and opens the sinks, whose errors it raises. `began` is when
-    this run of the job started, and `monotonic` the clock by which sources are idle (see SourceClocks). `workers` are processes
+    this run of the job started, and `monotonic` the clock by which sources are idle (see SourceActivity). `workers` are processes
     of the engine for sinks that need some.
     """
 
@@ -185,15 +185,15 @@ class Commits:
         self.job = job
         self.emit = emit
         self._workers = workers
-        self.source_clocks = SourceClocks(job, began=began, monotonic=monotonic)
+        self.source_activity = SourceActivity(job, began=began, monotonic=monotonic)
         # The names of the scans that make each watermark.
-        self._clocks_by_name = [job.plan.names(places) for places in job.plan.clocks]
+        self._sources_by_watermark = [job.plan.names(places) for places in job.plan.watermark_groups]
         self._zones = {scan.name: job.zone_of(scan) for scan in job.plan.scans}
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
         self.log = JobLog(self.warehouse.fs, self.paths.log)
         self.totals = self._restore()
-        for i, timeout in self.source_clocks.timeouts.items():
+        for i, timeout in self.source_activity.timeouts.items():
             self.totals.sources[job.plan.scans[i].name].idle_timeout = timeout
         self._committers: dict[int, Committer] = {}
         self._writers: dict[int, BatchWriter] = {}
@@ -309,13 +309,13 @@ class Commits:
                 timers |= {place: min(due, timers.get(place, due)) for place in stage.timed_by}
         return timers
 
-    def clocks(self) -> dict[int, ScanClock]:
-        """Return the clocks of the scans that have a watermark, by the index of the scan."""
-        return self.source_clocks.of_scans(self.totals.sources)
+    def watermark_statuses(self) -> dict[int, WatermarkStatus]:
+        """Return the watermarks of the scans that have one, and since when they are idle, by the index of the scan."""
+        return self.source_activity.of_scans(self.totals.sources)
 
     def partition_marks(self, now: ProcessingTime) -> dict[int, EventTime]:
         """Return the watermarks, by scan, of the scans whose partitions have watermarks; a scan without one yet is left out."""
-        return self.source_clocks.partition_marks(self.totals.sources, now)
+        return self.source_activity.partition_marks(self.totals.sources, now)
 
     def commit(
         self,
@@ -327,7 +327,7 @@ class Commits:
     ) -> None:
         """Store the outputs of a batch in sinks, and append its metrics to the log; skip a batch that `totals` include.
 
-        `marks` and the processing time `at` are the batch's clock. `now` is when it has finished, by default `at`. Raises
+        `marks` and the processing time `at` are the batch's times. `now` is when it has finished, by default `at`. Raises
         the errors of sinks.
         """
         if batch <= self.totals.version:
@@ -338,7 +338,7 @@ class Commits:
         now = at if now is None else now
         # Another thread sees the totals before the batch or after it, nothing in between.
         totals = self.totals.copy()
-        moment = self.source_clocks.now(now)
+        moment = self.source_activity.now(now)
         reports = self._received(outputs, totals, now, moment)
         for sink, records in reports.written.items():
             if records:
@@ -353,8 +353,8 @@ class Commits:
             totals.sources[scan].latency = Duration(local_clock(now, self._zones[scan]) - event)
         self.spend("commit", began)
         self._add_spent(totals)
-        self.source_clocks.mark_idle(totals.sources, now, moment)
-        totals.find_minimum(now, self._clocks_by_name)
+        self.source_activity.mark_idle(totals.sources, now, moment)
+        totals.find_minimum(now, self._sources_by_watermark)
         self.log.append(
             LogEntry(
                 version=batch,
@@ -393,7 +393,7 @@ class Commits:
                     totals.add(report, now)
                     if not isinstance(report, ScanReport):
                         continue
-                    self.source_clocks.see_rows(report, moment)
+                    self.source_activity.see_rows(report, moment)
                     if report.max_event_time is not None:
                         before = reports.newest_events.get(report.scan, report.max_event_time)
                         reports.newest_events[report.scan] = max(report.max_event_time, before)

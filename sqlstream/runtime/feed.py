@@ -139,7 +139,7 @@ class Feed:
 
     `directory` is the job's folder of positions, from which the constructor restores how far the scans have read. `slots` are the
     numbers of the tasks that read. With `finish` the job ends with its bounded input. With `opens` the first batch runs without
-    input. `own_clocks` is as in Descriptor; with `has_clock` descriptors get a `clock`. Processing time is a local time of
+    input. `own_watermarks` is as in Descriptor; with `has_clock` descriptors get a `clock`. Processing time is a local time of
     `zone` where it is a watermark. For `paced` see DiscoveryContext.
     """
 
@@ -155,7 +155,7 @@ class Feed:
         warehouse: str = "",
         paced: bool = True,
         opens: bool = False,
-        own_clocks: bool = False,
+        own_watermarks: bool = False,
         has_clock: bool = False,
         zone: str = "UTC",
     ):
@@ -164,7 +164,7 @@ class Feed:
         # Where descriptors are.
         self._descriptors = Descriptors(fs, directory)
         self.directory = self._descriptors.next
-        self._own_clocks, self._has_clock, self._zone = own_clocks, has_clock, zone
+        self._own_watermarks, self._has_clock, self._zone = own_watermarks, has_clock, zone
         self._reminders: dict[int, EventTime] = {}
         self._last_splits = LastSplits(scans)
         # The last tick of each scan.
@@ -329,7 +329,7 @@ class Feed:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
         number, places = self.sequence + 1, self._places.give(splits)
-        return Descriptor(number, clock, splits, ticks, last, calls, opens, places, self._own_clocks, mark)
+        return Descriptor(number, clock, splits, ticks, last, calls, opens, places, self._own_watermarks, mark)
 
     def drain(self) -> None:
         """End the input for good: neither this run nor a later one reads more, and the next batch is the last one."""
@@ -404,7 +404,9 @@ class Feed:
             path = self._path(done + 1)
             text = read_sealed(self._fs, path)
             first = from_lines(text)[0]
-            again = Descriptor(first.sequence, first.time, {}, self._reminders, first.last, own_clocks=first.own_clocks)
+            again = Descriptor(
+                first.sequence, first.time, {}, self._reminders, first.last, own_watermarks=first.own_watermarks
+            )
             write_sealed(self._fs, path, text + to_lines(again, self._slots))
             self._reminders = {}
 

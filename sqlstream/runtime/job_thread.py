@@ -171,7 +171,7 @@ class JobThread(threading.Thread, ABC):
             finish=self.pace.finish,
             warehouse=self.job.warehouse,
             opens=self.job.plan.opens,
-            own_clocks=self.job.plan.has_own_clocks,
+            own_watermarks=self.job.plan.has_own_watermarks,
             has_clock=self.job.plan.has_clock,
             zone=self.job.clock_zone,
         )
@@ -234,21 +234,22 @@ class JobThread(threading.Thread, ABC):
     def _ticks(self, feed: Feed) -> tuple[dict[int, EventTime], dict[int, EventTime]]:
         """Return, by scan, ticks of scans whose partitions have watermarks, and ticks of idle scans."""
         moment = self._monotonic_time()
-        self.commits.source_clocks.see_partitions(feed.partitions(self.totals.sequence), feed.watermarks(), moment)
+        self.commits.source_activity.see_partitions(feed.partitions(self.totals.sequence), feed.watermarks(), moment)
         # A tick in a descriptor that no batch has finished yet need not be sent again.
-        clocks = {
-            i: replace(clock, mark=newest(clock.mark, feed.ticked.get(i))) for i, clock in self.commits.clocks().items()
+        statuses = {
+            i: replace(status, mark=newest(status.mark, feed.ticked.get(i)))
+            for i, status in self.commits.watermark_statuses().items()
         }
         marks = {}
         for i, mark in self.commits.partition_marks(moment).items():
-            if (before := clocks[i].mark) is None or mark > before:
+            if (before := statuses[i].mark) is None or mark > before:
                 marks[i] = mark
-                clocks[i] = replace(clocks[i], mark=mark)
-        if not any(self.commits.source_clocks.timeouts.values()):
+                statuses[i] = replace(statuses[i], mark=mark)
+        if not any(self.commits.source_activity.timeouts.values()):
             return marks, {}
         under_way = feed.under_way(self.totals.sequence)
-        active = {i: replace(c, active_at=moment if i in under_way else c.active_at) for i, c in clocks.items()}
-        return marks, idle_ticks(active, moment, self.job.plan.clocks)
+        active = {i: replace(c, active_at=moment if i in under_way else c.active_at) for i, c in statuses.items()}
+        return marks, idle_ticks(active, moment, self.job.plan.watermark_groups)
 
     def _at_end(self, feed: Feed) -> bool:
         """Whether all input was read, and every window that it closes was emitted."""
@@ -259,8 +260,8 @@ class JobThread(threading.Thread, ABC):
             # Without a watermark no window waits.
             waiting = bool(self.job.plan.stages and self.job.plan.watched)
             by_clock = self.commits.last_watermarks().by_clock(self.job.plan)
-            clocks = [*([totals.watermark] if waiting else []), *by_clock]
-            return totals.ended and all(mark == END_OF_INPUT for mark in clocks)
+            watermarks = [*([totals.watermark] if waiting else []), *by_clock]
+            return totals.ended and all(mark == END_OF_INPUT for mark in watermarks)
         waits = feed.exhausted and not self.pace.finish
         return waits and self._is_idle()
 

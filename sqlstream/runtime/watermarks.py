@@ -104,8 +104,8 @@ _Fields = tuple[EventTime | None, tuple[EventTime | None, ...], tuple[EventTime 
 
 
 @dataclass(frozen=True, slots=True)
-class BatchClock:
-    """What is fixed for a batch: its number, its processing time, and the watermarks before it."""
+class BatchTimes:
+    """The times of a batch: its number, its processing time, and the watermarks before it."""
 
     batch: int
     time: ProcessingTime
@@ -113,8 +113,8 @@ class BatchClock:
 
 
 @dataclass(frozen=True, slots=True)
-class ScanClock:
-    """The clock of a scan, or of a partition, that contributes to a watermark: its own watermark `mark`, and its last activity.
+class WatermarkStatus:
+    """Whether a scan, or a partition, holds back a watermark: its own watermark `mark`, and when it was last active.
 
     `mark` is None before the first row. `active_at` is when the last row came, or when the job began to wait for one. After
     `timeout` without a row the scan is idle; 0 means never.
@@ -130,22 +130,22 @@ class ScanClock:
         return None if self.mark == END_OF_INPUT else fell_idle(self.active_at, self.timeout, now)
 
 
-def partition_mark(clocks: Collection[ScanClock], now: ProcessingTime) -> EventTime | None:
-    """Return the watermark of a scan from the clocks of its partitions: the least watermark of partitions that are not idle.
+def partition_mark(statuses: Collection[WatermarkStatus], now: ProcessingTime) -> EventTime | None:
+    """Return the watermark of a scan from the statuses of its partitions: the least watermark of partitions that are not idle.
 
     It is None as long as one of these has no watermark. If all are idle, the partitions that were active last count: if batches
     are further apart than the timeout, no batch has seen them active.
 
-    >>> def clock(mark, active_at):
-    ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(1000))
-    >>> clocks = [clock(70, 900), clock(50, 900), clock(20, 0), clock(None, 0)]
-    >>> partition_mark(clocks, now=ProcessingTime(1000)), partition_mark(clocks, now=ProcessingTime(5000))
+    >>> def status(mark, active_at):
+    ...     return WatermarkStatus(mark and EventTime(mark), ProcessingTime(active_at), Duration(1000))
+    >>> statuses = [status(70, 900), status(50, 900), status(20, 0), status(None, 0)]
+    >>> partition_mark(statuses, now=ProcessingTime(1000)), partition_mark(statuses, now=ProcessingTime(5000))
     (50, 50)
     """
-    active = [clock.mark for clock in clocks if clock.idle_since(now) is None]
+    active = [status.mark for status in statuses if status.idle_since(now) is None]
     if not active:
-        last = max((clock.active_at for clock in clocks), default=None)
-        active = [clock.mark for clock in clocks if clock.active_at == last]
+        last = max((status.active_at for status in statuses), default=None)
+        active = [status.mark for status in statuses if status.active_at == last]
     marks = [mark for mark in active if mark is not None]
     return min(marks) if marks and len(marks) == len(active) else None
 
@@ -161,25 +161,25 @@ def _timeout(table: Table, default: Duration) -> Duration:
     return default if text is None else parse_duration(text)
 
 
-def scan_clocks(
+def watermark_statuses(
     plan: PhysicalPlan,
     timeouts: Mapping[int, Duration],
     sources: Mapping[str, SourceMetrics],
     last_active: Callable[[str, ProcessingTime | None], ProcessingTime],
-) -> dict[int, ScanClock]:
-    """Return the clocks of the scans in `timeouts`, from the sources' metrics.
+) -> dict[int, WatermarkStatus]:
+    """Return the watermarks and activity of the scans in `timeouts`, from the sources' metrics.
 
     `last_active` returns when a source was last active, by its name and the time of its last row in the metrics.
     """
     logged = {i: sources[plan.scans[i].name] for i in timeouts}
     return {
-        i: ScanClock(one.watermark, last_active(plan.scans[i].name, one.last_row_at), timeouts[i])
+        i: WatermarkStatus(one.watermark, last_active(plan.scans[i].name, one.last_row_at), timeouts[i])
         for i, one in logged.items()
     }
 
 
 def idle_ticks(
-    clocks: Mapping[int, ScanClock], now: ProcessingTime, sets: Iterable[Collection[int]] | None = None
+    statuses: Mapping[int, WatermarkStatus], now: ProcessingTime, sets: Iterable[Collection[int]] | None = None
 ) -> dict[int, EventTime]:
     """Return the ticks that advance idle scans to the least watermark of the scans that are not idle, by scan.
 
@@ -188,25 +188,25 @@ def idle_ticks(
     that have ended do not count: their watermark is later than any row. A scan that has reached the time already gets no tick,
     because a tick may cost a batch. Flink's StatusWatermarkValve does the same.
 
-    >>> def clock(mark, active_at, timeout):
-    ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(timeout))
-    >>> clocks = {0: clock(None, 0, 1000), 1: clock(70, 900, 1000), 2: clock(50, 0, 0)}
-    >>> idle_ticks(clocks, now=ProcessingTime(1000)), idle_ticks(clocks, ProcessingTime(1000), [(0, 1), (0, 2), (2,)])
+    >>> def status(mark, active_at, timeout):
+    ...     return WatermarkStatus(mark and EventTime(mark), ProcessingTime(active_at), Duration(timeout))
+    >>> statuses = {0: status(None, 0, 1000), 1: status(70, 900, 1000), 2: status(50, 0, 0)}
+    >>> idle_ticks(statuses, now=ProcessingTime(1000)), idle_ticks(statuses, ProcessingTime(1000), [(0, 1), (0, 2), (2,)])
     ({0: 50}, {0: 70})
     """
     ticks: dict[int, EventTime] = {}
-    for places in [clocks] if sets is None else sets:
-        of_set = _ticks_of({i: clocks[i] for i in places if i in clocks}, now)
+    for places in [statuses] if sets is None else sets:
+        of_set = _ticks_of({i: statuses[i] for i in places if i in statuses}, now)
         ticks |= {i: max(to, ticks.get(i, to)) for i, to in of_set.items()}
     return dict(sorted(ticks.items()))
 
 
-def _ticks_of(clocks: Mapping[int, ScanClock], now: ProcessingTime) -> dict[int, EventTime]:
-    waiting = {i: clock for i, clock in clocks.items() if clock.mark != END_OF_INPUT}
-    idle = {i for i, clock in waiting.items() if clock.idle_since(now) is not None}
-    active = [clock.mark for i, clock in waiting.items() if i not in idle]
+def _ticks_of(statuses: Mapping[int, WatermarkStatus], now: ProcessingTime) -> dict[int, EventTime]:
+    waiting = {i: status for i, status in statuses.items() if status.mark != END_OF_INPUT}
+    idle = {i for i, status in waiting.items() if status.idle_since(now) is not None}
+    active = [status.mark for i, status in waiting.items() if i not in idle]
     marks = [mark for mark in active or [waiting[i].mark for i in idle] if mark is not None]
     if not marks or (active and len(marks) < len(active)):
         return {}
     to = min(marks) if active else max(marks)
-    return {i: to for i in idle if (mark := clocks[i].mark) is None or mark < to}
+    return {i: to for i in idle if (mark := statuses[i].mark) is None or mark < to}

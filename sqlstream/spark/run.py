@@ -101,7 +101,7 @@ class SparkRun(JobThread):
             time = self._begun.time if self._begun is not None else now()
             sources = len(self.job.plan.scans)
             # Where it only says that a watermark has moved, Spark's begins anew.
-            reached = 0 if self.job.plan.has_several_clocks else to_spark_millis(self._marks.job)
+            reached = 0 if self.job.plan.has_several_watermarks else to_spark_millis(self._marks.job)
             write_first_batch(self.spark, self._checkpoint, sources, reached, time)
         writer = build(self.job, self._source.frame(), self._checkpoint).writeStream.foreachBatch(self._commit)
         self._query = writer.option("checkpointLocation", self._checkpoint.location).start()

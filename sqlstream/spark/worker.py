@@ -16,7 +16,7 @@ from sqlstream.runtime.batch_descriptors import from_lines
 from sqlstream.runtime.frames import WAKE, Frame
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import timer_millis, to_spark_micros, to_spark_millis
-from sqlstream.runtime.watermarks import BatchClock, Watermarks
+from sqlstream.runtime.watermarks import BatchTimes, Watermarks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried
 from sqlstream.spark.scratch import SparkCheckpoint
@@ -95,7 +95,7 @@ class ScanTask:
 
     def _micros(self, watermark: EventTime | None, marks: Watermarks, batch: int, *, is_later: bool) -> int:
         """Return the time that moves Spark's watermark. `is_later`: the clock, for which some operators wait, has moved."""
-        if not self.job.plan.has_several_clocks:
+        if not self.job.plan.has_several_watermarks:
             return to_spark_micros(watermark)
         has_moved = to_spark_millis(watermark) > to_spark_millis(marks.scans[self.scan])
         return next_stroke(batch) if has_moved or is_later else 0
@@ -127,7 +127,7 @@ class Processor:
             self.checkpoint.check_seen()
         self.job.remember_secrets()
 
-    def handle_rows(self, key: tuple[int], rows: Iterator[Any], times: TimerValues) -> Iterator[pd.DataFrame]:
+    def handle_rows(self, key: tuple[int], rows: Iterator[Any], timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         """Run the operators that have frames among the rows of a bucket, or are due; yield rows for the next level."""
         arrived: dict[int, list[Frame]] = {}
         passing: list[Frame] = []
@@ -144,18 +144,20 @@ class Processor:
         if is_woken and not self.is_last:
             passing.append(Frame(key[0], WAKE, ProcessingTime(0), b""))
         if arrived or is_woken:
-            yield from self._advance(key[0], arrived, times)
+            yield from self._advance(key[0], arrived, timer_values)
         if passing:
             yield self._rows(passing)
 
-    def handle_timer(self, key: tuple[int], times: TimerValues) -> Iterator[pd.DataFrame]:
+    def handle_timer(self, key: tuple[int], timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         """Run the operators of a bucket whose timers are due; yield rows for the next level."""
-        yield from self._advance(key[0], {}, times)
+        yield from self._advance(key[0], {}, timer_values)
 
-    def _advance(self, bucket: int, arrived: dict[int, list[Frame]], times: TimerValues) -> Iterator[pd.DataFrame]:
-        clock = BatchClock(
+    def _advance(
+        self, bucket: int, arrived: dict[int, list[Frame]], timer_values: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        times = BatchTimes(
             batch=self.checkpoint.base + batch_id(),
-            time=from_millis(times.getCurrentProcessingTimeInMs()),
+            time=from_millis(timer_values.getCurrentProcessingTimeInMs()),
             marks=batch_marks(),
         )
         stored = self.manifests.get()
@@ -169,16 +171,18 @@ class Processor:
             entries = {str(stage): entry for stage, entry in before.items() if entry is not None}
         for stage in self.stages:
             manifest, due = entries.get(str(stage), (None, None))
-            watermark = clock.marks.operators[stage]
+            watermark = times.marks.operators[stage]
             is_due = due is not None and watermark is not None and due <= watermark
             if stage not in arrived and not is_due:
                 continue
             with carried():
-                advance = stages.Advance(self.job, stage, bucket, manifest, clock)
+                advance = stages.Advance(self.job, stage, bucket, manifest, times)
                 for output in advance.run(arrived.get(stage, [])):
                     yield self._rows([output])
             entries[str(stage)] = (advance.manifest, advance.event_timer)
-        wake = self._due_millis([at for _, at in entries.values() if at is not None], times.getCurrentWatermarkInMs())
+        wake = self._due_millis(
+            [at for _, at in entries.values() if at is not None], timer_values.getCurrentWatermarkInMs()
+        )
         self.manifests.update((json.dumps((entries, sorted(wake))),))
         for at in set(woken) - wake:
             self.handle.deleteTimer(at)
@@ -190,7 +194,7 @@ class Processor:
 
         If operators wait for different scans, a timer right after Spark's watermark calls the bucket when any scan has moved.
         """
-        if self.job.plan.has_several_clocks:
+        if self.job.plan.has_several_watermarks:
             return {reached + 1} if due else set()
         return {timer_millis(at) for at in due}
 

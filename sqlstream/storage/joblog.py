@@ -89,15 +89,15 @@ def fell_idle(active_at: ProcessingTime, timeout: Duration, now: ProcessingTime)
 
 
 def held_by(
-    marks: Mapping[str, EventTime | None], idle: Collection[str], clocks: Iterable[Collection[str]]
+    marks: Mapping[str, EventTime | None], idle: Collection[str], groups: Iterable[Collection[str]]
 ) -> set[str]:
-    """Return the sources that hold back a watermark. Each of `clocks` has the sources on which one watermark depends.
+    """Return the sources that hold back a watermark. Each of `groups` has the sources on which one watermark depends.
 
     >>> one = EventTime(1)
     >>> held_by({"a": one, "b": None, "c": None}, set(), [("a",), ("a", "b")]) == {"a", "b"}
     True
     """
-    return {name for clock in clocks for name in holders({name: marks[name] for name in clock if name in marks}, idle)}
+    return {name for group in groups for name in holders({name: marks[name] for name in group if name in marks}, idle)}
 
 
 def holders(marks: Mapping[str, EventTime | None], idle: Collection[str]) -> set[str]:

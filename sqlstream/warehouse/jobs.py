@@ -151,13 +151,13 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stateful operator: its state tables, and its views, which people query.
 
     `view_sql` is a SELECT over the names of the state tables; it reads the batch's time and watermark as variables (see
-    `duck/clock.py`). `view_columns` are its columns. `count_sql` is such a SELECT of the number of open windows, `more_views` are
-    further views by name. The state has forgotten rows up to `delay` before the operator's watermark. Rows of state that differ
-    in the `hash_columns` are independent; in an operator with keys these columns store the `key_columns`. `unique` are columns
-    that identify a row of the result, if they are known. `window` is set if the result is per window, `ttl` if keys expire after
-    so long without a row. `remembered` is the state that a time to live bounds, or could bound. `shape` is what the operator
-    computes; an upgrade compares it with the operators of the changed query. Records of earlier versions lack `hash_columns` and
-    the fields after it.
+    `duck/time_variables.py`). `view_columns` are its columns. `count_sql` is such a SELECT of the number of open windows,
+    `more_views` are further views by name. The state has forgotten rows up to `delay` before the operator's watermark. Rows of
+    state that differ in the `hash_columns` are independent; in an operator with keys these columns store the `key_columns`.
+    `unique` are columns that identify a row of the result, if they are known. `window` is set if the result is per window, `ttl`
+    if keys expire after so long without a row. `remembered` is the state that a time to live bounds, or could bound. `shape` is
+    what the operator computes; an upgrade compares it with the operators of the changed query. Records of earlier versions lack
+    `hash_columns` and the fields after it.
 
     `waits_for` are the names of the scans whose watermarks the operator waits for. It is empty if the operator does not read
     time, and THE_CLOCK if its watermark is processing time. Records of earlier versions have None: it waits for all scans.
@@ -283,7 +283,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
         """Return the sink that is a table of the warehouse, by the table's name without regard to case; None if there is none."""
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
 
-    def clocks(self, timed: Iterable[str]) -> list[tuple[str, ...]]:
+    def watermark_groups(self, timed: Iterable[str]) -> list[tuple[str, ...]]:
         """Return the sets of scans whose least watermark is the watermark of an operator, each set once, by the scans' names.
 
         If no operator waits for a scan, the only set is `timed`, the names of all scans that have a watermark.

@@ -85,7 +85,7 @@ def test_without_operators_of_event_time_the_watermark_of_a_job_is_that_of_its_t
     END"""
     with Stream(script, parallelism=1) as stream:
         [run] = stream.runs.values()
-        assert (run.job.plan.clocks, run.job.plan.has_clock) == (((CLOCK,),), True)
+        assert (run.job.plan.watermark_groups, run.job.plan.has_clock) == (((CLOCK,),), True)
         stream.batch("t", [ROW])
         assert stream.query("SELECT epoch(watermark) FROM sqlstream.jobs") == [(3605.0,)]
 

@@ -300,7 +300,7 @@ class Upgrader:
             if isinstance(one, Kept | Adapted):
                 operator = stages[one.operator].operator
                 tables = one.tables if isinstance(one, Adapted) else {}
-                timers = _clock_timers(operator)
+                timers = _processing_timers(operator)
                 hashed = in_version(operator.hashed, record.key_hash)
                 operators.append(OperatorSource(one.operator, one.was, operator.tables, hashed, tables, timers))
         paths, sinks, outputs = savepoint.warehouse.job(savepoint.record.job), list[SinkSource](), dict[int, int]()
@@ -326,7 +326,7 @@ class Upgrader:
             positions,
             received(plan.scans, was, names),
             by_clock=any(scan.by_clock for scan in plan.scans),
-            clocked=frozenset(stage.name for stage in plan.stages if stage.timed_by == (CLOCK,)),
+            operators_by_clock=frozenset(stage.name for stage in plan.stages if stage.timed_by == (CLOCK,)),
         )
 
     def _with_begun(self, target: Rewritten, version: int, was: Sequence[int | None]) -> Rewritten:
@@ -349,7 +349,7 @@ class Upgrader:
         )
 
 
-def _clock_timers(operator: Operator) -> tuple[str, str] | None:
+def _processing_timers(operator: Operator) -> tuple[str, str] | None:
     """Return the table and the column of an operator's timers of processing time, if it has any."""
     has_timers = any(table.name == PROCESSING_TIMERS for table in operator.tables)
     return (PROCESSING_TIMERS, DUE.name) if has_timers else None

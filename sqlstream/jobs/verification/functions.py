@@ -21,7 +21,7 @@ from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.operators.groups import ROWS_OF_BATCH
-from sqlstream.operators.operator import Clock, Port, SideRows
+from sqlstream.operators.operator import Port, SideRows, StepTimes
 from sqlstream.operators.process.inputs import InputPlan
 from sqlstream.operators.process.operator import ProcessOperator
 from sqlstream.physical.batch.query import FunctionInput
@@ -130,13 +130,13 @@ class RunsFunctions:
         manifest: str | None = None
         with tempfile.TemporaryDirectory() as folder:
             for number, step in enumerate(steps):
-                execute.set_clock(self.con, step.time, step.watermark)
+                execute.set_times(self.con, step.time, step.watermark)
                 mark = None if step.watermark is None else behind(step.watermark, node.delay_below)
                 state = Bucket.open(LocalFilesystem(), folder, 0, operator.tables, manifest, NO_TIME)
                 arrived = [] if step.where == _NONE else list(self._arriving(node, operator, step.where))
                 if not arrived and not _is_due(state, mark, step.time):
                     continue
-                for rows in operator.step(self.con, state, arrived, Clock(number, mark, step.time)):
+                for rows in operator.step(self.con, state, arrived, StepTimes(number, mark, step.time)):
                     if isinstance(rows, SideRows):
                         emitted[rows.output].append(rows.rows)
                     else:

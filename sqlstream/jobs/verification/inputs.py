@@ -58,7 +58,7 @@ class ReadAgain:
     def read(self, batches: Iterable[Sequence[Work]]) -> None:
         """Read the input of batches, in their order. Raises CannotVerify when a part of it is no longer there."""
         for work in batches:
-            before, own = from_spark_millis(self._reached), any(one.own_clocks for one in work)
+            before, own = from_spark_millis(self._reached), any(one.own_watermarks for one in work)
             scans = [from_spark_millis(self._marks.get(i, 0)) for i in (*range(len(self.job.plan.scans)), CLOCK)]
             if work:
                 self.moments.append(BatchRead(work[0].sequence, work[0].time))
@@ -110,7 +110,7 @@ class ReadAgain:
     ) -> int:
         """Read the splits of a batch; return the watermark of the scan after it as milliseconds of Spark, 0 for none."""
         con, batch, time = self.con, work[0].sequence, work[0].time
-        execute.set_clock(con, time, before)
+        execute.set_times(con, time, before)
         scanned = ScanRows(stage.table, work, ReadContext(self.job.project, self.job.warehouse, time))
         plan = scanned.take(con)
         try:

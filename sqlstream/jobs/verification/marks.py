@@ -62,7 +62,7 @@ class JobMarks:
 
     def sql(self, node: Node) -> str:
         """Return the SQL of `before`, in microseconds, over rows with the columns READ; NULL where there is no watermark."""
-        if not self.plan.has_own_clocks:
+        if not self.plan.has_own_watermarks:
             return MARK.name
         places = self._places(node)
         if places not in self._tables:

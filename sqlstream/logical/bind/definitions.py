@@ -20,12 +20,12 @@ from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.bind.set_operations import span_of_column
 from sqlstream.logical.bind.table_like import inherited, source_table
 from sqlstream.logical.bind.values import literal_columns, span_of_value
-from sqlstream.logical.plan.clocks import with_clock, with_times
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.random_values import with_random_columns, without_random
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.tables import ResultSink
+from sqlstream.logical.plan.time_domains import with_processing_time, with_times
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
 from sqlstream.sql.spans import span_of
 
@@ -169,7 +169,7 @@ def declared_view(statement: CreateView) -> View:
 
 def in_one_job(sinks: Sequence[ResultSink]) -> tuple[ResultSink, ...]:
     """Return the plans of one job's queries with what they decide together: random columns, times, and the clock."""
-    return tuple(with_clock(with_times(with_random_columns(sinks))))
+    return tuple(with_processing_time(with_times(with_random_columns(sinks))))
 
 
 def bind_insert(statement: Insert, binder: Binder) -> ResultSink:

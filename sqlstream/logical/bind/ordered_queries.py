@@ -9,7 +9,7 @@ from itertools import count
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.duck.clock import NOW
+from sqlstream.duck.time_variables import NOW
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.clauses import CLAUSES, without
 from sqlstream.logical.bind.expressions.arrival import ArrivalColumns

@@ -10,7 +10,7 @@ from operator import or_
 from sqlglot import exp
 
 from sqlstream.catalog import AggregateFunction
-from sqlstream.duck import clock, clock_calls
+from sqlstream.duck import clock_calls, time_variables
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import quote_name, unquoted
 from sqlstream.errors import Span
@@ -46,7 +46,7 @@ class Reads:
         """Return what a bound expression reads."""
         variables = clock_calls.variables_in(bound)
         columns = frozenset(node.name for node in bound.find_all(exp.Column))
-        return cls(columns, clock.NOW_VARIABLE in variables, clock.WATERMARK_VARIABLE in variables)
+        return cls(columns, time_variables.NOW_VARIABLE in variables, time_variables.WATERMARK_VARIABLE in variables)
 
 
 @dataclass(frozen=True, slots=True)

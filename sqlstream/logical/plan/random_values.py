@@ -12,9 +12,9 @@ from typing import cast
 from sqlglot import exp
 
 from sqlstream.catalog import Column, Table
-from sqlstream.duck.clock import NOW
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import quote_text
+from sqlstream.duck.time_variables import NOW
 from sqlstream.errors import SourceText, UnsupportedError
 from sqlstream.logical.plan.arrival import without_arrival
 from sqlstream.logical.plan.graph import N, rebuilt

@@ -208,8 +208,8 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
 
     With a `limit` it emits only rows up to that rank; append-only rows beyond it are not stored. Keeps all other rows until
     they are retracted. The SQL of the items of `order` includes their direction. `ttl`: see Aggregate. With `by_clock` the order
-    is by processing time, ascending. With `keeps_times` it has time attributes, for an operator above (see `clocks.with_times`).
-    With `passes_arrival` its rows have the column ARRIVED, for an operator above.
+    is by processing time, ascending. With `keeps_times` it has time attributes, for an operator above (see
+    `time_domains.with_times`). With `passes_arrival` its rows have the column ARRIVED, for an operator above.
     """
 
     node_kind: ClassVar[str] = "rank"

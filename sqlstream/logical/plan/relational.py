@@ -331,7 +331,7 @@ class Union(Stateless):
         """The window columns of the first input, if all inputs have theirs at the same positions."""
         places = {_places(node) for node in self.inputs}
         window = self.inputs[0].window_columns
-        if window is None or len(places) > 1 or self._mixes_clocks(window):
+        if window is None or len(places) > 1 or self._mixes_times(window):
             return None
         return window
 
@@ -352,7 +352,7 @@ class Union(Stateless):
     def grows(self) -> bool:
         return any(node.grows for node in self.inputs)
 
-    def _mixes_clocks(self, window: WindowColumns) -> bool:
+    def _mixes_times(self, window: WindowColumns) -> bool:
         """Return whether some inputs have windows over processing time, and others over event time."""
         names = [f.name for f in self.schema]
         ends = {names.index(name) for name in window.names}

@@ -152,7 +152,7 @@ class StateSettings(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """The base class: `changing` are the indexes (from 0) of the inputs that are changelogs."""
 
     # The unit of the times in state tables at which the last row of a key came.
-    clock: ClassVar[Duration] = MILLISECOND
+    time_unit: ClassVar[Duration] = MILLISECOND
     # Whether it stores the rows of several inputs, with settings of each input.
     has_inputs: ClassVar[bool] = False
 
@@ -282,7 +282,7 @@ class ProcessState(StateSettings, frozen=True, omit_defaults=True, kw_only=True,
     the result if the function emits upserts.
     """
 
-    clock: ClassVar[Duration] = MICROSECOND
+    time_unit: ClassVar[Duration] = MICROSECOND
     has_inputs: ClassVar[bool] = True
 
     function: str = ""

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import (
     Condition,
     Relation,
@@ -29,10 +28,11 @@ from sqlstream.duck.sql import (
     typed,
     union_all,
 )
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.scratch import keep_view, leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -127,7 +127,7 @@ class IntervalJoinOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Emit late rows as side outputs, the pairs of the batch, and then rows for which no match can come any more.
 
@@ -135,10 +135,10 @@ class IntervalJoinOperator(Operator):
         which a row may turn out to have no match, or at which all rows of the bucket expire.
         """
         late: tuple[list[pa.Table], ...] = ([], [])
-        stored, arrived = self._arrive(state, inputs, clock.watermark, late)
-        if clock.watermark is not None:
+        stored, arrived = self._arrive(state, inputs, times.watermark, late)
+        if times.watermark is not None:
             for place, output in self._late.items():
-                yield from output.rows(con, late[place], clock.watermark)
+                yield from output.rows(con, late[place], times.watermark)
         ranges = [self._register(con, place, rows) for place, rows in enumerate(arrived)]
         pairs = self._pairs(state, ranges)
         if pairs:
@@ -148,14 +148,14 @@ class IntervalJoinOperator(Operator):
                 if isinstance(rows, Segment):
                     state.adopt(side, [rows])
                 else:
-                    state.append(side, rows, clock.batch)
-        if clock.watermark is not None:
+                    state.append(side, rows, times.batch)
+        if times.watermark is not None:
             for place in self._preserved:
-                if (unmatched := self._unmatched(state, place, clock.watermark)) is not None:
+                if (unmatched := self._unmatched(state, place, times.watermark)) is not None:
                     yield from leaving(con, self.outputs, unmatched)
         for side in SIDES:
-            state.forget(con, side, NEVER if clock.watermark is None else clock.watermark)
-        state.event_timer = self._wake_at(con, state, clock.watermark)
+            state.forget(con, side, NEVER if times.watermark is None else times.watermark)
+        state.event_timer = self._wake_at(con, state, times.watermark)
 
     def _arrive(
         self, state: Bucket, inputs: Inputs, watermark: EventTime | None, late: tuple[list[pa.Table], ...]

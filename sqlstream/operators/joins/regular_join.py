@@ -21,7 +21,7 @@ from sqlstream.duck.sql import Relation, Relations, Rows, Select, names, no_rows
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import AT, KeyedState
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator
+from sqlstream.operators.operator import Holds, Inputs, Operator, StepTimes
 from sqlstream.operators.scratch import keep, keep_view, leaving
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.segments import Segment
@@ -103,7 +103,9 @@ class RegularJoin(Operator):
             # Rows without a match are in `rows_<place>`, too.
             tables = tuple(name for name in state.tables if name != f"alone_{place}")
             ttl_state = replace(state.remembered, tables=tables, name=str(place), asks=asks)
-            by_input.append(ttl_state if state.ttl else replace(ttl_state, clocked=f"rows_{place}", at="", bare=False))
+            by_input.append(
+                ttl_state if state.ttl else replace(ttl_state, last_row_times=f"rows_{place}", at="", bare=False)
+            )
         return tuple(by_input)
 
     @cached_property
@@ -113,7 +115,7 @@ class RegularJoin(Operator):
     @property
     def holds(self) -> Holds:
         states = enumerate(self._states)
-        rows = ((place, name) for place, state in states for name in state.tables if name != state.clocked)
+        rows = ((place, name) for place, state in states for name in state.tables if name != state.last_row_times)
         return self.matching.holds(rows)
 
     @cached_property
@@ -150,7 +152,7 @@ class RegularJoin(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch]:
         """Emit the changes of the result, store the changes of the inputs, and sweep expired keys.
 
@@ -164,7 +166,7 @@ class RegularJoin(Operator):
             for place in self._places:
                 self._register(con, place, arrived[f"rows_{place}"])
             for place in self._places:
-                self._load(con, state, place, came, clock)
+                self._load(con, state, place, came, times)
             for place in self._preserved:
                 keep(con, f"_alone_{place}", self._alone(place))
             changed = union_all([*self._changes(came)] or [no_rows(self.outputs)])
@@ -174,9 +176,9 @@ class RegularJoin(Operator):
                 changed = repeated(self.columns_out, subquery(changed))
             yield from leaving(con, self.outputs, changed)
             for place in self._places:
-                self._store(con, state, place, clock, came=came[place])
+                self._store(con, state, place, times, came=came[place])
         for keyed in self._states:
-            keyed.sweep(con, state, clock)
+            keyed.sweep(con, state, times)
 
     def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> None:
         """Make the view `_delta_<place>` of the changes of an input in this batch, with weights."""
@@ -189,7 +191,9 @@ class RegularJoin(Operator):
                 select = summed(self.matching.stored(place), subquery(select))
         keep_view(con, f"_delta_{place}", select)
 
-    def _load(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, came: list[bool], clock: Clock) -> None:
+    def _load(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, came: list[bool], times: StepTimes
+    ) -> None:
         """Make relations of an input's rows with keys of this batch: `_old_rows_<place>` before it, `_new_<place>` after it."""
         keyed, columns = self._states[place], self.matching.stored(place)
         touching = [p for p in self._places if came[p] and (p != place or self._looks_at_own(place))]
@@ -199,7 +203,7 @@ class RegularJoin(Operator):
         keys = " UNION ".join(f"SELECT {by} FROM _delta_{p}{where}" for p in touching)
         keep(con, keyed.touched_by, Select(keys or f"SELECT {by} FROM _delta_{place} WHERE false"))
         if touching:
-            keyed.load(con, state, clock)
+            keyed.load(con, state, times)
         else:
             for table, stored in keyed.tables.items():
                 keep_view(con, f"_old_{table}", no_rows((*stored, WEIGHT_COLUMN)))
@@ -297,36 +301,40 @@ class RegularJoin(Operator):
         join = f"{own} _{place} {how} JOIN {self.matching.named(other, others)} _{other} ON {on}"
         return Relation(f"(SELECT {items}, {WEIGHT} FROM {join})")
 
-    def _store(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, clock: Clock, *, came: bool) -> None:
+    def _store(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, times: StepTimes, *, came: bool
+    ) -> None:
         """Store the changes of an input, and delete the loaded rows of expired keys."""
         keyed, rows = self._states[place], f"rows_{place}"
         if keyed.ttl:
             new = summed(keyed.tables[rows], Relation(f"_new_{place}"))
-            keyed.store(con, state, rows, subquery(new), clock)
+            keyed.store(con, state, rows, subquery(new), times)
             by = "".join(f"{name}, " for name in self.matching.key_names)
             at = f"SELECT {by}max({AT.name}) AS {AT.name}, CAST(1 AS BIGINT) AS {WEIGHT}"
-            times = (
+            row_times = (
                 f"SELECT {by}{AT.name} FROM _old_keys_{place} "
-                f"UNION ALL SELECT {by}CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM _delta_{place}"
+                f"UNION ALL SELECT {by}CAST({to_millis(times.time)} AS BIGINT) AS {AT.name} FROM _delta_{place}"
             )
             # Without keys the table has one row as soon as the input has rows.
             grouped = f" GROUP BY {by[:-2]}" if by else " HAVING count(*) > 0"
-            keyed.store(con, state, f"keys_{place}", Relation(f"({at} FROM ({times}){grouped})"), clock)
+            keyed.store(con, state, f"keys_{place}", Relation(f"({at} FROM ({row_times}){grouped})"), times)
         elif came:
-            self._append(con, state, rows, Relation(f"_delta_{place}"), clock)
+            self._append(con, state, rows, Relation(f"_delta_{place}"), times)
         if self._keeps_alone(place):
             table = f"alone_{place}"
             if keyed.ttl:
                 columns = keyed.tables[table]
                 both = Relation(f"(SELECT * FROM _old_{table} UNION ALL SELECT * FROM _alone_{place})")
-                keyed.store(con, state, table, subquery(summed(columns, both)), clock)
+                keyed.store(con, state, table, subquery(summed(columns, both)), times)
             else:
-                self._append(con, state, table, Relation(f"_alone_{place}"), clock)
+                self._append(con, state, table, Relation(f"_alone_{place}"), times)
 
-    def _append(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, rows: Relation, clock: Clock) -> None:
+    def _append(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, rows: Relation, times: StepTimes
+    ) -> None:
         columns = next(t.columns for t in self.tables if t.name == table)
         changes = con.sql(encoded(columns, rows)).to_arrow_table()
-        state.append(table, changes, clock.batch)
+        state.append(table, changes, times.batch)
         state.count(WEIGHTS, pc.sum(changes.column(WEIGHT)).as_py() or 0)
 
     # -- the views

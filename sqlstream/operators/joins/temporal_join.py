@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import ADDS, ARRIVED, CHANGE, INTERNAL, PLACE, internal
 from sqlstream.duck.sql import (
     Relation,
@@ -31,13 +30,14 @@ from sqlstream.duck.sql import (
     typed,
     union_all,
 )
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.windows import UNTIL_PASSED
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.scratch import keep, keep_and_count, leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -145,7 +145,7 @@ class TemporalJoinOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Emit late rows as side outputs, then the rows that the watermark has passed, joined with their versions.
 
@@ -153,42 +153,44 @@ class TemporalJoinOperator(Operator):
         the waiting rows and versions.
         """
         late: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
-        behind = self._arrive(state, inputs, clock, late)
-        if clock.watermark is not None:
+        behind = self._arrive(state, inputs, times, late)
+        if times.watermark is not None:
             for place, output in self._late.items():
-                yield from output.rows(con, late[(ROWS, VERSIONS)[place]], clock.watermark)
-        if clock.watermark is not None:
-            rows = self._passed(con, state, "_due", ROWS, self._row, behind[ROWS], clock.watermark)
-            news = self._passed(con, state, "_news", VERSIONS, self._version, behind[VERSIONS], clock.watermark)
+                yield from output.rows(con, late[(ROWS, VERSIONS)[place]], times.watermark)
+        if times.watermark is not None:
+            rows = self._passed(con, state, "_due", ROWS, self._row, behind[ROWS], times.watermark)
+            news = self._passed(con, state, "_news", VERSIONS, self._version, behind[VERSIONS], times.watermark)
             if rows or news:
-                self._find_versions(con, state, clock)
+                self._find_versions(con, state, times)
             if rows:
                 yield from leaving(con, self.outputs, self._joined)
             if news:
-                self._current_state.store(con, state, CURRENT, subquery(self._newest), clock)
-        times = (state.forget(con, t, NEVER if clock.watermark is None else clock.watermark) for t in (ROWS, VERSIONS))
-        state.event_timer = min((t for t in times if t is not None), default=None)
+                self._current_state.store(con, state, CURRENT, subquery(self._newest), times)
+        due_times = (
+            state.forget(con, t, NEVER if times.watermark is None else times.watermark) for t in (ROWS, VERSIONS)
+        )
+        state.event_timer = min((t for t in due_times if t is not None), default=None)
 
     def _arrive(
-        self, state: Bucket, inputs: Inputs, clock: Clock, late: dict[str, list[pa.Table]]
+        self, state: Bucket, inputs: Inputs, times: StepTimes, late: dict[str, list[pa.Table]]
     ) -> dict[str, list[pa.Table]]:
         """Store rows that the watermark has not passed. Return on-time rows that it has, by table; add late ones to `late`."""
         passed_rows: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
         for port, rows in inputs:
             if isinstance(rows, Segment):
-                if clock.watermark is None or (rows.low is not None and rows.low > clock.watermark):
+                if times.watermark is None or (rows.low is not None and rows.low > times.watermark):
                     state.adopt(port.part, [rows])
                     continue
                 rows = state.read(rows)
-            if clock.watermark is not None and rows.num_rows:
-                passed = pc.less_equal(rows.column(AT.name), clock.watermark)
+            if times.watermark is not None and rows.num_rows:
+                passed = pc.less_equal(rows.column(AT.name), times.watermark)
                 behind, rows = rows.filter(passed), rows.filter(pc.invert(passed))
                 if port.on_time:
                     passed_rows[port.part].append(behind)
                 else:
                     state.count("late_rows", behind.num_rows)
                     late[port.part].append(behind)
-            state.append(port.part, rows, clock.batch)
+            state.append(port.part, rows, times.batch)
         return passed_rows
 
     def _passed(
@@ -212,12 +214,12 @@ class TemporalJoinOperator(Operator):
         _, count = keep_and_count(con, name, union_all(selects or [no_rows(columns)]))
         return count
 
-    def _find_versions(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+    def _find_versions(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
         """Make the temporary table `_versions` for the keys of `_due` and `_news`: one version for each key and time."""
         keys = ", ".join(self.matching.key_names)
         touched = Select(f"SELECT {keys} FROM _due UNION SELECT {keys} FROM _news")
         keep(con, self._current_state.touched_by, touched)
-        self._current_state.load(con, state, clock)
+        self._current_state.load(con, state, times)
         stored = names((*self._passed_version, THERE))
         one = f"row_number() OVER (PARTITION BY {keys}, {AT.name} ORDER BY {', '.join(self._order)}) = 1"
         news = f"SELECT {stored} FROM _news QUALIFY {one}"

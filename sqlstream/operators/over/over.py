@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import ARRIVED, INTERNAL
 from sqlstream.duck.sql import (
     Condition,
@@ -32,12 +31,13 @@ from sqlstream.duck.sql import (
     subquery,
     union_all,
 )
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.state_settings import FrameReach
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, OverContext
 from sqlstream.operators.over.running import Running
@@ -196,7 +196,7 @@ class OverOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Emit late rows as the side output, then the rows whose places became final, with the results of their calls.
 
@@ -207,27 +207,27 @@ class OverOperator(Operator):
         if self.by_clock:
             older_rows = state.relation(ROWS)
             arrived = [state.read(rows) if isinstance(rows, Segment) else rows for _, rows in inputs]
-            keep(con, "_new", self._of_clock(con, arrived, clock.batch))
+            keep(con, "_new", self._of_clock(con, arrived, times.batch))
         else:
-            late = self._arrive(state, inputs, clock)
-            if self.emits_late and clock.watermark is not None:
-                yield from self._late.rows(con, late, clock.watermark)
-            older_rows = self._pass(con, state, clock.watermark)
-        ends = clock.watermark == END_OF_INPUT and self._context.following > 0
+            late = self._arrive(state, inputs, times)
+            if self.emits_late and times.watermark is not None:
+                yield from self._late.rows(con, late, times.watermark)
+            older_rows = self._pass(con, state, times.watermark)
+        ends = times.watermark == END_OF_INPUT and self._context.following > 0
         [(due,)] = con.execute("SELECT count(*) FROM _new").fetchall()
         if due or (ends and state.relation(LAST) is not None):
-            self._gather(con, state, older_rows, clock, ends=ends)
-            self._remember(con, state, clock)
+            self._gather(con, state, older_rows, times, ends=ends)
+            self._remember(con, state, times)
             yield from con.sql(self._emitted(ends=ends)).to_arrow_reader(BATCH_ROWS)
         if self._has_partition_state:
-            self._partition_state.sweep(con, state, clock)
-        state.event_timer = self._wake_at(con, state, clock.watermark)
+            self._partition_state.sweep(con, state, times)
+        state.event_timer = self._wake_at(con, state, times.watermark)
 
-    def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> list[pa.Table]:
+    def _arrive(self, state: Bucket, inputs: Inputs, times: StepTimes) -> list[pa.Table]:
         """Store rows that are not late; return the others."""
         late = []
         for port, rows in inputs:
-            passed = None if port.on_time else clock.watermark
+            passed = None if port.on_time else times.watermark
             last = None if passed is None else min(passed + self._stay, END_OF_INPUT)
             if isinstance(rows, Segment):
                 if last is None or (rows.low is not None and rows.low > last):
@@ -240,7 +240,7 @@ class OverOperator(Operator):
                 if self.emits_late:
                     late.append(rows.filter(behind))
                 rows = rows.filter(pc.invert(behind))
-            state.append(ROWS, rows, clock.batch)
+            state.append(ROWS, rows, times.batch)
         return late
 
     def _of_clock(self, con: duckdb.DuckDBPyConnection, arrived: Sequence[pa.Table], batch: int) -> Select:
@@ -272,7 +272,13 @@ class OverOperator(Operator):
         return rows_where(reached, Condition(f"NOT ({all_of(final)})")) if self._stay else None
 
     def _gather(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, older_rows: Relation | None, clock: Clock, *, ends: bool
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        older_rows: Relation | None,
+        times: StepTimes,
+        *,
+        ends: bool,
     ) -> None:
         """Make the temporary tables that calls are computed over, of the new rows and of their partitions' rows in state.
 
@@ -285,7 +291,7 @@ class OverOperator(Operator):
             more = f" UNION SELECT {by} FROM {last}" if ends and last is not None else ""
             keep(con, TOUCHED, Select(f"SELECT DISTINCT {by} FROM _new{more}"))
         if self._has_partition_state:
-            self._partition_state.load(con, state, clock)
+            self._partition_state.load(con, state, times)
         rows = [Select(f"SELECT {stored}, true AS {NEW} FROM _new")]
         if older_rows is not None:
             rows.append(Select(f"SELECT {stored}, false FROM ({self._partition_state.touched(older_rows)})"))
@@ -335,33 +341,33 @@ class OverOperator(Operator):
 
     # -- what stays
 
-    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
         """Store the rows and partial results of the context that calls over later rows need."""
         context = self._context
         if self.by_clock and self._span:
-            state.append(ROWS, con.sql(encoded(self.tables[0].columns, Relation("_new"))).to_arrow_table(), clock.batch)
+            state.append(ROWS, con.sql(encoded(self.tables[0].columns, Relation("_new"))).to_arrow_table(), times.batch)
         if not self._has_partition_state:
             return
         if self._last_rows is None:
             listed = names(context.stored)
             added = f"SELECT {listed}, 1 AS {WEIGHT} FROM _new"
             both = Relation(f"(SELECT {listed}, {WEIGHT} FROM _old_{LAST} UNION ALL {added})")
-            self._partition_state.store(con, state, LAST, both, clock)
+            self._partition_state.store(con, state, LAST, both, times)
         elif self._last_rows:
             newest = f"_context WHERE {PLACE} > {COUNT} - {self._last_rows}"
             newest_rows = Relation(f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})")
-            self._partition_state.store(con, state, LAST, newest_rows, clock)
+            self._partition_state.store(con, state, LAST, newest_rows, times)
         if self._running.calls:
             keys = "".join(f"{INTERNAL}{k} AS {k}, " for k in self.hash_columns)
             totals = _TOTALS
             if not self._running.scans:
                 totals = subquery(self._running.totals(context.partition_columns, _RUNNING))
             new = Relation(f"(SELECT {keys}{self._running.stored}, 1 AS {WEIGHT} FROM {totals})")
-            self._partition_state.store(con, state, TOTALS, new, clock)
+            self._partition_state.store(con, state, TOTALS, new, times)
         by = ", ".join([*self.hash_columns, ""])
-        touched = f"SELECT DISTINCT {by}{to_millis(clock.time)} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
+        touched = f"SELECT DISTINCT {by}{to_millis(times.time)} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
         keys_now = Relation(f"({touched}{TOUCHED if self.keys else '_context'})")
-        self._partition_state.store(con, state, KEYS, keys_now, clock)
+        self._partition_state.store(con, state, KEYS, keys_now, times)
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
         """Return the watermark at which the place of the next row becomes final; None if no row waits."""

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Relation, Select, no_rows
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import NO_EVENT_TIME, BroadcastContext, event_datetime
 from sqlstream.functions.process.instances import Instance
@@ -67,7 +67,7 @@ class BroadcastRun:
         self.visits: list[Visit] = []
         self.side_classes = classes_of(instance.implementation.sides)
         self.context = BroadcastContext(self._count, self._emit, self._visit)
-        batch.set_times(self.context, batch.clock.watermark)
+        batch.set_times(self.context, batch.times.watermark)
         # The event time of the current row, and its number in the batch, from 1.
         self.micros, self.row = EventTime(NEVER), 0
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import PLACE
 from sqlstream.duck.sql import Relation, Select, quote_name, typed
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import Context
 from sqlstream.functions.process.instances import Instance
@@ -48,7 +48,7 @@ class BucketRun:
         self.touched: pa.Table | None = None
         self.values = tuple(Column(s.name, s.type) for s in instance.function.keyed_states)
         [(self.number, self.input)] = arrivals.keyed
-        watermark = batch.clock.watermark
+        watermark = batch.times.watermark
         first = arrivals.first_on_time(self.number, watermark)
         # A row that is emitted for an earlier time is late. For rows that are on time the function sees an earlier watermark.
         self.late_before = watermark if first is None else first
@@ -110,7 +110,7 @@ class BucketRun:
         ]
         for one, value in zip(self.tables.in_row, self.values, strict=True):
             assert one.column is not None
-            live = is_live(one, f"s.w{one.number}", str(self.batch.clock.time))
+            live = is_live(one, f"s.w{one.number}", str(self.batch.times.time))
             seen = f"CASE WHEN {live} THEN CAST(s.{one.column.name} AS {value.type}) END"
             items.append(f"{seen} AS {quote_name(value.name)}")
         joined = Relation(f"{TOUCHED} t LEFT JOIN {STORED} s ON {self.tables.same('t', 's')}")
@@ -137,7 +137,7 @@ class BucketRun:
 
     @property
     def _context(self) -> Context:
-        timers = KeyTimers(NEVER if self.watermark is None else self.watermark, self.batch.clock.time, False, False)
+        timers = KeyTimers(NEVER if self.watermark is None else self.watermark, self.batch.times.time, False, False)
         context = Context(timers, _no_key, self.batch.count, _no_output)
         self.batch.set_times(context, self.watermark)
         return context
@@ -174,7 +174,7 @@ class BucketRun:
             self._check_keys()
         retractions = f"{listed(self.tables.row)}, -{WEIGHT} AS {WEIGHT}"
         old = f"SELECT {retractions} FROM {STORED} s SEMI JOIN {RETURNED} r ON {self.tables.same('s', 'r')}"
-        now = f"{self.batch.clock.time}::BIGINT"
+        now = f"{self.batch.times.time}::BIGINT"
         times = [
             f"CASE WHEN {one.column.name} IS NOT NULL THEN {now} END AS {one.written.name}"
             for one in self.tables.in_row

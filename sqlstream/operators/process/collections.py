@@ -133,7 +133,7 @@ class Collection(StoredItems):
             ITEM: written(what, self.one.state.type, self.item_codec, list(compress(self.items, is_there))),
         }
         self.con.register("_items", pa.table(columns))
-        at = f", {self.clock.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
+        at = f", {self.times.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
         own = typed(self.item_columns[:2])
         keys = "".join(f"{quote_name(k.name)}, " for k in self.tables.keys)
         items = f"{keys}{own}{at}, 1::BIGINT AS {WEIGHT}"
@@ -208,7 +208,7 @@ class Collection(StoredItems):
         rows = self.state.relation(self.table) if self.one.ttl else None
         if rows is None:
             return
-        past = rows_where(rows, Condition(f"{AT.name} <= {self.clock.time - self.one.ttl}"))
+        past = rows_where(rows, Condition(f"{AT.name} <= {self.times.time - self.one.ttl}"))
         before = self.state.counters.get(WEIGHTS, 0)
         self._append(_negated(summed(self.columns, past)))
         self.state.count(EXPIRED, before - self.state.counters.get(WEIGHTS, 0))

@@ -28,7 +28,7 @@ class StoredItems:
         touched: Relation = TOUCHED,
     ):
         assert one.table is not None
-        self.con, self.state, self.clock = batch.con, batch.state, batch.clock
+        self.con, self.state, self.times = batch.con, batch.state, batch.times
         self.batch, self.tables, self.one, self.touched = batch, tables, one, touched
         self.table: str = one.table
         self.place_codec = types.codec(one.place.type, hints[0] if one.state.kind == "map" else None)
@@ -42,4 +42,4 @@ class StoredItems:
 
     def is_live(self, alias: str = "") -> Condition:
         """Return the condition that a stored item, in a row of the relation with that alias, has not expired."""
-        return is_live(self.one, f"{alias}.{AT.name}" if alias else AT.name, str(self.clock.time))
+        return is_live(self.one, f"{alias}.{AT.name}" if alias else AT.name, str(self.times.time))

@@ -36,7 +36,7 @@ class KeyStates:
 
     def in_turn(self, count: int) -> Iterator[int]:
         """Yield the number of each key in turn. The handles show its state until the next one, when its changes are recorded."""
-        handles, now = self._handles(), self.batch.clock.time
+        handles, now = self._handles(), self.batch.times.time
         by_handle = {
             id(handle): KeyCollection(self.collections[name], handle)
             for name, handle in self.instance.handles.items()

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions import types
 from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import shown
@@ -63,7 +63,7 @@ class KeyedRun:
         self.states = KeyStates(batch, tables, instance)
         self.timer_tables = TimerTables(batch, tables) if tables.has_timers else None
         self.timers = KeyTimers(
-            EventTime(self.until - tables.shift), batch.clock.time, arrivals.timed, tables.has_timers
+            EventTime(self.until - tables.shift), batch.times.time, arrivals.timed, tables.has_timers
         )
         # The changes of timers of event time (True), and of processing time (False).
         self.timer_changes = {True: TimerChanges(), False: TimerChanges()}
@@ -75,7 +75,7 @@ class KeyedRun:
         self.context._is_late = self._is_late
         if isinstance(self.outputs, EmittedChanges):
             self.context._retract = self.outputs.retract
-        batch.set_times(self.context, batch.clock.watermark)
+        batch.set_times(self.context, batch.times.watermark)
         # The watermark of the batch, as the user's code sees it.
         self.watermark = self.context.watermark
         # Whether rows that are emitted now are late (None: the event time of the row tells).

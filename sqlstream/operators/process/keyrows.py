@@ -85,7 +85,7 @@ class KeyRows:
         assert one.column is not None
         if not one.written:
             return Items(f"{one.column.name} AS v{one.number}")
-        live = is_live(one, one.written.name, str(self.batch.clock.time))
+        live = is_live(one, one.written.name, str(self.batch.times.time))
         value = f"CASE WHEN {live} THEN {one.column.name} END AS v{one.number}"
         return Items(f"{value}, {one.written.name} AS t{one.number}")
 
@@ -120,7 +120,7 @@ class KeyRows:
             columns[column.name] = written(what, column.type, codec, values)
         self.batch.con.register("_changed_keys", pa.table(columns))
         parts = typed(column for column, _, _ in self.parts)
-        new = f"SELECT {listed(self.tables.keys)}, {parts}, {self.batch.clock.time}::BIGINT AS {AT.name}"
+        new = f"SELECT {listed(self.tables.keys)}, {parts}, {self.batch.times.time}::BIGINT AS {AT.name}"
         new += (
             f", 1::BIGINT AS {WEIGHT} FROM _changed_keys JOIN {TOUCHED} USING ({NUMBER}) WHERE {self.tables.has_values}"
         )
@@ -136,7 +136,7 @@ class KeyRows:
         if rows is None:
             return
         expiring = [one for one in self.tables.in_row if one.written]
-        past = {one.number: f"w{one.number} <= {self.batch.clock.time - one.ttl}" for one in expiring}
+        past = {one.number: f"w{one.number} <= {self.batch.times.time - one.ttl}" for one in expiring}
         expired_rows = f"SELECT * FROM ({summed(self.tables.row, rows)}) WHERE {' OR '.join(past.values())}"
         # Values that never expire stay as they are.
         remaining = [

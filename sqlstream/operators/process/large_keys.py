@@ -194,7 +194,7 @@ class LargeKeys:
         if len(there) > 1 or weights[there[0]] != 1:
             return None
         at = values.index(there[0])
-        if not of.one.state.visible and of.one.ttl and rows.column(AT.name)[at].as_py() <= of.clock.time - of.one.ttl:
+        if not of.one.state.visible and of.one.ttl and rows.column(AT.name)[at].as_py() <= of.times.time - of.one.ttl:
             return {}
         return {place: decoded(of.item_codec, items.slice(at, 1))[0]}
 

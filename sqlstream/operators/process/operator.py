@@ -17,7 +17,7 @@ from sqlstream.duck.types import stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.late_rows import late_outputs
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.broadcast import BroadcastRun
@@ -166,7 +166,7 @@ class ProcessOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Call the function for the rows of the batch and for due timers; yield what it emits, and late rows as side outputs.
 
@@ -179,9 +179,9 @@ class ProcessOperator(Operator):
             gives_times=self.time_type is not None,
             ordered=self.function.vectorized != "bucket" or self.function.ordered,
         )
-        batch = BucketBatch(con, state, clock)
+        batch = BucketBatch(con, state, times)
         waiting = WaitingRows(batch, self.waiting_tables) if self.in_order else None
-        arrivals.take(state, waiting.take(inputs) if waiting else inputs, clock.watermark)
+        arrivals.take(state, waiting.take(inputs) if waiting else inputs, times.watermark)
         if waiting:
             yield from waiting.late_rows()
         with instance_of(self.function, self.arguments) as instance:

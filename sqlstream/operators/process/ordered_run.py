@@ -8,7 +8,7 @@ from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any
 
-from sqlstream.duck.clock import NEVER
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.process.context import NO_EVENT_TIME, event_micros
 from sqlstream.operators.process.keyed_run import KeyedRun
 from sqlstream.operators.process.rows import Calls

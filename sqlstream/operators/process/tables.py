@@ -10,7 +10,6 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from sqlstream.catalog import Column, StateDeclaration
-from sqlstream.duck.clock import NOW
 from sqlstream.duck.internal_columns import EXPIRES_AT, UPDATED_AT
 from sqlstream.duck.sql import (
     TRUE,
@@ -26,6 +25,7 @@ from sqlstream.duck.sql import (
     subquery,
     union_all,
 )
+from sqlstream.duck.time_variables import NOW
 from sqlstream.storage.zsets import WEIGHT_COLUMN, summed, zset
 from sqlstream.units import MICROSECOND, NO_TIME, Duration
 from sqlstream.warehouse.declarations import MERGED, Remembered, TableDeclaration
@@ -39,8 +39,8 @@ AT = Column("_at", "BIGINT")
 POSITION, ENTRY, ITEM = "position", "entry", "item"
 # The columns of a timer's name (empty: none), and of the time at which it is due (microseconds).
 TIMER_NAME, DUE = Column("name", "VARCHAR"), Column("due", "BIGINT")
-# The words for the clocks of timers, by table.
-CLOCKS = {EVENT_TIMERS: "event time", PROCESSING_TIMERS: "processing time"}
+# The words for the time domains of timers, by table.
+TIME_DOMAINS = {EVENT_TIMERS: "event time", PROCESSING_TIMERS: "processing time"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def _known_keys(tables: StateTables, keys: tuple[Column, ...], relations: Relati
     listed = ", ".join(k.name for k in tables.keys)
     stored = [summed(tables.items(s), relations[s.table]) for s in tables.collections if s.table]
     if tables.has_timers:
-        stored += [summed(tables.timer_columns, relations[t]) for t in CLOCKS]
+        stored += [summed(tables.timer_columns, relations[t]) for t in TIME_DOMAINS]
     items = [(key.name, key.type, k.name) for key, k in zip(keys, tables.keys, strict=True)]
     if not stored or not items:
         return Rows(Select("SELECT 0 AS rows WHERE false"), (("rows", "INTEGER"),))
@@ -288,8 +288,8 @@ def more_views(
         used_names = [key.name for key in keys]
         parts = [
             f"SELECT * REPLACE ({DUE.name} - {tables.shift if table == EVENT_TIMERS else 0} AS {DUE.name}), "
-            f"{quote_text(clock)} AS _clock FROM ({summed(tables.timer_columns, relations[table])})"
-            for table, clock in CLOCKS.items()
+            f"{quote_text(domain)} AS _clock FROM ({summed(tables.timer_columns, relations[table])})"
+            for table, domain in TIME_DOMAINS.items()
         ]
         items = [
             *key_items,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Condition, Select, rows_where
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.process.advice import no_delay, no_identity, no_name, no_processing_time, no_time
 from sqlstream.functions.process.context import Timer, Timers, event_datetime, event_micros, instant, instant_micros
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
@@ -32,7 +32,7 @@ class TimerTables:
 
     def __init__(self, batch: BucketBatch, tables: StateTables):
         self.batch, self.con, self.state, self.tables = batch, batch.con, batch.state, tables
-        self.watermark, self.now = batch.until, batch.clock.time
+        self.watermark, self.now = batch.until, batch.times.time
 
     def due(self) -> list[Select]:
         """Return queries of the key columns of keys with due timers."""

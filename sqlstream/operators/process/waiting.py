@@ -105,7 +105,7 @@ class WaitingRows:
     """The waiting rows of a bucket in a batch. Call `take`, then `late_rows` and, at the end of the batch, `wake_at`."""
 
     def __init__(self, batch: BucketBatch, tables: WaitingTables):
-        self.batch, self.con, self.state, self.clock, self.tables = batch, batch.con, batch.state, batch.clock, tables
+        self.batch, self.con, self.state, self.times, self.tables = batch, batch.con, batch.state, batch.times, tables
         self._dropped: dict[str, list[pa.Table]] = {one.name: [] for one in tables.inputs}
 
     def take(self, inputs: Inputs) -> Inputs:
@@ -122,13 +122,13 @@ class WaitingRows:
         for one in self.tables.inputs:
             columns = one.arriving(self.tables.keys)
             due = None
-            if self.clock.watermark is not None:
-                due = self.state.relation(one.name, up_to=self.clock.watermark)
+            if self.times.watermark is not None:
+                due = self.state.relation(one.name, up_to=self.times.watermark)
             rows_due = no_rows(columns) if due is None else Select(f"SELECT {typed(columns)} FROM {due}")
             keep(self.con, due_rows(one), rows_due)
 
     def _arrive(self, part: str, rows: pa.Table | Segment, *, on_time: bool) -> None:
-        passed = None if on_time else self.clock.watermark
+        passed = None if on_time else self.times.watermark
         if isinstance(rows, Segment):
             if passed is None or (rows.low is not None and rows.low > passed):
                 self.state.adopt(part, [rows])
@@ -159,10 +159,10 @@ class WaitingRows:
 
     def late_rows(self) -> Iterator[SideRows]:
         """Yield the late rows of the batch for side outputs."""
-        if self.clock.watermark is None:
+        if self.times.watermark is None:
             return
         for output, (_, one) in zip(self.tables.late_outputs(), self.tables.late_inputs, strict=True):
-            yield from output.rows(self.con, self._dropped[one.name], self.clock.watermark)
+            yield from output.rows(self.con, self._dropped[one.name], self.times.watermark)
 
     def wake_at(self) -> EventTime | None:
         """Delete the due rows, and return the watermark at which the next row is due, None if no row waits."""

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import ARRIVED, INTERNAL
 from sqlstream.duck.sql import Items, Relation, Relations, Select, names, quote_name, typed
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.windows import UNTIL_PASSED
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.scratch import keep, keep_and_count, leaving
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.window_batch import empty_relation
@@ -167,7 +167,7 @@ class CountWindowOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take a batch, number the rows that the watermark has passed, and yield the rows of complete windows."""
         on_time = []
@@ -176,23 +176,23 @@ class CountWindowOperator(Operator):
             if self.by_instant:
                 on_time.append(rows)
                 continue
-            if clock.watermark is not None and rows.num_rows:
-                passed = pc.less_equal(rows.column(TIME.name).cast(pa.int64()), clock.watermark)
+            if times.watermark is not None and rows.num_rows:
+                passed = pc.less_equal(rows.column(TIME.name).cast(pa.int64()), times.watermark)
                 behind, rows = rows.filter(passed), rows.filter(pc.invert(passed))
                 if port.on_time:
                     on_time.append(behind)
                 else:
                     state.count("late_rows", behind.num_rows)
                     if self.emits_late:
-                        yield from self._late.rows(con, [behind], clock.watermark)
-            state.append(WAITING, rows, clock.batch)
-        if self.by_instant or clock.watermark is not None:
-            if self._final(con, state, on_time, clock.watermark):
-                self._number(con, state, clock)
+                        yield from self._late.rows(con, [behind], times.watermark)
+            state.append(WAITING, rows, times.batch)
+        if self.by_instant or times.watermark is not None:
+            if self._final(con, state, on_time, times.watermark):
+                self._number(con, state, times)
                 yield from self._complete(con)
-                self._remember(con, state, clock)
-            self._key_state.sweep(con, state, clock)
-        state.event_timer = state.forget(con, WAITING, NEVER if clock.watermark is None else clock.watermark)
+                self._remember(con, state, times)
+            self._key_state.sweep(con, state, times)
+        state.event_timer = state.forget(con, WAITING, NEVER if times.watermark is None else times.watermark)
 
     def _final(
         self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: EventTime | None
@@ -206,11 +206,11 @@ class CountWindowOperator(Operator):
             rows += f" UNION ALL SELECT {typed(self._row)} FROM _on_time"
         return keep_and_count(con, "_final", Select(rows))[1]
 
-    def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+    def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
         """Create `_new`, rows with their new numbers, and `_after`, the number of rows of each key before and after."""
         if self.keys:
             keep(con, TOUCHED, Select(f"SELECT DISTINCT {names(self.key_columns)} FROM _final"))
-        self._key_state.load(con, state, clock)
+        self._key_state.load(con, state, times)
         joined = self._key_state.same("_final", "_before")
         order = f"{self._by} ORDER BY {', '.join(c.name for c in (TIME, *self._ties))}"
         place = f"row_number() OVER ({order}) + _count"
@@ -252,13 +252,13 @@ class CountWindowOperator(Operator):
         """Return the SQL of a stored time as the bound of a window."""
         return f"CAST(make_timestamptz(epoch_us({time})) AS TIMESTAMP)" if self.by_instant else time
 
-    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
         """Store the rows that later windows need, and the number of rows of each key."""
         needed = f"{NUMBER.name} > (_until // {self.slide} + 1) * {self.slide} - {self.size}"
         columns = names((*self._row, NUMBER))
         needed_rows = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._placed} WHERE {needed})"
         counted = ", ".join(
-            [*self.hash_columns, NUMBER.name, f"CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name}", WEIGHT]
+            [*self.hash_columns, NUMBER.name, f"CAST({to_millis(times.time)} AS BIGINT) AS {AT.name}", WEIGHT]
         )
-        self._key_state.store(con, state, NUMBERED, Relation(needed_rows), clock)
-        self._key_state.store(con, state, COUNTED, Relation(f"(SELECT {counted} FROM _after)"), clock)
+        self._key_state.store(con, state, NUMBERED, Relation(needed_rows), times)
+        self._key_state.store(con, state, COUNTED, Relation(f"(SELECT {counted} FROM _after)"), times)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck import clock
+from sqlstream.duck import time_variables
 from sqlstream.duck.sql import TRUE, Condition, Rows, Select, quote_text, quoted, rows_where, subquery, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.groups import ComputedColumns, Groups, stored_columns
@@ -57,7 +57,9 @@ class LateRowsPart:
         items = [*groups.key_items, *(f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns)]
         items += [f"{sql} AS {c.name}" for c, sql in self.stored]
         rows = Select(f"SELECT {', '.join(items)} FROM {groups.source} WHERE {self.where}")
-        late = Condition(f"{groups.windows.may_be_late} <= {clock.WATERMARK_ABOVE} - to_microseconds({self.lateness})")
+        late = Condition(
+            f"{groups.windows.may_be_late} <= {time_variables.WATERMARK_ABOVE} - to_microseconds({self.lateness})"
+        )
         return encoded(self.arriving(groups), rows_where(subquery(rows), late))
 
     def arriving(self, groups: Groups[WindowAssigner]) -> tuple[Column, ...]:
@@ -69,7 +71,7 @@ class LateRowsPart:
         assert batch.closed is not None
         batch.con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
         candidates = subquery(Select(f"SELECT {typed(self.arriving(groups))} FROM _may_be_late"))
-        mark = f"{time_literal(batch.clock.watermark or EventTime(0), 'TIMESTAMP')} AS {MARK.name}"
+        mark = f"{time_literal(batch.times.watermark or EventTime(0), 'TIMESTAMP')} AS {MARK.name}"
         late = Select(f"SELECT *, {mark} FROM {groups.windows.late(candidates, groups.key_names, batch.closed)}")
         return batch.con.sql(encoded(self.table.columns, subquery(late))).to_arrow_table()
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Relation, Relations, Select, all_of, rows_where, same_columns, subquery, union_all
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.operators.groups import ROWS_OF_BATCH, ComputedColumns
 from sqlstream.operators.windows.assigners import (
     END,

@@ -14,7 +14,7 @@ from sqlstream.duck.sql import Relations, Rows, Select, subquery, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Groups
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.scratch import leaving
 from sqlstream.operators.windows.assigners import PARTIALS, WindowAssigner, WindowSpan, weights
 from sqlstream.operators.windows.late_rows import LATE, LateRowsPart
@@ -120,19 +120,19 @@ class WindowOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take a batch. Yield and forget the windows that the watermark closes, then late rows, then other changes.
 
         Rows behind the watermark that are not late are added last: windows close without them, as after an empty batch.
         """
         names = tuple(t.name for t in self._row_tables)
-        batch = WindowBatch(con, state, clock, {t.name: t for t in self.tables}, names, self.trigger.retention)
+        batch = WindowBatch(con, state, times, {t.name: t for t in self.tables}, names, self.trigger.retention)
         received = self._receive(batch, inputs)
-        if clock.watermark is not None:
-            if (closing := self._close(batch, clock.watermark)) is not None:
+        if times.watermark is not None:
+            if (closing := self._close(batch, times.watermark)) is not None:
                 yield from leaving(con, self.outputs, closing)
-            batch.forget(clock.watermark)
+            batch.forget(times.watermark)
             self._admit(batch, received)
             yield from self._take_late(batch, received)
         if (changes := self.trigger.changes(batch, received.added)) is not None:
@@ -175,7 +175,7 @@ class WindowOperator(Operator):
         if isinstance(rows, Segment):
             batch.state.adopt(part, [rows])
         else:
-            batch.state.append(part, rows, batch.clock.batch)
+            batch.state.append(part, rows, batch.times.batch)
         if self.trigger.corrects and part == PARTIALS:
             received.added.append(rows)
 
@@ -228,6 +228,6 @@ class WindowOperator(Operator):
         dropped = self.late.dropped(self.groups, received.may_be_late, batch)
         batch.state.count(LATE, dropped.num_rows)
         if self.late.in_table:
-            batch.state.append(LATE, dropped, batch.clock.batch)
+            batch.state.append(LATE, dropped, batch.times.batch)
         if self.late.emitted:
             yield from (SideRows(LATE, some) for some in dropped.to_batches())

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import reached
 from sqlstream.duck.sql import Relation, Rows, quote_name, quoted, subquery
+from sqlstream.duck.time_variables import reached
 from sqlstream.logical.plan.expressions import Item as SelectItem
 from sqlstream.logical.plan.expressions import visible
 from sqlstream.logical.plan.node import Node

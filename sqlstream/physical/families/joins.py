@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from msgspec import structs
 
-from sqlstream.duck.clock import reached
 from sqlstream.duck.sql import Condition, Rows
+from sqlstream.duck.time_variables import reached
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.nodes import Joins
 from sqlstream.logical.plan.state_settings import Interval, IntervalJoinState, JoinState, Sql, TemporalJoinState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, TypeVar
 
-from sqlstream.duck.clock import NOW
 from sqlstream.duck.sql import Select
+from sqlstream.duck.time_variables import NOW
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt
@@ -40,7 +40,7 @@ class JoinsAdaptation(Adaptation[J]):
         notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
         expressions, length_notes = self._lengths()
         notes += length_notes
-        sources = self._new_clocks()
+        sources = self._new_key_tables()
         expressions |= {(table, TOUCHED_AT.name): f"epoch_ms({NOW})" for table in sources}
         expressions |= {(table, WEIGHT): "1" for table in sources}
         if self.before.condition != self.after.condition:
@@ -63,7 +63,7 @@ class JoinsAdaptation(Adaptation[J]):
         """Return the SQL of the times until which rows stay, and notes, if they change. Raises CannotAdapt."""
         return {}, []
 
-    def _new_clocks(self) -> dict[str, str]:
+    def _new_key_tables(self) -> dict[str, str]:
         """Return the rows from which to build key tables for inputs that have gained a TTL. Raises CannotAdapt."""
         return {}
 
@@ -103,7 +103,7 @@ class JoinAdaptation(JoinsAdaptation[JoinState]):
 
     may_differ: ClassVar[tuple[str, ...]] = ("ttls",)
 
-    def _new_clocks(self) -> dict[str, str]:
+    def _new_key_tables(self) -> dict[str, str]:
         operator = self.stage.operator
         assert isinstance(operator, RegularJoin)
         before, after = ({table.name for table in record.tables} for record in (self.old, self.new))

@@ -16,8 +16,8 @@ import duckdb
 from msgspec import structs
 
 from sqlstream.catalog import ProcessFunction
-from sqlstream.duck.clock import NOW
 from sqlstream.duck.sql import quote_name
+from sqlstream.duck.time_variables import NOW
 from sqlstream.functions import pickling
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes

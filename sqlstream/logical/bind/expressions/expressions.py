@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.duck.clock import CLOCKS
 from sqlstream.duck.clock_calls import CLOCK_NODES
+from sqlstream.duck.time_variables import CLOCKS
 from sqlstream.duck.types import has_elements, kind_of
 from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError
 from sqlstream.logical.bind.expressions import flink_functions, flink_values

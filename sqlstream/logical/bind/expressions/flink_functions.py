@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
-from sqlstream.duck.clock import NOW, WATERMARK
 from sqlstream.duck.sql import quote_text
+from sqlstream.duck.time_variables import NOW, WATERMARK
 from sqlstream.logical.bind.expressions import json_functions
 from sqlstream.logical.bind.expressions.flink_call import FlinkCall, Form, WrongArgument
 from sqlstream.logical.plan.state_settings import Semantics

@@ -10,8 +10,8 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.duck import databases
-from sqlstream.duck.clock import variables
 from sqlstream.duck.sql import no_rows
+from sqlstream.duck.time_variables import variables
 from sqlstream.duck.types import kind_of
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing, nearest, sql_types
 from sqlstream.logical.bind.expressions.aggregate_names import OTHER_AGGREGATES

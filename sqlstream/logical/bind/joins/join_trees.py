@@ -19,13 +19,13 @@ from sqlstream.logical.bind.joins.time_bounds import TimeBounds, time_bounds
 from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_time_to_live, no_versions, versions
 from sqlstream.logical.bind.over.ranking import filtered
 from sqlstream.logical.bind.scope import Visible
-from sqlstream.logical.plan.clocks import ordering_times
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.joining import Kind, OwnNames
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
+from sqlstream.logical.plan.time_domains import ordering_times
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.units import Duration
 

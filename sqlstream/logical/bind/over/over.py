@@ -17,7 +17,6 @@ from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
 from sqlstream.logical.bind.scope import Scope
-from sqlstream.logical.plan.clocks import ordering_times
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joining import Joining
@@ -25,6 +24,7 @@ from sqlstream.logical.plan.joins import Join
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import PLACED, Over, OverFrame, OverItem
 from sqlstream.logical.plan.stateful import StatefulNode
+from sqlstream.logical.plan.time_domains import ordering_times
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 

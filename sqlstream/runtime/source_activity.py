@@ -8,13 +8,13 @@ from datetime import datetime
 
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.times import event_time_of
-from sqlstream.runtime.watermarks import ScanClock, idle_timeouts, partition_mark, scan_clocks
+from sqlstream.runtime.watermarks import WatermarkStatus, idle_timeouts, partition_mark, watermark_statuses
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.metrics import PartitionMetrics, ScanReport, SourceMetrics
 from sqlstream.units import EventTime, ProcessingTime
 
 
-class SourceClocks:
+class SourceActivity:
     """When the scans of a job, and their partitions, were last active in this run, and which of them are idle.
 
     A source with an idle timeout is idle when it has had no row for so long, and so is a partition. `timeouts` has the timeout of
@@ -42,15 +42,15 @@ class SourceClocks:
         """Return the present time of the clock that measures idleness; `machine` is the time of the machine's clock."""
         return machine if self._monotonic is None else self._monotonic()
 
-    def of_scans(self, sources: Mapping[str, SourceMetrics]) -> dict[int, ScanClock]:
-        """Return the clocks of the scans in `timeouts`, by the index of the scan."""
-        clocks = scan_clocks(
+    def of_scans(self, sources: Mapping[str, SourceMetrics]) -> dict[int, WatermarkStatus]:
+        """Return the watermarks and activity of the scans in `timeouts`, by the index of the scan."""
+        statuses = watermark_statuses(
             self._job.plan, self.timeouts, sources, lambda scan, logged: self._last_active(logged, scan)
         )
         for (i, _), (_, advanced_at) in self._source_marks.items():
-            if i in clocks:
-                clocks[i] = replace(clocks[i], active_at=max(clocks[i].active_at, advanced_at))
-        return clocks
+            if i in statuses:
+                statuses[i] = replace(statuses[i], active_at=max(statuses[i].active_at, advanced_at))
+        return statuses
 
     def _last_active(self, logged: ProcessingTime | None, *of: str) -> ProcessingTime:
         """Return when the last row of a scan, or of a partition of it, came, at the earliest when this run began.
@@ -100,10 +100,10 @@ class SourceClocks:
         watermarks = {}
         for i in self._partitions.keys() & self.timeouts.keys():
             source = sources[self._job.plan.scans[i].name]
-            clocks = self._of_partitions(i, source, now)
+            statuses = self._of_partitions(i, source, now)
             source_marks = [mark for (scan, _), (mark, _) in self._source_marks.items() if scan == i]
-            if clocks:
-                mark = partition_mark(clocks.values(), now)
+            if statuses:
+                mark = partition_mark(statuses.values(), now)
             elif source_marks:
                 # The source reports watermarks, although no partition has input to read.
                 mark = min(source_marks)
@@ -114,16 +114,16 @@ class SourceClocks:
                 watermarks[i] = mark
         return watermarks
 
-    def _of_partitions(self, scan: int, source: SourceMetrics, now: ProcessingTime) -> dict[str, ScanClock]:
-        clocks = {}
+    def _of_partitions(self, scan: int, source: SourceMetrics, now: ProcessingTime) -> dict[str, WatermarkStatus]:
+        statuses = {}
         for name, is_under_way in self._partitions[scan].items():
             partition = source.partitions.get(name, PartitionMetrics())
             mark, advanced_at = self._source_marks.get((scan, name), (None, self._began))
             last_row_at = self._last_active(partition.last_row_at, self._job.plan.scans[scan].name, name)
             active_at = max(advanced_at, self._first_seen[scan, name], last_row_at)
             mark = newest(partition.watermark, mark)
-            clocks[name] = ScanClock(mark, now if is_under_way else active_at, self.timeouts[scan])
-        return clocks
+            statuses[name] = WatermarkStatus(mark, now if is_under_way else active_at, self.timeouts[scan])
+        return statuses
 
     def mark_idle(self, sources: Mapping[str, SourceMetrics], machine: ProcessingTime, now: ProcessingTime) -> None:
         """Mark in the metrics which sources and partitions are idle at `now`, and since when by the machine's clock.
@@ -132,21 +132,21 @@ class SourceClocks:
         """
         plan = self._job.plan
 
-        def idle_since(clock: ScanClock) -> ProcessingTime | None:
-            since = clock.idle_since(now)
+        def idle_since(status: WatermarkStatus) -> ProcessingTime | None:
+            since = status.idle_since(now)
             return None if since is None else ProcessingTime(since + machine - now)
 
-        for i, clock in self.of_scans(sources).items():
-            sources[plan.scans[i].name].idle_since = idle_since(clock)
+        for i, status in self.of_scans(sources).items():
+            sources[plan.scans[i].name].idle_since = idle_since(status)
         for (i, _), (_, advanced_at) in self._source_marks.items():
             source = sources[plan.scans[i].name]
             source.said_at = max(source.said_at or advanced_at, advanced_at)
         for i in self._partitions.keys() & self.timeouts.keys():
             source = sources[plan.scans[i].name]
-            for name, clock in self._of_partitions(i, source, now).items():
+            for name, status in self._of_partitions(i, source, now).items():
                 partition = source.partitions.setdefault(name, PartitionMetrics())
                 partition.found_at = partition.found_at or self._first_seen[i, name]
-                partition.idle_since = idle_since(clock)
-                partition.watermark = clock.mark
+                partition.idle_since = idle_since(status)
+                partition.watermark = status.mark
             for name, partition in source.partitions.items():
                 partition.ended = name not in self._partitions[i]
