@@ -172,7 +172,7 @@ def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _broken(source, str(error)) from None
-    places = _Places(source)
+    places = _KeyPositions(source)
     profiles = content.pop("profiles", {})
     if not isinstance(profiles, dict) or not all(isinstance(values, dict) for values in profiles.values()):
         raise UsageError("a profile is a table", places.of(("profiles",)), hint="Such as [profiles.dev].")
@@ -198,7 +198,7 @@ def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str
 def _settings(
     content: Any,
     at: _Key,
-    places: _Places,
+    places: _KeyPositions,
     file: str,
     folder: str,
     environment: _Environment | None,
@@ -384,7 +384,7 @@ def _broken(source: SourceText, message: str) -> UsageError:
     return UsageError(f"this is no TOML: {_AT.sub('', message).strip()}", span)
 
 
-class _Places:
+class _KeyPositions:
     """The places of keys in a TOML text; keys that do not begin a line are not found."""
 
     def __init__(self, source: SourceText):

@@ -31,7 +31,7 @@ from sqlstream.connectors.registry import (
     source_of,
 )
 from sqlstream.connectors.registry import named as connector_named
-from sqlstream.connectors.translation import NotTranslated
+from sqlstream.connectors.translation import UntranslatableTable
 from sqlstream.errors import (
     BindError,
     Span,
@@ -83,7 +83,7 @@ def translated_options(
                 plain = flink_lakes.translated_delta(options)
             case _:
                 return {option: (value, option) for option, value in options.items()}
-    except NotTranslated as error:
+    except UntranslatableTable as error:
         raise UnsupportedError(error.message, place(error.option), hint=error.hint) from None
     return {option: (value, plain.origins[option]) for option, value in plain.options.items()}
 

@@ -167,7 +167,7 @@ class Declaration(ABC):
         """Pickle the call by value, with all objects that it uses. Raises BindError if one of them cannot be pickled."""
         try:
             return carry.pack(call)
-        except carry.Uncarriable as error:
+        except carry.NotPicklable as error:
             used = f'uses "{error.name}", which' if error.name else ""
             raise BindError(
                 " ".join(f'function "{call.name}" {used} cannot be sent to worker processes: {error}'.split()),

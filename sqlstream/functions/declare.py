@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlstream.catalog import Function, FunctionKind
 from sqlstream.functions.declaration import FunctionDeclaration, called_method, plain_function
-from sqlstream.functions.decorators import FunctionOptions, Mark, mark_of
+from sqlstream.functions.decorators import Decoration, FunctionOptions, mark_of
 from sqlstream.functions.scalar import ScalarDeclaration
 from sqlstream.functions.table import TableFunctionDeclaration
 
@@ -33,7 +33,9 @@ def declare(
     """
     method = called_method(function)
     inner = plain_function(getattr(function, method) if method else function)
-    mark = mark_of(function) or Mark("table" if inspect.isgeneratorfunction(inner) else "scalar", FunctionOptions())
+    mark = mark_of(function) or Decoration(
+        "table" if inspect.isgeneratorfunction(inner) else "scalar", FunctionOptions()
+    )
     decorator_options = mark.options
     options = FunctionOptions(
         name or decorator_options.name,

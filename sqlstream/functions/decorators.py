@@ -26,20 +26,20 @@ class FunctionOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Decoration:
     """The mark of a decorator on a function or a class: the kind of function, and the decorator's arguments."""
 
     kind: FunctionKind
     options: FunctionOptions
 
 
-def mark_of(value: object) -> Mark | None:
+def mark_of(value: object) -> Decoration | None:
     """Return the mark on a function or a class itself, not on a base class; None if there is none."""
     mark = getattr(value, "__dict__", {}).get(_MARK) if callable(value) else None
-    return mark if isinstance(mark, Mark) else None
+    return mark if isinstance(mark, Decoration) else None
 
 
-def _marking(mark: Mark, function: F | None) -> Any:
+def _marking(mark: Decoration, function: F | None) -> Any:
     def marked(function: F) -> F:
         setattr(function, _MARK, mark)
         return function
@@ -83,7 +83,7 @@ def udf(
     before the first row, its `close()` when the process has finished the job.
     """
     options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
-    marked: F | Callable[[F], F] = _marking(Mark("scalar", options), function)
+    marked: F | Callable[[F], F] = _marking(Decoration("scalar", options), function)
     return marked
 
 
@@ -121,5 +121,5 @@ def udtf(
     Everything else is as in `udf`.
     """
     options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
-    marked: F | Callable[[F], F] = _marking(Mark("table", options), function)
+    marked: F | Callable[[F], F] = _marking(Decoration("table", options), function)
     return marked

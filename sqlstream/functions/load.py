@@ -159,7 +159,7 @@ def _package(folder: Path) -> Iterator[str]:
     sys.modules[package] = module
     importlib.invalidate_caches()
     linecache.checkcache()
-    siblings = _Siblings(package, folder)
+    siblings = _SiblingImporter(package, folder)
     sys.meta_path.insert(0, siblings)
     try:
         yield package
@@ -169,7 +169,7 @@ def _package(folder: Path) -> Iterator[str]:
             sys.modules.pop(name, None)
 
 
-class _Siblings(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _SiblingImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Resolves `import geo` in a file of the directory to the module already loaded from geo.py, which runs only once."""
 
     def __init__(self, package: str, folder: Path):

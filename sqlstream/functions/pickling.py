@@ -18,7 +18,7 @@ from sqlstream.functions.invocation import Invocation
 from sqlstream.functions.source_locations import is_user_file, unwrapped
 
 
-class Uncarriable(Exception):
+class NotPicklable(Exception):
     """An object cannot be pickled. `name` is the global or enclosing variable that holds it; None if it is unknown."""
 
     def __init__(self, name: str | None, reason: str):
@@ -35,7 +35,7 @@ def pack(call: Invocation) -> bytes:
         try:
             return _dumps(call)
         except Exception as error:
-            raise Uncarriable(_culprit(call.function, set()), str(error)) from error
+            raise NotPicklable(_culprit(call.function, set()), str(error)) from error
 
 
 @functools.lru_cache(maxsize=512)
@@ -57,7 +57,7 @@ def pack_class(value: object) -> bytes:
         try:
             return _dumps(value)
         except Exception as error:
-            raise Uncarriable(None, str(error)) from error
+            raise NotPicklable(None, str(error)) from error
 
 
 @functools.lru_cache(maxsize=64)

@@ -32,7 +32,7 @@ _MOVED, _BUCKET = "_moved", "_bucket"
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class DistributedState:
     """An operator's state: its directory, its tables, the columns whose hash picks the bucket, its manifests by bucket.
 
     `written` is called with the number of rows written since the last call; the numbers add up to `rows`.

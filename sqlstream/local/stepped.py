@@ -14,7 +14,7 @@ from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.local.batches import LocalBatches
 from sqlstream.local.immediate import values_splits
 from sqlstream.physical.plan import CLOCK, ScanStage
-from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, from_lines, to_lines
+from sqlstream.runtime.batch_descriptors import Descriptor, PositionAllocator, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
 from sqlstream.runtime.feed import Feed, check_input
@@ -42,7 +42,7 @@ class SteppedRun:
         self.batches = LocalBatches(self.commits)
         self.sequence = self.totals.sequence
         self._descriptors = Descriptors(self.commits.warehouse.fs, f"{self.commits.paths.root}/splits")
-        self._places = ArrivalPlaces([source_of(scan.table) for scan in job.plan.scans])
+        self._places = PositionAllocator([source_of(scan.table) for scan in job.plan.scans])
         for number in self._descriptors.numbers():
             self._places.skip(from_lines(read_sealed(self.commits.warehouse.fs, self._descriptors.path(number))))
         # The feed of each kind of sources, and the places of its scans in the plan.

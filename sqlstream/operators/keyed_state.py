@@ -36,7 +36,7 @@ from sqlstream.storage.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
 from sqlstream.storage.manifests import SWEPT_AT
 from sqlstream.storage.zsets import KEYS, WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.units import MILLISECOND, Duration, ProcessingTime, to_millis
-from sqlstream.warehouse.declarations import Remembered
+from sqlstream.warehouse.declarations import ExpiringState
 
 # When the last row came for a key: a processing time in milliseconds, not microseconds (see `units`).
 AT = Column("_at", "BIGINT")
@@ -64,11 +64,11 @@ class KeyedState:
     lasts: Condition = FALSE
 
     @property
-    def remembered(self) -> Remembered:
+    def remembered(self) -> ExpiringState:
         """The state that the time to live bounds: all of the tables."""
         tables = tuple(self.tables)
         bare = len(self.tables.get(self.last_row_times, ())) == len(self.keys) + 1
-        return Remembered(
+        return ExpiringState(
             tables, self.last_row_times, self.keys, AT.name, MILLISECOND, self.ttl, lasts=self.lasts, bare=bare
         )
 

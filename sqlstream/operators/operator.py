@@ -16,7 +16,7 @@ from sqlstream.duck.sql import Relations, Rows, Select
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime, ProcessingTime
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Operator(ABC):
         return {}
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         """The parts of the state that a time to live bounds, or could bound; planning decides whether the query may have one."""
         return ()
 

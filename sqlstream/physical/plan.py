@@ -22,7 +22,7 @@ from sqlstream.operators.operator import Operator, Port
 from sqlstream.secrets import shown
 from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 from sqlstream.units import NO_TIME, Duration
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 from sqlstream.warehouse.jobs import THE_CLOCK
 
 _NO_SELECT = Select("")
@@ -171,7 +171,7 @@ class StatefulStage:
     node: Stateful | None = field(default=None, compare=False, repr=False)
     opening: tuple[Fragment, ...] = ()
     # The parts of the state that a time to live bounds, or could bound.
-    remembered: tuple[Remembered, ...] = ()
+    remembered: tuple[ExpiringState, ...] = ()
     # The time windows of its result, if any.
     windows: ResultWindows | None = field(default=None, compare=False, repr=False)
     timed_by: tuple[int, ...] = ()

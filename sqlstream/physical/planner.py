@@ -36,7 +36,7 @@ from sqlstream.physical.plan import (
     StateView,
 )
 from sqlstream.physical.refusals import refuse
-from sqlstream.physical.row_order import COPY, Ordered, in_order, keeps_last
+from sqlstream.physical.row_order import COPY, OrderedPlan, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.unfit_rows import unfit_rows
 from sqlstream.storage.zsets import WEIGHT, last_rows, summed
@@ -60,7 +60,7 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if s.input.is_changelog}
         ordered = in_order(sink, several=tables.count(name) > 1) if keeps_last(sink) else None
-        order = ordered.columns if isinstance(ordered, Ordered) else ()
+        order = ordered.columns if isinstance(ordered, OrderedPlan) else ()
         sink_plans.setdefault(name, _sink(sink, sinks, name in changing, order))
         number = list(sink_plans).index(name)
         pairs = zip(sink.input.schema, sink.columns, strict=True)
@@ -70,7 +70,7 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
             positions += "".join(f", {c.name}" for c in order if c != COPY)
             placed = "".join(f", {c.name}" for c in order)
             rows = Relation(f"(SELECT {casts}{placed}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)")
-        for branch in branches(ordered.node if isinstance(ordered, Ordered) else sink.input):
+        for branch in branches(ordered.node if isinstance(ordered, OrderedPlan) else sink.input):
             stored = last_rows(sink.table.primary_key, order, rows) if order else Select(f"SELECT {casts} FROM _rows")
             if name in changing:
                 # Changes that cancel each other once columns are left out, or values cast, are none.

@@ -19,7 +19,7 @@ from sqlstream.duck.internal_columns import EXPIRES_AT, internal
 from sqlstream.duck.sql import FALSE, Condition, Items, Select, over, quote_name, quote_text, same_columns, union_all
 from sqlstream.duck.types import time_literal
 from sqlstream.errors import QueryError, Span
-from sqlstream.queries.arguments import Given, placed
+from sqlstream.queries.arguments import CallArgument, placed
 from sqlstream.queries.statement import tokenize
 from sqlstream.queries.version_differences import (
     ADDED,
@@ -29,7 +29,7 @@ from sqlstream.queries.version_differences import (
     content_difference,
     version_difference,
 )
-from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find_savepoint_named, find_state
+from sqlstream.queries.versions import StateRelation, StateVersion, find_moment, find_savepoint_named, find_state
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
 from sqlstream.storage.views import at_operator, operator_version, state_tables, times_macro, visible_state
 from sqlstream.storage.zsets import WEIGHT
@@ -57,7 +57,7 @@ def create_diff(
     catalog: str,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    arguments: Sequence[Given],
+    arguments: Sequence[CallArgument],
     span: Span,
     folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
@@ -82,11 +82,11 @@ class _Difference:
 
     connection: duckdb.DuckDBPyConnection
     catalog: str
-    older: StateAt
-    newer: StateAt
+    older: StateVersion
+    newer: StateVersion
 
     @property
-    def sides(self) -> tuple[StateAt, StateAt]:
+    def sides(self) -> tuple[StateVersion, StateVersion]:
         return self.older, self.newer
 
     @property
@@ -137,7 +137,7 @@ class _Difference:
         """The state tables that the view reads."""
         return self._tables(self.newer)
 
-    def _tables(self, side: StateAt) -> tuple[TableDeclaration, ...]:
+    def _tables(self, side: StateVersion) -> tuple[TableDeclaration, ...]:
         operator = side.relation.operator
         named = {name.lower() for name in self.connection.get_table_names(operator.views[side.relation.name])}
         declarations = (table.declaration for table in operator.tables)
@@ -167,7 +167,7 @@ class _Difference:
             return {t.name: content_difference(t, older[t.name], newer[t.name]) for t in self.tables}
         return {t.name: version_difference(t, older[t.name], newer[t.name]) for t in self.tables}
 
-    def _table_versions(self, side: StateAt, own: JobVersion) -> dict[str, TableVersion]:
+    def _table_versions(self, side: StateVersion, own: JobVersion) -> dict[str, TableVersion]:
         job, operator, warehouse = side.relation.job.name, side.relation.operator, side.warehouse
         visible = visible_state(warehouse, job, operator, own)
         data, none = f"{warehouse.job(job).operator(operator.name).root}/data", VisibleSegments()

@@ -13,7 +13,7 @@ import duckdb
 from sqlstream.duck.errors import missing_table, translate
 from sqlstream.duck.sql import Select, quote_name
 from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span, missing
-from sqlstream.queries.arguments import Given, Maker
+from sqlstream.queries.arguments import CallArgument, RelationFactory
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.statement import StateCall, Statement, TimeTravel, parse_statement
 from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
@@ -70,7 +70,7 @@ class Relations:
         warehouse: Warehouse,
         declared: Mapping[str, str],
         others: Mapping[str, str],
-        calls: Mapping[str, Maker] | None = None,
+        calls: Mapping[str, RelationFactory] | None = None,
         extra_relations: Mapping[tuple[str, str], str] | None = None,
         only: str | None = None,
     ):
@@ -218,7 +218,7 @@ class Relations:
         if make is None:
             raise QueryError(f"sqlstream.{call.function} cannot be called here", call.span)
         arguments = [
-            Given(a.name, self._evaluated(connection, a.value, a.span, "an argument is one value"), a.span)
+            CallArgument(a.name, self._evaluated(connection, a.value, a.span, "an argument is one value"), a.span)
             for a in call.arguments
         ]
         try:
@@ -376,7 +376,7 @@ class Relations:
 
 
 # The functions `sqlstream.*` of all sessions; see the argument `calls` of Relations for more.
-_CALLS: Mapping[str, Maker] = {"diff": create_diff, "ttl": create_ttl, "why": create_why}
+_CALLS: Mapping[str, RelationFactory] = {"diff": create_diff, "ttl": create_ttl, "why": create_why}
 
 
 def drop_names(connection: duckdb.DuckDBPyConnection) -> None:

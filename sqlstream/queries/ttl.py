@@ -12,14 +12,14 @@ import duckdb
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import Select, quote_name, union_all
 from sqlstream.errors import QueryError, Span, missing
-from sqlstream.queries.arguments import Given
+from sqlstream.queries.arguments import CallArgument
 from sqlstream.queries.batch_changes import changes_of, oldest_readable, stored_bytes
 from sqlstream.queries.system import create_table
 from sqlstream.storage.snapshot import JobHistory, JobVersion
 from sqlstream.storage.views import state_tables
 from sqlstream.storage.zsets import VERSION, WEIGHT
 from sqlstream.units import Duration, parse_duration
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 from sqlstream.warehouse.jobs import OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 
@@ -52,7 +52,7 @@ def create_ttl(
     catalog: str,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    arguments: Sequence[Given],
+    arguments: Sequence[CallArgument],
     span: Span,
 ) -> str:
     """Create the relation of a call of `sqlstream.ttl`: see `Maker`."""
@@ -133,7 +133,7 @@ class _Part:
         warehouse: Warehouse,
         job: JobHistory,
         operator: OperatorRecord,
-        state: Remembered,
+        state: ExpiringState,
         newest: JobVersion,
     ):
         self.con, self.warehouse, self.job, self.operator = connection, warehouse, job, operator
@@ -258,8 +258,8 @@ class _Part:
         state = self.state
         if state.at:
             at = f"{quote_name(state.at)} * {state.unit} AS {_AT}"
-            rows = self.tables[state.last_row_times]
-            seen = f"SELECT {self.key_items}, {at}, true AS {_EXACT} FROM ({rows}) WHERE {state.holds}"
+            key_times = self.tables[state.last_row_times]
+            seen = f"SELECT {self.key_items}, {at}, true AS {_EXACT} FROM ({key_times}) WHERE {state.holds}"
             seen += f" GROUP BY ALL HAVING sum({WEIGHT}) > 0"
         else:
             # Rows at version 0 came with that version.

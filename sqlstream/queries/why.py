@@ -14,10 +14,10 @@ from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import TRUE, Condition, Relation, Select, all_of, quote_name, quote_text
 from sqlstream.duck.types import kind_of
 from sqlstream.errors import QueryError, Span, missing
-from sqlstream.queries.arguments import Given
+from sqlstream.queries.arguments import CallArgument
 from sqlstream.queries.key_state import KeyState
 from sqlstream.queries.outlook import Finding, due_times, expiries, late_rows, sources
-from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find_savepoint_named, find_state
+from sqlstream.queries.versions import StateRelation, StateVersion, find_moment, find_savepoint_named, find_state
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.warehouse.paths import Warehouse
 
@@ -54,7 +54,7 @@ def create_why(
     catalog: str,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    arguments: Sequence[Given],
+    arguments: Sequence[CallArgument],
     span: Span,
     folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
@@ -81,9 +81,9 @@ def _state(
     connection: duckdb.DuckDBPyConnection,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    places: Sequence[Given],
+    places: Sequence[CallArgument],
     folders: Mapping[str, Warehouse],
-) -> StateAt:
+) -> StateVersion:
     """Return the state that the positional arguments name: now, at a version, or in a savepoint. Raises QueryError."""
     state, *moment = places
     opened = [find_savepoint_named(warehouse, one.value, one.span, folders) for one in moment]
@@ -94,11 +94,11 @@ def _state(
         return find_moment(connection, warehouse, relation, moment[0].value, moment[0].span, folders)
     if relation.job.newest is None:
         raise QueryError(f'job "{relation.title.partition(".")[0]}" has no version yet', state.span)
-    return StateAt(warehouse, relation, relation.job.newest)
+    return StateVersion(warehouse, relation, relation.job.newest)
 
 
 def _key(
-    connection: duckdb.DuckDBPyConnection, relation: StateRelation, named: Sequence[Given], span: Span
+    connection: duckdb.DuckDBPyConnection, relation: StateRelation, named: Sequence[CallArgument], span: Span
 ) -> tuple[Any, ...]:
     """Return the values of the key columns in their order. Raises QueryError."""
     operator = relation.operator
@@ -108,7 +108,7 @@ def _key(
         raise QueryError(message, span, hint="Run the job, which writes it anew.")
     of_key = f'The key of "{relation.title}" is {", ".join(operator.key_columns)}.'
     places = {place_of_key(number): name for number, name in enumerate(columns)}
-    by_column: dict[str, Given] = {}
+    by_column: dict[str, CallArgument] = {}
     for one in named:
         name = places.get(one.name or "", (one.name or "").lower())
         if columns and name.startswith(INTERNAL):

@@ -62,7 +62,7 @@ class Work:
     clock: EventTime | None = None
 
 
-class ArrivalPlaces:
+class PositionAllocator:
     """Gives splits their positions in the order of arrival: splits of an earlier batch come before splits of a later one.
 
     Within a batch the splits of a scan come before the splits of later scans, and splits of one scan are in the order in which

@@ -21,7 +21,7 @@ from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import CLOCK, ScanStage
-from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, Work, by_slot, from_lines, to_lines
+from sqlstream.runtime.batch_descriptors import Descriptor, PositionAllocator, Work, by_slot, from_lines, to_lines
 from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
@@ -179,7 +179,7 @@ class Feed:
         self._fired_at = ProcessingTime(-1)
         self._stages = scans
         self._sources = [source_of(stage.table) for stage in scans]
-        self._places = ArrivalPlaces(self._sources)
+        self._places = PositionAllocator(self._sources)
         seen = self._read_fold()
         positions, descriptors = self._restore(project, seen)
         context = partial(

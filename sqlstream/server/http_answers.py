@@ -22,7 +22,7 @@ _TEXT_PART = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HttpQuery:
     """A query of an HTTP client. An answer in JSON has at most `limit` rows; with `text`, all values are texts.
 
     `is_made` says that the server wrote the SQL: errors then show no place in it, which would mean nothing to the client.
@@ -38,7 +38,7 @@ class Asked:
 class HttpRequest:
     """A request for the answer to a query in the form JSON or ARROW."""
 
-    query: Asked
+    query: HttpQuery
     form: str
 
     def open(self, worker: Worker) -> HttpAnswer:
@@ -119,7 +119,7 @@ class _Parts:
         """Does nothing."""
 
 
-def _json(result: OpenRelation, query: Asked) -> Iterator[tuple[bytes, bool]]:
+def _json(result: OpenRelation, query: HttpQuery) -> Iterator[tuple[bytes, bool]]:
     relation = result.relation
     types = zip(relation.columns, relation.types, strict=True)
     columns = json.dumps([{"name": name, "type": str(kind)} for name, kind in types])

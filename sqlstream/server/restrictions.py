@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from sqlstream.connectors.confined_files import is_within, outside
-from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.filesystem.listing import PathPattern
 from sqlstream.connectors.interface import Reach
 from sqlstream.connectors.registry import find
 from sqlstream.errors import SourceText, Span
@@ -103,7 +103,7 @@ class TableRestrictions:
     def _outside(self, path: str) -> str | None:
         """Return a file of a path, or its folder, that a symbolic link puts outside of `folders`; None if there is none."""
         try:
-            place = Place(path, self._root)
+            place = PathPattern(path, self._root)
             files = [file.path for file in place.files() or ()]
         except OSError:
             # An unreadable file is not read.

@@ -18,7 +18,15 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import SqlStreamError, missing
 from sqlstream.queries.batch_changes import changes_of_table
 from sqlstream.secrets import masked
-from sqlstream.server.events import COMMENT, COMMENT_SECONDS, LOOK_IN_STORE_SECONDS, LOOK_SECONDS, RETRY, Event, Places
+from sqlstream.server.events import (
+    COMMENT,
+    COMMENT_SECONDS,
+    LOOK_IN_STORE_SECONDS,
+    LOOK_SECONDS,
+    RETRY,
+    Event,
+    ListenerLimit,
+)
 from sqlstream.server.problems import HttpError
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
@@ -152,7 +160,7 @@ def _changelog(sink: SinkRecord, changes: str) -> str:
 class TableTails:
     """Lets clients listen to tables. Each client has its own watcher, which looks again after the client has read all events."""
 
-    def __init__(self, warehouse: Warehouse, places: Places):
+    def __init__(self, warehouse: Warehouse, places: ListenerLimit):
         self._warehouse, self._places = warehouse, places
         self._seconds = LOOK_SECONDS if warehouse.fs.local else LOOK_IN_STORE_SECONDS
         # Reading large tables takes seconds: queries, and listeners of jobs, do not wait for them.

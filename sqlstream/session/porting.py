@@ -124,11 +124,11 @@ class PortedScript:
 
 def port(source: SourceText, compiler: Compiler) -> PortedScript:
     """Return what becomes of each statement of a script, as the compiler's session would run it."""
-    return PortedScript(source, tuple(_Porting(source, compiler).statements()))
+    return PortedScript(source, tuple(_Porter(source, compiler).statements()))
 
 
 @dataclass(slots=True)
-class _Porting:
+class _Porter:
     """Compiles the statements of a script one by one, and remembers what those that are refused would have declared."""
 
     source: SourceText

@@ -18,7 +18,7 @@ from sqlstream.jobs.identity import as_recorded, is_planned
 from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.verification import Verification, verify_job
 from sqlstream.project import Project
-from sqlstream.queries.arguments import Given, placed
+from sqlstream.queries.arguments import CallArgument, placed
 from sqlstream.queries.versions import Version, find_version
 from sqlstream.sql.nodes import AlterTable, CreateTable, CreateView, RenameTable, Statement
 from sqlstream.sql.statements import parse_script
@@ -168,7 +168,7 @@ class MakesDifferences:
         catalog: str,
         warehouse: Warehouse,
         jobs: Mapping[str, JobHistory],
-        arguments: Sequence[Given],
+        arguments: Sequence[CallArgument],
         span: Span,
     ) -> str:
         """Create the table, and return its name as SQL. Raises QueryError, UsageError and CannotVerify."""

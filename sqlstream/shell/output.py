@@ -18,7 +18,7 @@ from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.session.rendering import PIPE_WIDTH
 
 
-class Standard(io.TextIOBase):
+class StandardStream(io.TextIOBase):
     """Standard output or standard error at the time of each call: a prompt replaces the stream."""
 
     def __init__(self, name: str):
@@ -60,7 +60,7 @@ class ShellOutput:
     @property
     def stream(self) -> TextIO:
         """The stream for results: the file, or standard output."""
-        return self._file or cast(TextIO, Standard("stdout"))
+        return self._file or cast(TextIO, StandardStream("stdout"))
 
     @property
     def form(self) -> str:

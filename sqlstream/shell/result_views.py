@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.session.changes import Change, RowPrinter, Writable
+from sqlstream.session.changes import Change, RowPrinter, TextStream
 from sqlstream.session.rendering import is_number, printable
 
 # Lines of a terminal that hold no rows: the header, its rule, the count, the line about the job, the cursor.
@@ -169,7 +169,7 @@ class ChangelogView(ResultView):
 class TableauView(ResultView):
     """A line per change, written when it comes."""
 
-    def __init__(self, sink: SinkPlan, stream: Writable):
+    def __init__(self, sink: SinkPlan, stream: TextStream):
         self._printer = RowPrinter(stream, sink)
 
     def add(self, changes: Sequence[Change]) -> None:

@@ -27,7 +27,7 @@ from sqlstream.spark.scratch import SparkCheckpoint, new_checkpoint, remove, wri
 from sqlstream.spark.sink_workers import SparkWorkers
 from sqlstream.spark.source import DescriptorSource
 from sqlstream.spark.worker import MARKS
-from sqlstream.storage.begun import Begun, read_begun, write_begun
+from sqlstream.storage.begun import BegunBatch, read_begun, write_begun
 from sqlstream.storage.recovery import numbers
 from sqlstream.units import now
 from sqlstream.warehouse.commits import KEPT_COMMITS, committed_spark_millis, write_commit
@@ -56,7 +56,7 @@ class SparkRun(JobThread):
         self._query: StreamingQuery | None = None
         # The sequence number of the first descriptor of Spark's stream, and the watermarks of Spark's next batch.
         self._first, self._marks = 0, Watermarks.none(job.plan)
-        self._begun: Begun | None = None
+        self._begun: BegunBatch | None = None
         self._checkpoint: SparkCheckpoint | None = None
 
     def _begin(self, feed: Feed) -> None:
@@ -117,7 +117,7 @@ class SparkRun(JobThread):
         began = time.monotonic()
         offsets = self._checkpoint.offsets(batch)
         version = self._checkpoint.base + batch
-        write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
+        write_begun(self.fs, self.paths, BegunBatch(version, self._first + offsets.sequence, offsets.time))
         self._source.fix(offsets.sequence)
         # The tasks of this thread's action see it, as they see the number of Spark's batch.
         self.spark.sparkContext.setLocalProperty(MARKS, self._marks.to_json())

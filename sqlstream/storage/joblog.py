@@ -15,7 +15,16 @@ from sqlstream.storage.metrics import OperatorMetrics, SinkMetrics, SourceMetric
 from sqlstream.units import Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import JobRecord
-from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import (
+    GONE,
+    Record,
+    UnreadableFormat,
+    Upgrade,
+    damage,
+    read_json,
+    read_sealed,
+    write_sealed,
+)
 
 CHUNK = 64
 
@@ -54,7 +63,7 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
         """Return the entry in a text. Raises OtherVersionError."""
         try:
             return read_json(text, cls)
-        except OtherFormat as other:
+        except UnreadableFormat as other:
             raise other.error("the log of the job") from other
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from sqlstream.errors import DamageError
-from sqlstream.storage.begun import Begun, read_begun, write_begun
+from sqlstream.storage.begun import BegunBatch, read_begun, write_begun
 from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.manifests import Manifest, batch_of, read_manifest
@@ -256,7 +256,7 @@ class Versions:
         """Return the directories in which the job stores rows: one of each operator, and its own one in each table."""
         return sorted(self._places(), key=lambda paths: paths.root)
 
-    def _begun(self, version: int) -> Begun | None:
+    def _begun(self, version: int) -> BegunBatch | None:
         """Return the batch after a version if it has begun, else None."""
         return read_begun(self.fs, self.paths, version + 1)
 

@@ -348,7 +348,7 @@ class _Stream(Stream):
 
     def _receiver(self, sink: SinkPlan, rows: list[tuple[Any, ...]]) -> Receiver:
         received = self._received[sink.table.name] = []
-        return _Received(sink, received)
+        return _ResultTables(sink, received)
 
     def take(self) -> dict[str, list[pa.Table]]:
         """Return what was printed since the last call, by table name."""
@@ -363,7 +363,7 @@ class _Stream(Stream):
             run.batch({})
 
 
-class _Received:
+class _ResultTables:
     """Stores the rows of a job as Arrow tables."""
 
     limit, is_full, is_gone = None, False, False

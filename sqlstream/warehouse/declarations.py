@@ -38,7 +38,7 @@ class TableDeclaration:
         return next(c.type for c in self.columns if c.name == self.time_column)
 
 
-class Remembered(msgspec.Struct, frozen=True, omit_defaults=True):
+class ExpiringState(msgspec.Struct, frozen=True, omit_defaults=True):
     """State that a time to live bounds: a key is forgotten, with its rows, when no row has come for it for `ttl` (0: never).
 
     `name` is the input or the part of the state, if the operator has several. The rows are in the Z-sets `tables`, which have the

@@ -14,10 +14,19 @@ from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.logical.plan.state_settings import AnyState, Semantics, Ties
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import (
+    GONE,
+    Record,
+    UnreadableFormat,
+    Upgrade,
+    damage,
+    read_json,
+    read_sealed,
+    write_sealed,
+)
 
 FORMAT = 8
 # Columns, as (name, type).
@@ -177,7 +186,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     unique: tuple[str, ...] = ()
     window: WindowRecord | None = None
     ttl: Duration = NO_TIME
-    remembered: tuple[Remembered, ...] = ()
+    remembered: tuple[ExpiringState, ...] = ()
     shape: OperatorShape | None = None
     waits_for: tuple[str, ...] | None = None
 
@@ -316,7 +325,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
         """Return the record in a JSON text. Raises OtherVersionError."""
         try:
             return read_json(text, cls)
-        except OtherFormat as other:
+        except UnreadableFormat as other:
             raise other.error(f'job "{other.content["job"]}"') from other
 
 

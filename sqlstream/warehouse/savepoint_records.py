@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from sqlstream.errors import DamageError, UsageError, missing
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.paths import SAVEPOINT, Warehouse
-from sqlstream.warehouse.records import GONE, OtherFormat, Record, damage, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import GONE, Record, UnreadableFormat, damage, read_json, read_sealed, write_sealed
 
 FORMAT = 1
 
@@ -54,7 +54,7 @@ def read_savepoint(folder: Warehouse, place: str) -> Savepoint:
     text = read_sealed(folder.fs, f"{folder.root}/{SAVEPOINT}")
     try:
         return Savepoint(folder, read_json(text, SavepointRecord), place)
-    except OtherFormat as other:
+    except UnreadableFormat as other:
         raise other.error(f'savepoint "{place}"') from other
 
 

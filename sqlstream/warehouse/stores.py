@@ -59,7 +59,7 @@ _CREDENTIALS = {
 T = TypeVar("T")
 
 
-class Changed(Exception):
+class PreconditionFailed(Exception):
     """A conditional put failed: the file has changed, or exists although it must not."""
 
 
@@ -191,13 +191,13 @@ class StoreFilesystem(Filesystem):
         try:
             return self._put(path, text.encode(), mode="create" if before is None else before, use_multipart=False)
         except (errors.AlreadyExistsError, errors.PreconditionError) as error:
-            raise Changed from error
+            raise PreconditionFailed from error
 
     def claim(self, path: str) -> bool:
         text = uuid4().hex
         try:
             self.put_if(path, text, None)
-        except Changed:
+        except PreconditionFailed:
             # The put was repeated because its answer was lost, if the file has this very text.
             with contextlib.suppress(FileNotFoundError):
                 return self.read_tagged(path)[0] == text.encode()

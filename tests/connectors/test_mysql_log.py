@@ -10,7 +10,7 @@ import pytest
 from pymysqlreplication.event import QueryEvent, RotateEvent, XidEvent
 from pymysqlreplication.row_event import WriteRowsEvent
 
-from sqlstream.connectors.cdc.changes import Incomplete, Truncated
+from sqlstream.connectors.cdc.changes import IncompleteLog, TableTruncated
 from sqlstream.connectors.mysql_cdc import statements
 from sqlstream.connectors.mysql_cdc.binlog import BinlogDecoder
 from sqlstream.connectors.mysql_cdc.options import BinlogSettings
@@ -61,13 +61,13 @@ def test_statements_that_take_no_rows(statement: str) -> None:
 
 @pytest.mark.parametrize("statement", GONE)
 def test_statements_after_which_other_rows_are_there(statement: str) -> None:
-    with pytest.raises(Truncated, match=GONE[statement]):
+    with pytest.raises(TableTruncated, match=GONE[statement]):
         statements.check(statement, "shop", "shop", "orders")
 
 
 @pytest.mark.parametrize("verb", ["INSERT INTO", "update", "DELETE FROM", "REPLACE", "LOAD DATA INFILE 'x' INTO TABLE"])
 def test_statements_in_place_of_changes(verb: str) -> None:
-    with pytest.raises(Incomplete, match="it has the statement that changed them"):
+    with pytest.raises(IncompleteLog, match="it has the statement that changed them"):
         statements.check(f"{verb} shop.`orders` ..", "elsewhere", "shop", "orders")
     statements.check(f"{verb} `orders` ..", "elsewhere", "shop", "orders")
 

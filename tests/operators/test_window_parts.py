@@ -12,7 +12,7 @@ import pytest
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.sql import quoted, typed
-from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.aggregates.grouped import GroupedCalls
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.operator import Operator, Port, StepTimes
 from sqlstream.operators.windows.assigners import AssignedWindows, WindowAssigner
@@ -51,8 +51,8 @@ WINDOWS = {
 TEN = 1_767_261_600
 
 
-def aggregate(windows: AssignedWindows | SlicedWindows | Sessions) -> Grouped:
-    return Grouped(Groups(KEYS, windows), ("s", "e", None), CALLS)
+def aggregate(windows: AssignedWindows | SlicedWindows | Sessions) -> GroupedCalls:
+    return GroupedCalls(Groups(KEYS, windows), ("s", "e", None), CALLS)
 
 
 def correcting(windows: AssignedWindows | SlicedWindows | Sessions, lateness: int, early: Early | None) -> Corrections:

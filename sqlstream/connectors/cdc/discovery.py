@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.cdc.changes import ColumnGone, DecodedChanges, Incomplete, Truncated, merged
+from sqlstream.connectors.cdc.changes import ColumnGone, DecodedChanges, IncompleteLog, TableTruncated, merged
 from sqlstream.connectors.cdc.files import ChangesFile, file_name, in_files, number_of, write_changes, write_rows
 from sqlstream.connectors.cdc.options import Reading
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
@@ -186,7 +186,7 @@ class ReceivedChanges(Discovery, Generic[ServerT]):
             self._failures = 0
         except self._server.lost_errors as error:
             self._failed(error)
-        except Truncated as truncated:
+        except TableTruncated as truncated:
             raise self._fault(
                 f"{truncated}, which is no change of rows",
                 "Start the job afresh; or go on with the rows as they were: 'scan.on-truncate' = 'ignore'.",
@@ -195,7 +195,7 @@ class ReceivedChanges(Discovery, Generic[ServerT]):
             raise self._fault(
                 f'has no column "{error}" any more', "Drop the job, and declare the table as it is now."
             ) from None
-        except Incomplete as error:
+        except IncompleteLog as error:
             hint = f"{self._server.whole_rows}, and start the job afresh."
             raise self._fault(f"has changes of which the log does not hold {error}", hint) from None
         return len(self._pending)

@@ -20,7 +20,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.extras import imported
-from sqlstream.connectors.faker.expressions import Making, parse, time_of
+from sqlstream.connectors.faker.expressions import ValueContext, parse, time_of
 from sqlstream.connectors.generated_rows import RowRange
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck import databases
@@ -37,7 +37,7 @@ _Values = Callable[[int, datetime], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Field:
     """A value to make up: a column, or a part inside of it. `path` is its name in the options `fields.<path>.*`."""
 
     path: str
@@ -46,12 +46,12 @@ class _Place:
     def option(self, key: str) -> str:
         return f"fields.{self.path}.{key}"
 
-    def parts(self) -> list[tuple[str, _Place]]:
+    def parts(self) -> list[tuple[str, _Field]]:
         """Return the fields of a ROW, or key and value of a MAP; the element of an ARRAY has the array's own options."""
         if self.type.id not in ("struct", "map"):
             return []
         children = cast(list[tuple[str, DuckDBPyType]], self.type.children)
-        return [(name, _Place(f"{self.path}.{name}", kind)) for name, kind in children]
+        return [(name, _Field(f"{self.path}.{name}", kind)) for name, kind in children]
 
 
 class FakeRows:
@@ -59,7 +59,7 @@ class FakeRows:
 
     def __init__(self, table: Table):
         self._table, self._options = table, table.options
-        self._places = [_Place(c.name, DuckDBPyType(c.type)) for c in table.stored]
+        self._places = [_Field(c.name, DuckDBPyType(c.type)) for c in table.stored]
         self._seed = table.options.get("seed", "0").strip()
 
     @property
@@ -93,7 +93,7 @@ class FakeRows:
         for place in self._places:
             self._check(place)
 
-    def _check(self, place: _Place) -> None:
+    def _check(self, place: _Field) -> None:
         if place.type.id == "list":
             [(_, element)] = cast(list[tuple[str, DuckDBPyType]], place.type.children)
             if element.id in ("list", "struct", "map"):
@@ -117,7 +117,7 @@ class FakeRows:
         at = self._table.option_span(option, value=value)
         return BindError(f'table "{self._table.name}": {message}', at, hint=hint)
 
-    def _all(self, places: Sequence[_Place]) -> Iterator[_Place]:
+    def _all(self, places: Sequence[_Field]) -> Iterator[_Field]:
         for place in places:
             yield place
             yield from self._all([part for _, part in place.parts()])
@@ -154,14 +154,14 @@ class FakeRows:
         items += [f"{_NUMBER} AS {quote_name(c.name)}" for c in self._table.physical if c.metadata]
         return Select(f"SELECT {', '.join(items) or '1'} FROM {relation}")
 
-    def _maker(self, place: _Place) -> _Values:
+    def _maker(self, place: _Field) -> _Values:
         share = float(self._options.get(place.option("null-rate"), "0"))
         make = self._present(place)
         if not share:
             return make
         return lambda n, now: None if self._random(place, n, "?").random() < share else make(n, now)
 
-    def _present(self, place: _Place) -> _Values:
+    def _present(self, place: _Field) -> _Values:
         if place.type.id == "struct":
             fields = [(name, self._maker(part)) for name, part in place.parts()]
             return lambda n, now: {name: make(n, now) for name, make in fields}
@@ -175,7 +175,7 @@ class FakeRows:
         repeated = self._repeated(place, 1)
         return lambda n, now: repeated(n, now)[0]
 
-    def _repeated(self, place: _Place, count: int) -> Callable[[int, datetime], list[str]]:
+    def _repeated(self, place: _Field, count: int) -> Callable[[int, datetime], list[str]]:
         """Return the function that makes `count` texts from the expression of a place, for a row number and the batch's time."""
         from faker import Faker
 
@@ -184,11 +184,11 @@ class FakeRows:
         def texts(n: int, now: datetime) -> list[str]:
             random = self._random(place, n)
             fake.random = random
-            return [make(Making(random, fake, now)) for _ in range(count)]
+            return [make(ValueContext(random, fake, now)) for _ in range(count)]
 
         return texts
 
-    def _random(self, place: _Place, n: int, salt: str = "") -> Random:
+    def _random(self, place: _Field, n: int, salt: str = "") -> Random:
         key = f"{self._seed}/{place.path}/{salt}/{n}".encode()
         return Random(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
 

@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedValues:
     """The decoded values of one schema.
 
     `rows` has a column per field and a row per value; `numbers` are the values' indexes among all values, from 0. `faults` maps
@@ -52,7 +52,7 @@ def relation(
     table: Table,
     columns: Sequence[Column],
     passthrough: pa.Table,
-    decoded: Sequence[Decoded],
+    decoded: Sequence[DecodedValues],
     defaults: Mapping[str, str],
 ) -> Relation:
     """Return marked rows: the columns of `passthrough`, the table's `columns`, and WRONG.
@@ -83,7 +83,7 @@ def _rows(
     table: Table,
     columns: Sequence[Column],
     passthrough: pa.Table,
-    group: Decoded,
+    group: DecodedValues,
     defaults: Mapping[str, str],
 ) -> Select:
     fields = {name.lower(): number for number, name in enumerate(group.rows.column_names)}

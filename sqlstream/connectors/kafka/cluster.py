@@ -26,7 +26,7 @@ _NONE = -1
 Answers: TypeAlias = "Mapping[TopicPartition, Future[Any]]"
 
 
-class Unanswered(Exception):
+class BrokersUnavailable(Exception):
     """Brokers did not answer, or cannot answer now; a later attempt may succeed."""
 
 
@@ -101,7 +101,7 @@ class Cluster:
             topic_names = self._admin.list_topics(timeout=ANSWER_SECONDS).topics
         except self._kafka.KafkaException as error:
             self._check_login()
-            raise Unanswered(reason(error)) from None
+            raise BrokersUnavailable(reason(error)) from None
         return sorted(name for name in topic_names if not name.startswith("__"))
 
     # -- offsets
@@ -173,7 +173,7 @@ class Cluster:
             except Late:
                 self._check_login()
                 if time.monotonic() > deadline:
-                    raise Unanswered(self.trouble or "no answer") from None
+                    raise BrokersUnavailable(self.trouble or "no answer") from None
             except self._kafka.KafkaException as error:
                 self._check_login()
                 raise self._explained(error, name) from None
@@ -189,7 +189,7 @@ class Cluster:
         unauthorized = (codes.TOPIC_AUTHORIZATION_FAILED, codes.GROUP_AUTHORIZATION_FAILED)
         if kafka_error.code() in (*refused, *unauthorized, codes.CLUSTER_AUTHORIZATION_FAILED):
             return self._refused(reason(error))
-        return Unanswered(self.trouble or reason(error))
+        return BrokersUnavailable(self.trouble or reason(error))
 
 
 def topics(table: Table) -> list[str]:

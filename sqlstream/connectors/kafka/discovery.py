@@ -11,7 +11,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
 from sqlstream.connectors.kafka import options
 from sqlstream.connectors.kafka.client import GROUP, SERVERS
-from sqlstream.connectors.kafka.cluster import Answers, Cluster, Unanswered
+from sqlstream.connectors.kafka.cluster import Answers, BrokersUnavailable, Cluster
 from sqlstream.connectors.kafka.options import BOUNDED, STARTUP
 from sqlstream.connectors.kafka.ranges import OffsetRange, TopicPartition, shared
 from sqlstream.connectors.kafka.reader import lost_offsets
@@ -63,7 +63,7 @@ class TopicDiscovery(Discovery):
                 raise UsageError(f'table "{table.name}": no topic matches "{pattern}"', table.span)
             self._starts = self._first_starts(partitions)
             self._ends = self._bounds(partitions) if self.bounded else self._cluster.latest(partitions)
-        except Unanswered as trouble:
+        except BrokersUnavailable as trouble:
             # A first start has already checked that brokers answer (`check_input`): this is a restart.
             error = unreachable(table, str(trouble))
             raise OutageError(error.message, error.span, detail=error.detail) from None
@@ -163,7 +163,7 @@ class TopicDiscovery(Discovery):
         try:
             self._ends |= self._cluster.answered(answers)
             self._look_for_partitions()
-        except Unanswered as trouble:
+        except BrokersUnavailable as trouble:
             # With librdkafka 2.16, a client that has lost all leaders does not find them again; a new client does.
             self._cluster = Cluster(self._table)
             self._wait(str(trouble))

@@ -58,7 +58,7 @@ _HINT = "Set 'scan.on-data-loss' = 'continue' to go on without them, and count t
 
 
 @dataclass
-class _Standing:
+class _PartitionState:
     """The state of an assigned partition.
 
     - `offset`: the next offset to return.
@@ -110,7 +110,7 @@ class MessageReader:
         group = {"group.id": settings.get("group.id", "sqlstream")}
         callbacks = {"error_cb": self._hear}
         self._consumer = confluent_kafka.Consumer({**_DEFAULTS, **settings, **group, **_FIXED, **callbacks})
-        self._standing: dict[TopicPartition, _Standing] = {}
+        self._standing: dict[TopicPartition, _PartitionState] = {}
 
     def _hear(self, error: Any) -> None:
         self._trouble = reason(error)
@@ -168,7 +168,7 @@ class MessageReader:
         self._leave([r.partition for r in moved if r.partition in self._standing])
         if moved:
             self._consumer.incremental_assign([self._kafka.TopicPartition(r.topic, r.number, r.start) for r in moved])
-            self._standing |= {r.partition: _Standing(r.start) for r in moved}
+            self._standing |= {r.partition: _PartitionState(r.start) for r in moved}
 
     def _leave(self, partitions: Sequence[TopicPartition]) -> None:
         if partitions:
@@ -247,7 +247,7 @@ class MessageReader:
         passing = (codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._TIMED_OUT, codes._RESOLVE)
         return bool(error.retriable()) or error.code() in (*passing, codes.UNKNOWN_TOPIC_OR_PART)
 
-    def _read_up_to(self, partition: TopicPartition, standing: _Standing) -> int:
+    def _read_up_to(self, partition: TopicPartition, standing: _PartitionState) -> int:
         """Return the offset behind the last message or control record that has come; negative if it is not known.
 
         Control records end transactions. They have offsets, and are no messages.
@@ -284,7 +284,7 @@ class MessageReader:
                 messages.lost += first - reached
         self._leave([partition])
         self._consumer.incremental_assign([self._kafka.TopicPartition(*partition, first)])
-        self._standing[partition] = _Standing(first, ends=first)
+        self._standing[partition] = _PartitionState(first, ends=first)
 
     def _offsets_of_broker(self, partition: TopicPartition) -> tuple[int, int]:
         """Return the offset of the first message that the broker has, and that behind the last one that it shows.

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from sqlstream.connectors.kafka.client import settings
-from sqlstream.connectors.kafka.producing import Broken, Deadline, Sender, Topic
+from sqlstream.connectors.kafka.producing import BrokenClient, Deadline, Sender, Topic
 from sqlstream.connectors.kafka.progress import TopicProgress
 from sqlstream.errors import JobError
 
@@ -51,7 +51,7 @@ def _answered(call: Callable[..., Any], arguments: Sequence[Any], seconds: float
     try:
         error = outcome.get(timeout=seconds)
     except Empty:
-        raise Broken("the client does not answer", silent=True) from None
+        raise BrokenClient("the client does not answer", silent=True) from None
     if error is not None:
         raise error
 
@@ -88,7 +88,7 @@ class TopicTransactions:
             try:
                 self._transact(batch, table, deadline)
                 break
-            except Broken as error:
+            except BrokenClient as error:
                 self._give_up(error)
                 expired = not error.silent and time.monotonic() - began > self._timeout * _NEARLY
                 # If a broker was away meanwhile, the transaction itself was not too slow.
@@ -102,19 +102,19 @@ class TopicTransactions:
                 self._progress.confirm(self._connect(deadline))
         self._progress.done(batch)
 
-    def _give_up(self, error: Broken) -> None:
+    def _give_up(self, error: BrokenClient) -> None:
         """Handle the last events of a broken client; abandon one that does not answer, as closing it would wait for ever."""
         if error.silent:
             _abandoned.append(self._sender)
             self._sender = None
         elif self._sender is not None:
-            with contextlib.suppress(Broken):
+            with contextlib.suppress(BrokenClient):
                 self._sender.poll()
 
     def _transact(self, batch: int, messages: pa.Table, deadline: Deadline) -> None:
         sender = self._sender
         if sender is None:
-            raise Broken("no client")
+            raise BrokenClient("no client")
         producer = sender.producer
         self._ask(producer.begin_transaction)
         sender.send(messages, deadline)
@@ -157,7 +157,7 @@ class TopicTransactions:
                 marker = self._marker(deadline)
                 self._sender = sender
                 return marker
-            except Broken as error:
+            except BrokenClient as error:
                 if deadline.is_over:
                     raise self.taken_over() if error.fenced else self._topic.unanswered(str(error)) from None
                 time.sleep(0.05)

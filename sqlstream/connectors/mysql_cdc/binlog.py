@@ -22,8 +22,8 @@ from sqlstream.connectors.cdc.changes import (
     INSERTED,
     ColumnGone,
     DecodedChanges,
-    Incomplete,
-    Truncated,
+    IncompleteLog,
+    TableTruncated,
 )
 from sqlstream.connectors.mysql_cdc import statements
 from sqlstream.connectors.mysql_cdc.places import FIRST, as_place, file_of, numbered
@@ -68,7 +68,7 @@ def with_own_tables(stream: Any) -> Iterator[Any]:
             stream.table_map.clear()
 
 
-class Mistyped(Exception):
+class ColumnTypeChanged(Exception):
     """A column has got a type that its declared one does not hold."""
 
     def __init__(self, column: str, type: str):
@@ -76,7 +76,7 @@ class Mistyped(Exception):
         self.column, self.type = column, type
 
 
-class Unreadable(Exception):
+class UnreadableLog(Exception):
     """The log has what cannot be read as changes; the message says what, `hint` what to do."""
 
     def __init__(self, what: str, hint: str):
@@ -162,7 +162,7 @@ class BinlogDecoder:
             return True
         if isinstance(event, log_events.XAPrepareEvent):
             if changes.operations and not event.one_phase:
-                raise Unreadable(
+                raise UnreadableLog(
                     "has changes of an XA transaction, which are in the log before it is known whether they are committed",
                     "Change the table in transactions that are not prepared; and start the job afresh.",
                 )
@@ -192,7 +192,7 @@ class BinlogDecoder:
         # Rows of CREATE TABLE .. SELECT follow it.
         try:
             statements.check(statement, event.schema.decode(errors="replace"), self.schema, self.table)
-        except Truncated:
+        except TableTruncated:
             if not self.skips_truncate:
                 raise
         return not changes.operations
@@ -200,13 +200,13 @@ class BinlogDecoder:
     def _other(self, event: Any) -> None:
         kind = event.event_type
         if kind in _COMPRESSED:
-            raise Unreadable(
+            raise UnreadableLog(
                 "cannot be read from a compressed log",
                 "On the server: SET GLOBAL log_bin_compress = OFF, or binlog_transaction_compression in MySQL; and start "
                 "the job afresh.",
             )
         if kind == BINLOG.INCIDENT_EVENT:
-            raise Unreadable(
+            raise UnreadableLog(
                 "may have changes that the log lacks: the server has logged an incident", "Start the job afresh."
             )
         if not self._in_transaction and not self._is_past(event):
@@ -239,32 +239,32 @@ class BinlogDecoder:
         if signature == self._signature:
             return
         if None in columns:
-            raise Incomplete("the names of columns")
+            raise IncompleteLog("the names of columns")
         logged = []
         for name, kind in self.columns.items():
             if name not in columns:
                 raise ColumnGone(name)
             column = columns[name]
             if not logged_reads(column, kind):
-                raise Mistyped(name, logged_type(column))
+                raise ColumnTypeChanged(name, logged_type(column))
             logged.append(_LoggedColumn(name, log_text(column, kind), logged_type(column) == "set"))
         self._signature, self._logged = signature, logged
 
     def _rows(self, event: Any, changes: DecodedChanges) -> None:
         if isinstance(event, row_events.PartialUpdateRowsEvent):
-            raise Incomplete("whole values of JSON: binlog_row_value_options is PARTIAL_JSON")
+            raise IncompleteLog("whole values of JSON: binlog_row_value_options is PARTIAL_JSON")
         bitmaps = [
             event.columns_present_bitmap,
             getattr(event, "columns_present_bitmap2", event.columns_present_bitmap),
         ]
         every = (1 << event.number_of_columns) - 1
         if any(int.from_bytes(bitmap, "little") & every != every for bitmap in bitmaps):
-            raise Incomplete("all columns: binlog_row_image was not FULL")
+            raise IncompleteLog("all columns: binlog_row_image was not FULL")
         try:
             rows = event.rows
         except _WRONG_BYTES as error:
             hint = "On the server: give the row values that are valid, and start the job afresh."
-            raise Unreadable(f"has a value that cannot be read: {error}", hint) from error
+            raise UnreadableLog(f"has a value that cannot be read: {error}", hint) from error
         self._count += len(rows)
         for row in rows:
             if isinstance(event, row_events.UpdateRowsEvent):

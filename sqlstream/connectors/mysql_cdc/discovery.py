@@ -101,9 +101,9 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
         try:
             with self._server.events(self._read_to) as events:
                 has_changes = self._store(decoder.decode(events), decoder)
-        except binlog.Mistyped as error:
+        except binlog.ColumnTypeChanged as error:
             raise self._server.mistyped(error.column, error.type) from None
-        except binlog.Unreadable as error:
+        except binlog.UnreadableLog as error:
             raise self._fault(str(error), error.hint) from None
         self._read_to = decoder.end
         if not has_changes and decoder.complete:

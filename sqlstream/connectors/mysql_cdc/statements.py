@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sqlstream.connectors.cdc.changes import Incomplete, Truncated
+from sqlstream.connectors.cdc.changes import IncompleteLog, TableTruncated
 
 _WORD = re.compile(
     r"""/\*.*?\*/ | --[^\n]* | \#[^\n]* | '(?:[^'\\]|\\.|'')*' | "(?P<quoted>(?:[^"\\]|\\.|"")*)"
@@ -56,7 +56,7 @@ def check(statement: str, database: str, schema: str, table: str) -> None:
     first = words[0].upper()
     if first in _BY_STATEMENT:
         if (schema.lower(), table.lower()) in _names(words, database):
-            raise Incomplete(
+            raise IncompleteLog(
                 f"the rows, because it has the statement that changed them: {' '.join(statement.split())[:60]}"
             )
         return
@@ -68,7 +68,7 @@ def check(statement: str, database: str, schema: str, table: str) -> None:
     elif first == "DROP" and upper[1] in ("DATABASE", "SCHEMA") and schema.lower() in (w.lower() for w in words):
         fate = "was dropped"
     if fate:
-        raise Truncated(fate)
+        raise TableTruncated(fate)
 
 
 def _fate(first: str, upper: Sequence[str]) -> str | None:

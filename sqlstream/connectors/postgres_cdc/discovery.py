@@ -93,7 +93,7 @@ class SlotDiscovery(ReceivedChanges[Server]):
     def _receive(self) -> None:
         try:
             self._receive_changes()
-        except pgoutput.Altered as altered:
+        except pgoutput.ColumnAltered as altered:
             # `check` raises if the new type does not fit; else the changes are read at the next poll.
             self._server.check()
             self._types[altered.column] = altered.type

@@ -16,8 +16,8 @@ from sqlstream.connectors.cdc.changes import (
     INSERTED,
     ColumnGone,
     DecodedChanges,
-    Incomplete,
-    Truncated,
+    IncompleteLog,
+    TableTruncated,
 )
 
 # In place of a large value that an update has not changed: the log leaves it out.
@@ -30,7 +30,7 @@ _NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
 _NEW, _OLD, _KEY = ord("N"), ord("O"), ord("K")
 
 
-class Altered(Exception):
+class ColumnAltered(Exception):
     """A column that is read has changed its type; `type` is the new (type OID, type modifier)."""
 
     def __init__(self, column: str, type: tuple[int, int]):
@@ -106,7 +106,7 @@ class Decoder:
             if column not in types:
                 raise ColumnGone(column)
             if types[column] != type:
-                raise Altered(column, types[column])
+                raise ColumnAltered(column, types[column])
         names = list(types)
         self._relations[number] = tuple(names.index(column) for column in self.columns)
 
@@ -133,19 +133,19 @@ class Decoder:
 
     def _check_old(self, kind: int) -> None:
         if not self.by_key and kind != _OLD:
-            raise Incomplete("the row before a change")
+            raise IncompleteLog("the row before a change")
 
     def _whole(self, row: list[object]) -> list[bytes | None]:
         for name, value in zip(self.columns, row, strict=True):
             if value is UNCHANGED:
-                raise Incomplete(f'the large value of column "{name}", which an update has not changed')
+                raise IncompleteLog(f'the large value of column "{name}", which an update has not changed')
         return row  # type: ignore[return-value]  # texts and NULLs are left
 
     def _truncate(self, data: bytes) -> None:
         [count] = _INT32.unpack_from(data, 1)
         numbers = (_INT32.unpack_from(data, 6 + 4 * i)[0] for i in range(count))
         if not self.skips_truncate and any(self._relations.get(number) is not None for number in numbers):
-            raise Truncated("was truncated")
+            raise TableTruncated("was truncated")
 
 
 def _tuple(data: bytes, at: int) -> tuple[list[object], int]:

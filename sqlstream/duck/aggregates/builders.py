@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused, row_of
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, NotIncremental, row_of
 from sqlstream.duck.aggregates.exported_states import exported, quantile
 from sqlstream.duck.aggregates.functions import Kind
 from sqlstream.duck.aggregates.kept_values import collected
@@ -106,7 +106,7 @@ def _extremes_column(
     """Add a column with the sorted list of the n least or greatest values of the rows that meet the conditions."""
     n = call.arguments[-1].strip()
     if not re.fullmatch(r"0*[1-9]\d*", n):
-        raise Refused(f"the number of values that {call.function} returns must be a positive integer literal")
+        raise NotIncremental(f"the number of values that {call.function} returns must be a positive integer literal")
     way, order = ("min", "'ASC'") if least else ("max", "'DESC'")
     return columns.add(
         f"{type_}[]",
@@ -117,7 +117,7 @@ def _extremes_column(
 
 def _bitstring(call: AggregateCall, columns: Columns) -> Built:
     if len(call.arguments) != 3:
-        raise Refused("bitstring_agg needs its bounds; write bitstring_agg(x, min, max)")
+        raise NotIncremental("bitstring_agg needs its bounds; write bitstring_agg(x, min, max)")
     partial = f"bitstring_agg({', '.join(call.arguments)}){call.where()}"
     return Strategy.PLAIN, columns.add("BIT", partial, lambda c, over: f"bit_or({c}){over}")
 
@@ -198,7 +198,9 @@ def _picks(call: AggregateCall, columns: Columns) -> Built:
     value, type_ = call.arguments[0], call.argument_types[0]
     first = call.function == "earliest_by_offset"
     if call.order_by and (not call.by_arrival_and_value or call.latest_first):
-        raise Refused(f"{call.function} takes rows in the order in which they arrive; write list(x ORDER BY y)[:n]")
+        raise NotIncremental(
+            f"{call.function} takes rows in the order in which they arrive; write list(x ORDER BY y)[:n]"
+        )
     if call.order_by:
         place = call.keys[0]
         row, row_type = f"struct_pack(o := {place.expression}, v := {value})", f"STRUCT(o {place.type}, v {type_})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, NotIncremental
 from sqlstream.duck.aggregates.functions import State, state_of
 from sqlstream.duck.aggregates.kept_values import collected
 from sqlstream.duck.aggregates.partial_columns import Built, Columns, Strategy
@@ -20,7 +20,7 @@ def quantile(call: AggregateCall, columns: Columns) -> Built:
     if call.shape.ordered and call.order_by:
         keys = call.keys
         if len(keys) != 1 or keys[0].expression != value:
-            raise Refused(f"{call.function} can only be ordered by its argument")
+            raise NotIncremental(f"{call.function} can only be ordered by its argument")
         if keys[0].direction.startswith("DESC"):
             return collected(call, columns)
     list_type = f"{type_}[]"

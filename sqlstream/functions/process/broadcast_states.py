@@ -33,7 +33,7 @@ SNAPSHOTS = 64
 Stored: TypeAlias = tuple[list[Any], list[Any]]
 
 
-class Shared:
+class BroadcastStateHandle:
     """The base of the handles of broadcast states.
 
     While rows of keys are processed, a handle shows the state after the first `version` broadcast rows of the batch; None: after
@@ -79,7 +79,7 @@ def as_of(history: History[T], version: int) -> T:
     return history[bisect_right(history, version, key=itemgetter(0)) - 1][1]
 
 
-class _SharedValue(Shared):
+class _SharedValue(BroadcastStateHandle):
     def _forget(self) -> None:
         self._history: History[Any] | None = None
 
@@ -141,7 +141,7 @@ class SharedReducing(_SharedValue, ReducingState[T]):
     """One value for all keys, which a function combines with each further one."""
 
 
-class SharedList(Shared, ListState[T]):
+class SharedList(BroadcastStateHandle, ListState[T]):
     """One list for all keys."""
 
     def _forget(self) -> None:
@@ -192,7 +192,7 @@ class SharedList(Shared, ListState[T]):
         return False, list(enumerate(now[length:], self._places[-1] + 1 if self._places else 0))
 
 
-class SharedMap(Shared, MapState[K, V]):
+class SharedMap(BroadcastStateHandle, MapState[K, V]):
     """One map for all keys. Entries are in the order of their keys, whatever the batch in which they were put."""
 
     def _forget(self) -> None:

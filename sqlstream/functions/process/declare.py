@@ -427,7 +427,7 @@ class _Declaration:
     def _packed(self, implementation: Implementation) -> bytes:
         try:
             return pickling.pack_class(implementation)
-        except pickling.Uncarriable as error:
+        except pickling.NotPicklable as error:
             raise self._error(
                 f'process function "{self.name}" cannot be sent to worker processes: {error}',
                 hint="Create such an object in open().",

@@ -132,7 +132,7 @@ class ResultShape:
     def _check_classes(self, rows: Iterable[Any]) -> None:
         for number, row in enumerate(rows):
             if not isinstance(row, self.row_class):
-                raise Misfit(
+                raise RowMismatch(
                     number, f"emitted {shown(row, _SHOWN)} ({type(row).__qualname__}), not a {self.row_class.__name__}"
                 )
 
@@ -140,10 +140,10 @@ class ResultShape:
         for number, row in enumerate(rows):
             if len(row) != len(self.fields):
                 what = f"emitted {shown(row, _SHOWN)}, a tuple of {len(row)} values instead of {len(self.fields)}"
-                raise Misfit(number, what)
+                raise RowMismatch(number, what)
 
 
-class Misfit(Exception):
+class RowMismatch(Exception):
     """An emitted row does not fit the hint of its method; `number` is its index among the rows that were written together."""
 
     def __init__(self, number: int, what: str):
@@ -162,7 +162,7 @@ def written(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 kind = value.__class__.__qualname__
                 misfit = f"put {shown(value, _SHOWN)} ({kind}) into {what}, which is {type}"
-                raise Misfit(number, misfit) from error
+                raise RowMismatch(number, misfit) from error
         raise
 
 

@@ -15,7 +15,7 @@ from sqlstream.functions import source_locations as places
 from sqlstream.functions import types
 from sqlstream.functions.codecs import column
 from sqlstream.functions.invocation import shown
-from sqlstream.functions.process.aggregating import Aggregator, Unaggregable, aggregator_of
+from sqlstream.functions.process.aggregating import Aggregator, UnsupportedAggregate, aggregator_of
 from sqlstream.functions.process.api import NO_DEFAULT, DeclaredSideOutput, DeclaredState
 from sqlstream.functions.process.shapes import is_row
 from sqlstream.functions.process.states import KINDS, AggregatingState, MapState, ReducingState, ValueState
@@ -143,7 +143,7 @@ class StateDeclarations:
             raise self._error(f"{what} aggregates, and is vectorized by bucket", span, hint)
         try:
             self.aggregates[name] = aggregator_of(one.aggregate, parts[0], parts[1], self.root)
-        except Unaggregable as error:
+        except UnsupportedAggregate as error:
             raise self._error(f"{what} cannot aggregate: {error}", span) from error
         return (self.aggregates[name].hint,)
 

@@ -80,7 +80,7 @@ def _take(warehouse: Warehouse, job: str, name: str, folder: Warehouse, *, is_ou
             # Another process has begun meanwhile.
             raise _not_empty(draft)
         try:
-            record = _Taking(warehouse, job, name, version, draft, links=not is_outside).run()
+            record = _SavepointWriter(warehouse, job, name, version, draft, links=not is_outside).run()
             if named_last:
                 _give_name(draft, folder, name)
                 folder.fs.make_durable([folder.root])
@@ -180,7 +180,7 @@ def _remove_leftovers(warehouse: Warehouse) -> None:
             fs.delete_tree(f"{folder}/{name}")
 
 
-class _Taking:
+class _SavepointWriter:
     """Puts one version of a job into a folder."""
 
     def __init__(self, warehouse: Warehouse, job: str, name: str, version: int, folder: Warehouse, *, links: bool):

@@ -23,7 +23,7 @@ from sqlstream.duck.sql import Relation, Select, quote_name, quote_text, subquer
 from sqlstream.duck.types import INTEGERS, time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
 from sqlstream.jobs.upgrades.adaptations.registry import Adapter
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.forms import key_forms, value_form
 from sqlstream.jobs.upgrades.migrated_lists import check_lists
 from sqlstream.jobs.upgrades.older_settings import settings_of
@@ -120,7 +120,7 @@ def _adapted(
     was: OperatorRecord,
     new: OperatorRecord,
     stage: StatefulStage,
-) -> Adapted:
+) -> AdaptedOperator:
     """Return the change of a migrated operator: see `Adapter`."""
     _check_complete(migrations, was)
     tables = state_tables(new)
@@ -138,10 +138,10 @@ def _adapted(
         )
         return selects
 
-    return Adapted(new.name, was.name, (note,), _Computed(table_names, checked))
+    return AdaptedOperator(new.name, was.name, (note,), _LazyTables(table_names, checked))
 
 
-class _Computed(Mapping[str, Select]):
+class _LazyTables(Mapping[str, Select]):
     """State tables by name; all of them are computed when the first one is read."""
 
     def __init__(self, names: Sequence[str], compute: Callable[[], Mapping[str, Select]]):

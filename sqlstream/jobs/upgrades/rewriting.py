@@ -19,7 +19,7 @@ from sqlstream.duck.sql import Select, no_rows, over, quote_name, subquery, type
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.jobs.redistribution import count_forgotten, merged, share_counters, weights
 from sqlstream.jobs.savepoints.savepoint_folders import put_file
-from sqlstream.storage.begun import Begun
+from sqlstream.storage.begun import BegunBatch
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, labels_of
 from sqlstream.storage.manifests import FIRED_AT, Manifest, manifest_name, read_manifest
@@ -75,7 +75,7 @@ class SinkSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewritePlan:
     """What to rewrite a savepoint into: the record of the job, and what each part of it is made from.
 
     `scans` maps new scans to scans of the savepoint, None for a scan that starts anew. `outputs` maps the indexes of sinks in the
@@ -94,27 +94,27 @@ class Rewritten:
     received: Mapping[str, str]
     by_clock: bool = False
     operators_by_clock: frozenset[str] = frozenset()
-    begun: Begun | None = None
+    begun: BegunBatch | None = None
     waiting: Mapping[str, str] = field(default_factory=dict)
 
 
 def rewrite(
-    savepoint: Savepoint, folder: Warehouse, plan: Rewritten, con: duckdb.DuckDBPyConnection, measure: Measure
+    savepoint: Savepoint, folder: Warehouse, plan: RewritePlan, con: duckdb.DuckDBPyConnection, measure: Measure
 ) -> Savepoint:
     """Write the rewritten savepoint into a folder, and return it; what the folder had is deleted.
 
     Raises DamageError, and duckdb.Error where a SELECT fails.
     """
     folder.fs.delete_tree(folder.root)
-    return _Rewriting(savepoint, folder, plan, con, measure).run()
+    return _Rewriter(savepoint, folder, plan, con, measure).run()
 
 
-class _Rewriting:
+class _Rewriter:
     def __init__(
         self,
         savepoint: Savepoint,
         folder: Warehouse,
-        plan: Rewritten,
+        plan: RewritePlan,
         con: duckdb.DuckDBPyConnection,
         measure: Measure,
     ):

@@ -35,7 +35,7 @@ from sqlstream.warehouse.jobs import OperatorShape, RowPath, ShapeItem
 
 def shapes(plan: PhysicalPlan) -> tuple[OperatorShape, ...]:
     """Return the shapes of the stages of a plan, in their order."""
-    return tuple(_Shaping(stage, plan).shape() for stage in plan.stages)
+    return tuple(_ShapeBuilder(stage, plan).shape() for stage in plan.stages)
 
 
 def shape_kind(node: Stateful | type[Stateful]) -> str:
@@ -43,7 +43,7 @@ def shape_kind(node: Stateful | type[Stateful]) -> str:
     return "".join(part.capitalize() for part in node.node_kind.split("_"))
 
 
-class _Shaping:
+class _ShapeBuilder:
     """Builds the shape of one stage of a plan."""
 
     def __init__(self, stage: StatefulStage, plan: PhysicalPlan):

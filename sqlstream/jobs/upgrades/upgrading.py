@@ -28,10 +28,10 @@ from sqlstream.jobs.savepoints.named_savepoints import default_name, take_savepo
 from sqlstream.jobs.savepoints.restored_files import Restoring
 from sqlstream.jobs.savepoints.rollbacks import may_have_begun, rollback, way_back
 from sqlstream.jobs.upgrades.adaptations.registry import Adapter
-from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
+from sqlstream.jobs.upgrades.changes import AdaptedOperator, Comparison, KeptOperator
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
-from sqlstream.jobs.upgrades.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
+from sqlstream.jobs.upgrades.rewriting import OperatorSource, RewritePlan, SinkSource, rewrite
 from sqlstream.jobs.upgrades.widening import unfit
 from sqlstream.logical.plan.state_settings import Semantics, Ties
 from sqlstream.operators.operator import Operator
@@ -292,14 +292,14 @@ class Upgrader:
             hint=f"Leave the type of the column as it is. {_WAYS_ON}",
         )
 
-    def _target(self, savepoint: Savepoint, saved: JobRecord, record: JobRecord, comparison: Comparison) -> Rewritten:
+    def _target(self, savepoint: Savepoint, saved: JobRecord, record: JobRecord, comparison: Comparison) -> RewritePlan:
         plan = self._planned.under(record.ties, record.semantics).physical
         stages = {stage.name: stage for stage in plan.stages}
         operators = []
         for one in comparison.operators:
-            if isinstance(one, Kept | Adapted):
+            if isinstance(one, KeptOperator | AdaptedOperator):
                 operator = stages[one.operator].operator
-                tables = one.tables if isinstance(one, Adapted) else {}
+                tables = one.tables if isinstance(one, AdaptedOperator) else {}
                 timers = _processing_timers(operator)
                 hashed = in_version(operator.hashed, record.key_hash)
                 operators.append(OperatorSource(one.operator, one.was, operator.tables, hashed, tables, timers))
@@ -317,7 +317,7 @@ class Upgrader:
         assert entry is not None
         positions = carry_over(savepoint.warehouse.fs, paths.splits, entry.sequence, plan.scans, was, self._project)
         scans = {scan.name: None if old is None else names[old] for scan, old in zip(plan.scans, was, strict=True)}
-        return Rewritten(
+        return RewritePlan(
             record,
             tuple(operators),
             tuple(sinks),
@@ -329,7 +329,7 @@ class Upgrader:
             operators_by_clock=frozenset(stage.name for stage in plan.stages if stage.timed_by == (CLOCK,)),
         )
 
-    def _with_begun(self, target: Rewritten, version: int, was: Sequence[int | None]) -> Rewritten:
+    def _with_begun(self, target: RewritePlan, version: int, was: Sequence[int | None]) -> RewritePlan:
         """Add what no savepoint has: a batch that has begun after the newest version, and rows that sinks have not sent yet."""
         fs, paths = self._warehouse.fs, self._warehouse.job(target.record.job)
         entry = JobLog(fs, paths.log).entry(version)

@@ -15,7 +15,7 @@ from sqlstream.duck.internal_columns import ARRIVED, MODIFIED, PATH, PLACE, ROW
 from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, no_rows, typed
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.verification.inputs import BatchRead
-from sqlstream.jobs.verification.marks import JobMarks
+from sqlstream.jobs.verification.marks import JobWatermarks
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Projection
@@ -25,7 +25,7 @@ from sqlstream.operators.operator import Port, SideRows, StepTimes
 from sqlstream.operators.process.inputs import InputPlan
 from sqlstream.operators.process.operator import ProcessOperator
 from sqlstream.physical.batch.query import FunctionInput
-from sqlstream.physical.batch.rows import BATCH, STANDS, CannotVerify, LeftOut
+from sqlstream.physical.batch.rows import BATCH, STANDS, CannotVerify, StreamRules
 from sqlstream.physical.families.process import ProcessPlan
 from sqlstream.runtime import fragments as execute
 from sqlstream.storage.bucket import Bucket
@@ -57,12 +57,12 @@ class RunsFunctions:
 
     con: duckdb.DuckDBPyConnection
     moments: Sequence[BatchRead]
-    marks: JobMarks
+    marks: JobWatermarks
     at: JobVersion
     _tables: dict[tuple[object, ...], dict[str, Relation]] = field(default_factory=dict)
     _unrepeated: set[str] = field(default_factory=set)
 
-    def __call__(self, node: Process, function_inputs: Sequence[FunctionInput], corrections: LeftOut) -> Relations:
+    def __call__(self, node: Process, function_inputs: Sequence[FunctionInput], corrections: StreamRules) -> Relations:
         """Return the tables with the rows that a function emits, by output; "" is the main one. Equal calls run once.
 
         Raises CannotVerify when the user's code fails.

@@ -12,7 +12,7 @@ from sqlstream.connectors.interface import ReadContext
 from sqlstream.duck.internal_columns import ADDS, PLACE
 from sqlstream.duck.sql import Relation, Select, no_rows, quote_name
 from sqlstream.errors import SqlStreamError
-from sqlstream.jobs.verification.marks import JobMarks
+from sqlstream.jobs.verification.marks import JobWatermarks
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.batch.rows import AT, BATCH, MARK, STANDS, TIMES, UNTIMED, CannotVerify
 from sqlstream.physical.plan import CLOCK, ScanStage
@@ -49,7 +49,7 @@ class ReadAgain:
     job: JobSpec
     con: duckdb.DuckDBPyConnection
     place_of: Callable[[Scan], int | None]
-    marks: JobMarks
+    marks: JobWatermarks
     moments: list[BatchRead] = field(default_factory=list)
     _marks: dict[int, int] = field(default_factory=dict)
     _reached: int = 0

@@ -11,7 +11,14 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.sql import Condition, Relation, Relations, Select, quote_name, quoted, rows_where, same_columns
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.launch import job_record, job_spec
-from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Dropped, Kept, New, SinkChange
+from sqlstream.jobs.upgrades.changes import (
+    AdaptedOperator,
+    Comparison,
+    DroppedOperator,
+    KeptOperator,
+    NewOperator,
+    SinkChange,
+)
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.forms import optional_form
 from sqlstream.logical.plan.graph import walk
@@ -31,7 +38,7 @@ _AS_ANOTHER = "Run the query as a job of another name over all input, and compar
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierJob:
     """A job before its query changed: the savepoint of the upgrade, and how the upgrade treated its operators and tables.
 
     The rows that the earlier query wrote count as correct. The rows that the new query added are compared with batch answers of
@@ -46,7 +53,7 @@ class Earlier:
     comparison: Comparison
 
     @classmethod
-    def of(cls, warehouse: Warehouse, planned: PlannedJob, record: JobRecord) -> Earlier:
+    def of(cls, warehouse: Warehouse, planned: PlannedJob, record: JobRecord) -> EarlierJob:
         """Return a job before its upgrade. Raises CannotVerify if no batch query can tell what its tables must hold."""
         savepoint = _savepoint(warehouse, record)
         history = JobHistory(savepoint.warehouse, savepoint.record.job.lower())
@@ -76,10 +83,10 @@ class Earlier:
         if planned.has_semantics and self.comparison.semantics != self.comparison.semantics_before and self.goes_on:
             yield "Expressions had DuckDB's values before, and have Flink's now"
         for one in self.comparison.operators:
-            notes = "; ".join(one.notes) if isinstance(one, Kept | Adapted | New) else ""
-            if isinstance(one, Adapted) or (isinstance(one, Kept) and notes):
+            notes = "; ".join(one.notes) if isinstance(one, KeptOperator | AdaptedOperator | NewOperator) else ""
+            if isinstance(one, AdaptedOperator) or (isinstance(one, KeptOperator) and notes):
                 yield f'What operator "{one.operator}" made of both queries\' rows has no batch answer: {_plain(notes)}'
-            elif isinstance(one, New) and self.goes_on:
+            elif isinstance(one, NewOperator) and self.goes_on:
                 yield f'Operator "{one.operator}" begins without state, beside others that go on with theirs'
         places = [source.was for source in self.comparison.sources]
         if None in places or len(places) < len(self.saved.scans):
@@ -105,7 +112,7 @@ class Earlier:
     @property
     def goes_on(self) -> bool:
         """Whether an operator continues with its earlier state."""
-        return any(not isinstance(one, New | Dropped) for one in self.comparison.operators)
+        return any(not isinstance(one, NewOperator | DroppedOperator) for one in self.comparison.operators)
 
     @property
     def note(self) -> str:

@@ -18,7 +18,7 @@ from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_items, with_ties
 from sqlstream.logical.bind.over.over import check_zone, time_of, typed
 from sqlstream.logical.bind.scope import Scope
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item, Reads, Schema
+from sqlstream.logical.plan.expressions import AggregateItem, Dependencies, Expression, Item, Schema
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Over, OverFrame, OverItem, Sort
 from sqlstream.logical.plan.predicates import Claims
@@ -78,7 +78,7 @@ class OrderedQueries:
             ranked = Rank(node, "", number, "row_number", of, (), last, span=span)
             return _only(_ranked(ranked, skipped), node.schema), node
         clock = free_name("_clock", node)
-        now = Expression(NOW, "TIMESTAMP WITH TIME ZONE", span, reads=Reads(time=True), is_now=True)
+        now = Expression(NOW, "TIMESTAMP WITH TIME ZONE", span, reads=Dependencies(time=True), is_now=True)
         timed = Projection(node, (*_columns(node.schema), Item(clock, now)))
         call = AggregateItem(number, "row_number", (), False, (), None, "BIGINT", span)
         by = Expression.of_column(clock, now.type, span)

@@ -18,7 +18,7 @@ ONE_ROW = "_one"
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class VisibleRelation:
     """A relation that a block can name: its alias, its name in errors, and its columns.
 
     `columns` maps the names of columns in queries to their names in the scope's schema.
@@ -46,7 +46,7 @@ class Scope:
     source: SourceText
     described: str
     select_aliases: Mapping[str, exp.Expr] = field(default_factory=dict)
-    joined: tuple[Visible, ...] = ()
+    joined: tuple[VisibleRelation, ...] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
     outer: Scope | None = None
     absent: Callable[[], Mapping[str, str]] = dict
@@ -57,13 +57,13 @@ class Scope:
         return (*self.schema, *(self.outer.rows if self.outer is not None else ()))
 
     @property
-    def relations(self) -> tuple[Visible, ...]:
+    def relations(self) -> tuple[VisibleRelation, ...]:
         """The relations; columns that were added above a join are in a last one without an alias."""
         if not self.joined:
-            return (Visible(self.alias, self.described, {f.name: f.name for f in self.schema}),)
+            return (VisibleRelation(self.alias, self.described, {f.name: f.name for f in self.schema}),)
         names = {own for relation in self.joined for own in relation.columns.values()} | {*self.merged.values()}
         added = {f.name: f.name for f in self.schema if f.name not in names}
-        return (*self.joined, Visible("", self.described, added))
+        return (*self.joined, VisibleRelation("", self.described, added))
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -77,7 +77,7 @@ class Scope:
                     pairs[f"{name} {own}"] = name, own
         return [*pairs.values()]
 
-    def relation(self, alias: str) -> Visible | None:
+    def relation(self, alias: str) -> VisibleRelation | None:
         """Return the relation with an alias in any case, None if there is none."""
         return next((r for r in self.relations if r.alias.lower() == alias.lower()), None)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import N, rebuilt, shared, walk
-from sqlstream.logical.plan.node import Keys, LateReads, Node, SingleInput, Stateless, Unwindowed
+from sqlstream.logical.plan.node import Keys, LateReads, Node, SingleInput, Stateless, UnwindowedNode
 from sqlstream.logical.plan.settings import NameSettings, NodeValues
 from sqlstream.logical.plan.stateful import DropsLateRows
 from sqlstream.logical.plan.words import quoted_name
@@ -20,7 +20,7 @@ TIME, MARK = "_event_time", "_watermark"
 
 
 @dataclass(frozen=True)
-class LateRows(SingleInput, Stateless, Unwindowed):
+class LateRows(SingleInput, Stateless, UnwindowedNode):
     """Emits the late rows that the operator below drops, with their event time and the watermark that they were behind.
 
     `place` is the input of the operator whose late rows they are. The operator runs once, for its result and its late rows. The

@@ -432,7 +432,7 @@ class PassThrough(SingleInput, Stateless):
         return self.input.windows_text
 
 
-class Unwindowed(Node):
+class UnwindowedNode(Node):
     """A node whose rows have no window bounds and can be late; a subclass overrides the properties that differ."""
 
     @property
@@ -456,7 +456,7 @@ class Unwindowed(Node):
         return None
 
 
-class Updating(Unwindowed):
+class ChangelogNode(UnwindowedNode):
     """A node whose result is a changelog, without a time attribute."""
 
     @property

@@ -126,7 +126,7 @@ class OverItem:
         return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]{accumulator}"
 
 
-class InTimeOrder(SingleInput, StatefulNode):
+class TimeOrderedNode(SingleInput, StatefulNode):
     """A node that emits every row once, in the order of the column `time`, as the watermark passes it.
 
     Over processing time a row leaves in the batch in which it arrives, so it is as late, or as much on time, as before.
@@ -223,7 +223,7 @@ class InTimeOrder(SingleInput, StatefulNode):
 
 
 @dataclass(frozen=True)
-class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
+class Over(WithTimeToLive, TimeOrderedNode, DropsLateRows):
     """Emits each row once, with the results of calls over the rows of its key around it, when these are final.
 
     Results are final when the watermark passes the row's time; over processing time, in the batch in which the row arrives. If a
@@ -380,7 +380,7 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
 
 
 @dataclass(frozen=True)
-class Sort(InTimeOrder):
+class Sort(TimeOrderedNode):
     """Emits rows in the order of their time, then by the rest of `order`, as the watermark passes them.
 
     Keeps rows that the watermark has not passed. A row behind the watermark is dropped and counted.

@@ -13,7 +13,7 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.growth import COUNTED_ANYWAY, Ends, Growth, all_end, ttl_hint
-from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, SingleInput, Stateless, Unwindowed
+from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, SingleInput, Stateless, UnwindowedNode
 from sqlstream.logical.plan.settings import (
     NameSettings,
     NodeValues,
@@ -70,7 +70,7 @@ class ProcessInput:
 
 
 @dataclass(frozen=True)
-class Process(WithTimeToLive, Unwindowed, DropsLateRows):
+class Process(WithTimeToLive, UnwindowedNode, DropsLateRows):
     """Calls a user's function with the rows of its inputs, key by key, and emits the rows that the function emits.
 
     Emits the key columns, the columns of the function, and with `has_rowtime` the event time of the row, or of the timer, for
@@ -422,7 +422,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
 
 @dataclass(frozen=True)
-class SideOutputRead(SingleInput, Stateless, Unwindowed):
+class SideOutputRead(SingleInput, Stateless, UnwindowedNode):
     """Emits the rows of a side output of the process function below, with key columns and event time as in its result.
 
     The function runs once for all its outputs. Keeps no state of its own.

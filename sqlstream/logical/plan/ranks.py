@@ -12,11 +12,11 @@ from sqlstream.logical.plan.canonical import canonical
 from sqlstream.logical.plan.expressions import Expression, Field, Schema, arrived, column_names, declared, visible
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
+    ChangelogNode,
     Keys,
     LateReads,
     Node,
     SingleInput,
-    Updating,
     WindowColumns,
     WindowSize,
     bound_of_keys,
@@ -27,7 +27,7 @@ from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.settings import NodeValues, RankSettings
 from sqlstream.logical.plan.stateful import StatefulNode, WithTimeToLive
 from sqlstream.logical.plan.values import form, forms, single_keys
-from sqlstream.logical.plan.windows import AtWindowEnd, bound_of_windows, growth_of_late_rows
+from sqlstream.logical.plan.windows import WindowEndNode, bound_of_windows, growth_of_late_rows
 from sqlstream.logical.plan.words import AT_WINDOW_END, ON_CHANGE, in_table, plain_list, quoted_name, sql_list
 from sqlstream.units import NO_TIME, Duration
 
@@ -97,7 +97,7 @@ class Numbering(StatefulNode):
 
 
 @dataclass(frozen=True)
-class WindowRank(Numbering, AtWindowEnd):
+class WindowRank(Numbering, WindowEndNode):
     """Emits each row with its rank among the rows of its window and keys, when the watermark passes the window's end.
 
     With a `limit` it emits only rows up to that rank. Keeps the rows of open windows (that can still be within the limit), and
@@ -203,7 +203,7 @@ class WindowRank(Numbering, AtWindowEnd):
 
 
 @dataclass(frozen=True)
-class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
+class Rank(Numbering, WithTimeToLive, SingleInput, ChangelogNode):
     """Emits each row with its rank among all rows of equal keys, and updates the ranks that further rows change.
 
     With a `limit` it emits only rows up to that rank; append-only rows beyond it are not stored. Keeps all other rows until

@@ -13,12 +13,12 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
+    ChangelogNode,
     Keys,
     Node,
     PassThrough,
     SingleInput,
     Stateless,
-    Updating,
     WindowColumns,
     WindowSize,
     bound_of_keys,
@@ -379,7 +379,7 @@ def _places(node: Node) -> tuple[int | None, ...] | None:
 
 
 @dataclass(frozen=True)
-class SetOperation(WithTimeToLive, SingleInput, Updating):
+class SetOperation(WithTimeToLive, SingleInput, ChangelogNode):
     """Emits the rows that are on both sides (intersect), or on the left side only (except), and updates them with every row.
 
     The column `side` of the input is 0 for rows of the left side, and 1 for rows of the right one. With `distinct` a row is in

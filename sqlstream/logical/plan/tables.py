@@ -12,7 +12,7 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.canonical import canonical
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import rebuilt
-from sqlstream.logical.plan.node import Keys, Node, PassThrough, Stateless, Updating, WindowColumns, WindowSize
+from sqlstream.logical.plan.node import ChangelogNode, Keys, Node, PassThrough, Stateless, WindowColumns, WindowSize
 from sqlstream.logical.plan.settings import NodeValues, ScanSettings, SinkSettings
 from sqlstream.logical.plan.stateful import StatefulNode, columns_by_name
 from sqlstream.logical.plan.words import ON_CHANGE, quoted_name
@@ -167,7 +167,7 @@ class Scan(Stateless):
 
 
 @dataclass(frozen=True)
-class Normalize(Updating, StatefulNode):
+class Normalize(ChangelogNode, StatefulNode):
     """Turns the changes of a table with a PRIMARY KEY into its current rows: the last row of each key, unless it was deleted.
 
     With every change it retracts the previous row of the key, and emits the new one. Changes are applied in the order of the

@@ -21,7 +21,7 @@ from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedCalls:
     """Aggregate calls over groups of rows with equal keys and, where rows are in windows, equal windows.
 
     Output columns are the keys, the window's start, end and time under the names in `bounds` (None: left out), and one per

@@ -20,7 +20,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
 from sqlstream.units import to_millis
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ChangelogOperator(Operator):
         return self.of.state.holds
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         return (self._state.remembered,)
 
     def step(

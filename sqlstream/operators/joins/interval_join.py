@@ -30,7 +30,7 @@ from sqlstream.duck.sql import (
 )
 from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
-from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.joins.matching import JoinCondition
 from sqlstream.operators.late_rows import LateOutput, late_outputs
 from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.scratch import keep_view, leaving
@@ -53,7 +53,7 @@ class IntervalJoinOperator(Operator):
     inputs, which is `kept_back` later than the operator's (see LateOutput).
     """
 
-    matching: Matching
+    matching: JoinCondition
     join: str
     times: tuple[str, str]
     before: Duration

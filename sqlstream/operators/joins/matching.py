@@ -16,7 +16,7 @@ from sqlstream.units import Duration
 
 
 @dataclass(frozen=True)
-class Matching:
+class JoinCondition:
     """The join condition: rows of the inputs match if their keys are equal, none is NULL, and `condition` is true.
 
     Here a `place` is the index of an input, from 0. Each of the `keys` is a type, and for every input the SQL that computes the

@@ -19,7 +19,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import EXPIRES_AT, INTERNAL, UPDATED_AT
 from sqlstream.duck.sql import Relation, Relations, Rows, Select, names, no_rows, subquery, typed, union_all
 from sqlstream.duck.types import encoded
-from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.joins.matching import JoinCondition
 from sqlstream.operators.keyed_state import AT, KeyedState
 from sqlstream.operators.operator import Holds, Inputs, Operator, StepTimes
 from sqlstream.operators.scratch import keep, keep_view, leaving
@@ -27,7 +27,7 @@ from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated, summed, zset
 from sqlstream.units import Duration, to_millis
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 # The inputs, by kind of join, whose rows without a match are computed: they are emitted or, in a semi join, left out.
 PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": (0,)}
@@ -43,7 +43,7 @@ class RegularJoin(Operator):
     remaining rows do not tell which these are.
     """
 
-    matching: Matching
+    matching: JoinCondition
     join: str
     changing: tuple[bool, ...]
     ttls: tuple[Duration, ...]
@@ -92,7 +92,7 @@ class RegularJoin(Operator):
         return tuple(states)
 
     @cached_property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         """The stored rows of each input, named by the input's index (from 0).
 
         Of an input without a time to live, the versions that changed rows of a key tell when its last row came.

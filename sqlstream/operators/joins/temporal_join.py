@@ -34,7 +34,7 @@ from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.windows import UNTIL_PASSED
 from sqlstream.operators.groups import stored_columns
-from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.joins.matching import JoinCondition
 from sqlstream.operators.keyed_state import KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
 from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
@@ -61,7 +61,7 @@ class TemporalJoinOperator(Operator):
     The operator drops late rows; `late_inputs` are the indexes of the inputs whose late rows are side outputs.
     """
 
-    matching: Matching
+    matching: JoinCondition
     join: str
     times: tuple[str, str]
     changing: bool = False

@@ -46,7 +46,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import KEYS, WEIGHT, current, repeated, zset
 from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, to_millis
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 # The state tables: rows that expire by time, the last rows of each partition, and its partial results.
 ROWS, LAST, TOTALS = "rows", "last", "totals"
@@ -186,7 +186,7 @@ class OverOperator(Operator):
         return late_outputs([self._late] if self.emits_late else [])
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         return (self._partition_state.remembered,) if self._has_partition_state else ()
 
     # -- a batch

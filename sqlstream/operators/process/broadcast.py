@@ -24,7 +24,7 @@ from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import NO_EVENT_TIME, BroadcastContext, event_datetime
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.shapes import RowMismatch
 from sqlstream.functions.process.yielded import classes_of, routing
 from sqlstream.operators.operator import SideRows
 from sqlstream.operators.process.arrivals import LATE, NUMBER, Arrivals, blocks
@@ -208,7 +208,7 @@ class BroadcastRun:
         keys = {c.name: pa.chunked_array([pa.nulls(1, f.type)]) for c, f in zip(self.keys, none.schema, strict=True)}
         try:
             return self.outputs.drain(keys)
-        except Misfit as error:
+        except RowMismatch as error:
             raise self.instance.failed(error.what) from error
 
     def _count(self, name: str, number: int) -> None:
@@ -228,7 +228,7 @@ class BroadcastRun:
                 collection.put(0, [place], [item])
         try:
             self.states.store()
-        except Misfit as error:
+        except RowMismatch as error:
             raise self.instance.failed(error.what) from error
 
 

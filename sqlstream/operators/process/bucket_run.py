@@ -19,7 +19,7 @@ from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import Context
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.shapes import RowMismatch
 from sqlstream.functions.process.vectors import TableShape
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.process.arrivals import TOUCHED, Arrivals
@@ -147,7 +147,7 @@ class BucketRun:
     def _fitted(self, table: Any, columns: tuple[Column, ...], what: str) -> pa.Table:
         try:
             return TableShape(columns).fitted([] if table is None else [table], what)
-        except Misfit as error:
+        except RowMismatch as error:
             raise self.instance.failed(error.what) from error
 
     def _leaving(self, rows: Any) -> Iterator[pa.RecordBatch]:

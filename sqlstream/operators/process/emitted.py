@@ -17,7 +17,7 @@ from sqlstream.duck.time_texts import python_value
 from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit, ResultShape
+from sqlstream.functions.process.shapes import ResultShape, RowMismatch
 from sqlstream.functions.process.vectors import TableShape
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import SideRows
@@ -73,8 +73,8 @@ class EmittedRows:
         """
         try:
             columns = self._columns()
-        except Misfit as error:
-            raise Misfit(self.numbers[bisect_right(self.ends, error.number)], error.what) from error
+        except RowMismatch as error:
+            raise RowMismatch(self.numbers[bisect_right(self.ends, error.number)], error.what) from error
         lengths = self._lengths()
         of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
         all_columns: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
@@ -107,7 +107,7 @@ class EmittedRows:
             elif (row := _astray(values, keys[key])) is not None:
                 value, at = (shown(python_value(one[row]), _SHOWN) for one in (values, keys[key]))
                 what = f'put {value} into "{name}", the column of the key, which is {at}'
-                raise Misfit(of_keys[row].as_py(), what)
+                raise RowMismatch(of_keys[row].as_py(), what)
         return others
 
     def _timed(self, times: pa.Array, late: pa.Array, places: pa.Array) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _as_key(name: str, values: pa.Array, type: pa.DataType) -> pa.Array:
     try:
         return values.cast(type)
     except pa.ArrowException as error:
-        raise Misfit(0, f'put {values.type} into "{name}", the column of the key, which is {type}') from error
+        raise RowMismatch(0, f'put {values.type} into "{name}", the column of the key, which is {type}') from error
 
 
 def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:

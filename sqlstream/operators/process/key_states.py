@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlstream.duck.sql import Relation
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.shapes import RowMismatch
 from sqlstream.functions.process.states import MapState, ValueState
 from sqlstream.operators.process.arrivals import TOUCHED
 from sqlstream.operators.process.batch import BucketBatch
@@ -92,8 +92,8 @@ class KeyStates:
         for part in self._parts:
             try:
                 part.store()
-            except Misfit as error:
-                raise Misfit(part.number_of(error.number), error.what) from error
+            except RowMismatch as error:
+                raise RowMismatch(part.number_of(error.number), error.what) from error
 
     def sweep(self, name: str = "") -> None:
         """Delete expired state in the whole bucket, if a sweep is due; for the `name` see `BucketBatch.is_sweep_due`."""

@@ -24,7 +24,7 @@ from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import NO_EVENT_TIME, Context, Timer, event_micros
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.shapes import RowMismatch
 from sqlstream.operators.operator import SideRows
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.batch import BucketBatch
@@ -149,7 +149,7 @@ class KeyedRun:
         """Turn a Misfit, with the number of a key, into an error of the function that shows the key."""
         try:
             yield
-        except Misfit as error:
+        except RowMismatch as error:
             about = ""
             if self.keys:
                 [key] = islice(self._keys(), error.number, error.number + 1)

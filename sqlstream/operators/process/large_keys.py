@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlstream.duck.sql import Relation, Select
 from sqlstream.duck.types import is_changed
 from sqlstream.functions.codecs import decoded
-from sqlstream.functions.process.shapes import Misfit, written
+from sqlstream.functions.process.shapes import RowMismatch, written
 from sqlstream.operators.process.arrivals import NUMBER
 from sqlstream.operators.process.items import StoredItems
 from sqlstream.operators.process.tables import AT, ITEM, listed
@@ -165,7 +165,7 @@ class LargeKeys:
         of = self._of
         try:
             places = written("", of.one.place.type, of.place_codec, [place])
-        except Misfit:
+        except RowMismatch:
             return None
         [same] = decoded(of.place_codec, pa.chunked_array([places]))
         return places if type(same) is type(place) and same == place else None

@@ -32,7 +32,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.metrics import earliest
 from sqlstream.storage.zsets import WEIGHT_COLUMN
 from sqlstream.units import Duration
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class ProcessOperator(Operator):
         return (*self.keys, *self.function.beside((k.name for k in self.keys), emitted), *time)
 
     @cached_property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         return (*self.state_tables.remembered, *self.broadcast_tables.remembered)
 
     # -- a batch

@@ -28,7 +28,7 @@ from sqlstream.duck.sql import (
 from sqlstream.duck.time_variables import NOW
 from sqlstream.storage.zsets import WEIGHT_COLUMN, summed, zset
 from sqlstream.units import MICROSECOND, NO_TIME, Duration
-from sqlstream.warehouse.declarations import MERGED, Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import MERGED, ExpiringState, TableDeclaration
 
 KEYS, EVENT_TIMERS, PROCESSING_TIMERS = "keys", "event_timers", "processing_timers"
 # The table of the row that each key has in a result of upserts.
@@ -165,17 +165,17 @@ class StateTables:
         return tuple(tables)
 
     @property
-    def remembered(self) -> Iterator[Remembered]:
+    def remembered(self) -> Iterator[ExpiringState]:
         """Yield the state that a time to live bounds, state by state: values of keys, items of lists, entries of maps."""
         for one in self.states:
             if one.table is not None:
                 keys = (*self.key_names, one.place.name)
-                ttl_state = Remembered((one.table,), one.table, keys, ttl=one.ttl, name=one.state.name)
+                ttl_state = ExpiringState((one.table,), one.table, keys, ttl=one.ttl, name=one.state.name)
                 # To put the value that an entry has already changes nothing in the table.
                 ttl_state = replace(ttl_state, misses_writes=one.state.kind == "map")
                 yield replace(ttl_state, at=AT.name, unit=MICROSECOND, misses_writes=False) if one.ttl else ttl_state
             elif one.column is not None:
-                ttl_state = Remembered((KEYS,), KEYS, self.key_names, AT.name, MICROSECOND, one.ttl, one.state.name)
+                ttl_state = ExpiringState((KEYS,), KEYS, self.key_names, AT.name, MICROSECOND, one.ttl, one.state.name)
                 ttl_state = replace(
                     ttl_state, holds=f"{one.column.name} IS NOT NULL", misses_writes=len(self.in_row) > 1
                 )

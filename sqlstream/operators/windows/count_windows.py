@@ -31,7 +31,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, zset
 from sqlstream.units import NO_TIME, Duration, EventTime, to_millis
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 WAITING = "waiting"
 NUMBERED = "numbered"
@@ -159,7 +159,7 @@ class CountWindowOperator(Operator):
         return f"PARTITION BY {names(self.key_columns)}" if self.keys else ""
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         return (self._key_state.remembered,)
 
     def step(

@@ -55,7 +55,7 @@ class Trigger(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AtEnd:
+class EventTimeTrigger:
     """A window emits once, when the watermark passes its end."""
 
     @property
@@ -86,4 +86,4 @@ class AtEnd:
         batch.state.event_timer = windows.next_time(earliest, watermark)
 
 
-AT_END = AtEnd()
+AT_END = EventTimeTrigger()

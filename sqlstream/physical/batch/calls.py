@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlstream.duck.aggregates.aggregate_call import row_of
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.sql import Items, quote_name
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Reads
+from sqlstream.logical.plan.expressions import AggregateItem, Dependencies, Expression
 from sqlstream.logical.plan.over import PLACED, RANKS, OverItem
 from sqlstream.physical.batch.rows import CannotVerify
 
@@ -141,7 +141,7 @@ def _in_order(call: AggregateItem, rows: str) -> AggregateItem:
     shape = FUNCTIONS.get(ALIASES.get(call.function, call.function))
     if shape is None or not shape.ordered or shape.kind is Kind.QUANTILE or call.distinct:
         return call
-    return replace(call, order_by=(*call.order_by, Expression(rows, "", reads=Reads())))
+    return replace(call, order_by=(*call.order_by, Expression(rows, "", reads=Dependencies())))
 
 
 def _bound(distance: int | None, forth: str, back: str, unit: str = "{}") -> str:

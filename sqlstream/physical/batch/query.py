@@ -31,7 +31,7 @@ from sqlstream.physical.batch.rows import (
     UNTIMED,
     BatchRows,
     CannotVerify,
-    LeftOut,
+    StreamRules,
 )
 from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.lateral import with_made_rows
@@ -61,7 +61,7 @@ class Inputs:
     read: Callable[[Scan], Relation]
     looked_up: Callable[[LookupJoin], Relation]
     is_read: bool = False
-    processed: Callable[[Process, Sequence[FunctionInput], LeftOut], Relations] | None = None
+    processed: Callable[[Process, Sequence[FunctionInput], StreamRules], Relations] | None = None
     sessions: Callable[[Select, Sequence[str]], Relation] | None = None
     mark: Callable[[Node], str] = lambda node: MARK.name
     reached: Callable[[Node], EventTime | None] = lambda node: None
@@ -77,8 +77,8 @@ class BatchQuery:
     Rows of tables keep the columns READ up to the first stateful operator, which leaves out late rows if `corrections` say so.
     """
 
-    def __init__(self, corrections: LeftOut | None = None, inputs: Inputs = TABLES):
-        self.corrections = corrections or LeftOut()
+    def __init__(self, corrections: StreamRules | None = None, inputs: Inputs = TABLES):
+        self.corrections = corrections or StreamRules()
         self._inputs = inputs
         self._parts: dict[str, Select] = {}
         self._by_node: dict[int, tuple[Node, BatchRows]] = {}

@@ -30,7 +30,7 @@ class CannotVerify(SqlStreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class StreamRules:
     """The rules of streams that a batch query applies. With all of them its answer is what the job should have written.
 
     `untimed`: rows without an event time are left out. `late`: late rows are left out. `expired`: a key that got no row for its

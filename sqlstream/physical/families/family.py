@@ -20,7 +20,7 @@ from sqlstream.operators.operator import Operator
 from sqlstream.physical.branches import Branch, branches
 from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item
 from sqlstream.physical.plan import ResultWindows
-from sqlstream.warehouse.declarations import Remembered
+from sqlstream.warehouse.declarations import ExpiringState
 
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
@@ -73,7 +73,7 @@ class OperatorPlan(ABC, Generic[N]):
         return None
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         """The parts of its state that a time to live bounds, or could bound."""
         return self.operator.remembered if self.node.can_forget else ()
 

@@ -14,7 +14,7 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.nodes import Joins
 from sqlstream.logical.plan.state_settings import Interval, IntervalJoinState, JoinState, Sql, TemporalJoinState
 from sqlstream.operators.joins.interval_join import IntervalJoinOperator
-from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.joins.matching import JoinCondition
 from sqlstream.operators.joins.regular_join import RegularJoin
 from sqlstream.operators.joins.temporal_join import TemporalJoinOperator
 from sqlstream.physical.batch import joins
@@ -23,7 +23,7 @@ from sqlstream.physical.families.declared import InputOrigins, Item
 from sqlstream.physical.families.family import FeedingPath, OperatorPlan, columns_of, kept_rows, state_tables
 from sqlstream.physical.windows import time_sql
 from sqlstream.units import NO_TIME
-from sqlstream.warehouse.declarations import Remembered
+from sqlstream.warehouse.declarations import ExpiringState
 
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
@@ -57,11 +57,11 @@ class JoinedPlan(OperatorPlan[J]):
             yield from kept_rows(below, place)
 
     @property
-    def _matching(self) -> Matching:
+    def _matching(self) -> JoinCondition:
         node = self.node
         keys = tuple((pair[0].type, tuple(k.sql for k in pair)) for pair in zip(*node.keys, strict=True))
         condition = Condition(node.condition.sql) if node.condition else None
-        return Matching(keys, tuple(columns_of(below) for below in node.inputs), condition)
+        return JoinCondition(keys, tuple(columns_of(below) for below in node.inputs), condition)
 
 
 def _with_changes(branch: Branch, *, is_changelog: bool) -> Branch:
@@ -79,7 +79,7 @@ class JoinPlan(JoinedPlan[Join]):
         return RegularJoin(self._matching, node.kind, changing, tuple(ttl or NO_TIME for ttl in node.ttls))
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         """The rows of each input, which a time to live bounds or could bound, under the name of the input."""
         pairs = zip(self.operator.remembered, self.input_names, strict=True)
         return tuple(structs.replace(one, name=name) for one, name in pairs)

@@ -19,7 +19,7 @@ from sqlstream.operators.process.operator import ProcessOperator
 from sqlstream.physical.branches import branches
 from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item, StateItem
 from sqlstream.physical.families.family import FeedingPath, OperatorPlan, state_tables
-from sqlstream.physical.row_order import Ordered, arriving
+from sqlstream.physical.row_order import OrderedPlan, arriving
 from sqlstream.physical.windows import time_sql
 
 if TYPE_CHECKING:
@@ -62,15 +62,15 @@ class ProcessPlan(OperatorPlan[Process]):
             read.broadcast,
         )
 
-    def arriving(self, place: int) -> Ordered:
+    def arriving(self, place: int) -> OrderedPlan:
         """Return the input at `place` with the columns of the order of its rows, if the function depends on that order."""
         node, below, read = self.node, self.node.inputs[place], self.node.reads[place]
         if has_arrival(below):
             place_column = arrival_of(below)
-            return Ordered(below, (Column(place_column.column or "", place_column.type),))
+            return OrderedPlan(below, (Column(place_column.column or "", place_column.type),))
         whole_buckets = node.function.vectorized == "bucket" and not node.function.ordered
         wants_order = not read.order and (not whole_buckets or read.broadcast)
-        return arriving(below) if wants_order and not below.is_changelog else Ordered(below, ())
+        return arriving(below) if wants_order and not below.is_changelog else OrderedPlan(below, ())
 
     def feeds(self) -> list[FeedingPath]:
         return [

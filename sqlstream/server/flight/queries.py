@@ -15,7 +15,7 @@ import pyarrow.flight as fl
 
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.server.flight.errors import flight_exception, placed
-from sqlstream.server.flight.result_memory import HeldMemory
+from sqlstream.server.flight.result_memory import ResultMemory
 from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.record_answers import RecordRequest
 from sqlstream.server.state_reader import RunningAnswer, RunningQuery, StateReader
@@ -57,7 +57,7 @@ class ClientQueries:
         self._reader, self._limits, self._watcher = reader, limits, watcher
         self._turns = threading.Semaphore(limits.queries)
         self._results = threading.Semaphore(limits.results)
-        self._held = HeldMemory(limits.memory)
+        self._held = ResultMemory(limits.memory)
         self._changing = threading.Lock()
         # Queries between the call that returns their columns and the call that fetches their rows; and those whose rows are sent.
         self._waiting: dict[bytes, OpenedQuery] = {}

@@ -12,16 +12,16 @@ from sqlstream.server.postgres.answers import PostgresRequest
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.parameters import arrays, literal, null
 from sqlstream.server.postgres.results import ClientAnswer, StreamedRows, TextRows
-from sqlstream.server.postgres.session import ClientSession, Reply, Written
+from sqlstream.server.postgres.session import ClientSession, Reply, StatementText
 from sqlstream.server.postgres.types import TEXT
 from sqlstream.server.state_reader import RunningQuery, StateReader
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedStatement:
     """A statement with the types (oid) of its parameters, 0 for an unspecified one. `written` is None for an empty statement."""
 
-    written: Written | None
+    written: StatementText | None
     types: tuple[int, ...] = ()
 
     def typed(self) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ class ClientLimits:
     characters: int = 48 << 20
 
 
-class ResultPlaces:
+class ResultLimit:
     """Limits the number of open results, because each of them occupies a process."""
 
     def __init__(self, most: int):
@@ -93,7 +93,7 @@ class ResultPlaces:
 class Portal:
     """A statement with values for its parameters: its answer, once it is executed, and the number of rows sent so far."""
 
-    prepared: Prepared
+    prepared: PreparedStatement
     literals: Sequence[str]
     formats: Sequence[int]
     # Whether only the columns are requested.
@@ -106,7 +106,7 @@ class Portal:
     # The text that runs, for the places of errors.
     source: SourceText | None = None
     # Where its place is taken, while its query has a process.
-    places: ResultPlaces | None = None
+    places: ResultLimit | None = None
 
     def close(self) -> None:
         """Close the answer, which frees its process."""
@@ -130,7 +130,7 @@ class Backend:
     """Opens the queries of a client; its methods run in threads."""
 
     def __init__(
-        self, reader: StateReader, session: ClientSession, process: int, limits: ClientLimits, places: ResultPlaces
+        self, reader: StateReader, session: ClientSession, process: int, limits: ClientLimits, places: ResultLimit
     ):
         self._reader, self._session, self._process = reader, session, process
         self._limits, self._places = limits, places

@@ -17,10 +17,10 @@ from typing import TypeVar
 from sqlstream.errors import SqlStreamError
 from sqlstream.server.placeholders import check_text
 from sqlstream.server.postgres import messages
-from sqlstream.server.postgres.backend import Backend, ClientLimits, Portal, Prepared, answer_of
+from sqlstream.server.postgres.backend import Backend, ClientLimits, Portal, PreparedStatement, answer_of
 from sqlstream.server.postgres.errors import ProtocolError, cancelled, fields_of
 from sqlstream.server.postgres.messages import Body
-from sqlstream.server.postgres.session import ClientSession, Written, split
+from sqlstream.server.postgres.session import ClientSession, StatementText, split
 from sqlstream.server.state_reader import QueryStopped, RunningQuery
 
 # The most bytes and seconds of the start of a connection, before the client has authenticated.
@@ -32,12 +32,12 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-class ClientLeft(Exception):
+class ClientDisconnected(Exception):
     """The client has left, or its connection is broken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Authentication:
     """How clients are authenticated.
 
     `allows` checks a password; None lets in all clients. `certificate` is the server's; None without TLS.
@@ -59,7 +59,7 @@ class ClientConnection:
         self.key, self._limits, self._pool = key, limits, pool
         self._running: RunningQuery | None = None
         self._deadline: float | None = None
-        self._prepared: dict[str, Prepared] = {}
+        self._prepared: dict[str, PreparedStatement] = {}
         self._portals: dict[str, Portal] = {}
         self._encrypted = self._skipping = False
 
@@ -68,10 +68,10 @@ class ClientConnection:
         if self._running is not None:
             self._running.stop(why)
 
-    async def begin(self, door: Door, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
+    async def begin(self, door: Authentication, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
         """Authenticate a client; return its startup parameters, or None if the connection was only for cancelling a query.
 
-        Raises ProtocolError, ClientLeft and TimeoutError.
+        Raises ProtocolError, ClientDisconnected and TimeoutError.
         """
         async with asyncio.timeout(_STARTUP_SECONDS):
             parameters = await self._started(door, cancel)
@@ -81,7 +81,7 @@ class ClientConnection:
                 await self._let_in(door)
         return parameters
 
-    async def _started(self, door: Door, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
+    async def _started(self, door: Authentication, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
         while True:
             length = int.from_bytes(await self._read(4), "big")
             if not 8 <= length <= _STARTUP_BYTES:
@@ -109,7 +109,7 @@ class ClientConnection:
             await self._writer.start_tls(certificate)
         except OSError as error:
             # The client does not trust the certificate, or does not speak TLS.
-            raise ClientLeft from error
+            raise ClientDisconnected from error
         self._encrypted = True
 
     def _parameters(self, body: Body, minor: int) -> Mapping[str, str]:
@@ -124,7 +124,7 @@ class ClientConnection:
             self._writer.write(messages.message(b"v", struct.pack(">ii", messages.VERSION, len(unknown)) + names))
         return {name: value for name, value in parameters.items() if name not in unknown}
 
-    async def _let_in(self, door: Door) -> None:
+    async def _let_in(self, door: Authentication) -> None:
         if not (self._encrypted or door.is_local):
             hint = "Connect with sslmode=require."
             raise ProtocolError("a token is not sent unencrypted", "28000", fatal=True, hint=hint)
@@ -136,7 +136,7 @@ class ClientConnection:
             raise ProtocolError("password authentication failed", "28P01", fatal=True, hint=hint)
 
     async def serve(self, session: ClientSession, backend: Backend) -> None:
-        """Answer the messages of a client until it leaves. Raises ClientLeft, and ProtocolError for a fatal error."""
+        """Answer the messages of a client until it leaves. Raises ClientDisconnected, and ProtocolError for a fatal error."""
         self._session, self._backend = session, backend
         reports = b"".join(messages.parameter(name, value) for name, value in session.reported().items())
         await self._send(
@@ -165,9 +165,9 @@ class ClientConnection:
             if error.fatal:
                 raise
             await self._failed(error.fields())
-        except _Placed as placed:
+        except _PositionedError as placed:
             await self._failed(placed.fields)
-        except (ClientLeft, TimeoutError):
+        except (ClientDisconnected, TimeoutError):
             raise
         except Exception as error:
             _log.exception("a statement of a PostgreSQL client failed")
@@ -244,7 +244,7 @@ class ClientConnection:
         if not written:
             self._writer.write(messages.EMPTY)
         for one in written:
-            portal = Portal(Prepared(one), (), ())
+            portal = Portal(PreparedStatement(one), (), ())
             try:
                 with self._watched(portal):
                     await self._open(portal)
@@ -252,7 +252,7 @@ class ClientConnection:
                         self._writer.write(messages.row_description(portal.answer.columns))
                     await self._rows(portal, None)
             except SqlStreamError as error:
-                raise _Placed(fields_of(error, portal.source, one.offset)) from error
+                raise _PositionedError(fields_of(error, portal.source, one.offset)) from error
             finally:
                 portal.close()
         await self._ready()
@@ -266,7 +266,7 @@ class ClientConnection:
         if name and name in self._prepared:
             raise ProtocolError(f'prepared statement "{name}" already exists', "42P05")
         types = tuple(body.number(4) & 0xFFFFFFFF for _ in range(body.count()))
-        prepared = Prepared(written[0] if written else None, types)
+        prepared = PreparedStatement(written[0] if written else None, types)
         prepared.typed()
         self._prepared.pop(name, None)
         if len(self._prepared) >= self._limits.statements:
@@ -313,7 +313,7 @@ class ClientConnection:
         if portal.is_described:
             portal.close()
 
-    def _has_rows(self, written: Written) -> bool:
+    def _has_rows(self, written: StatementText) -> bool:
         return written.words[0] == "SHOW" or not self._session.is_command(written)
 
     async def _execute(self, name: str, limit: int) -> None:
@@ -337,9 +337,9 @@ class ClientConnection:
             if not isinstance(error, SqlStreamError):
                 raise
             offset = portal.prepared.written.offset if portal.prepared.written else 0
-            raise _Placed(fields_of(error, portal.source, offset)) from error
+            raise _PositionedError(fields_of(error, portal.source, offset)) from error
 
-    def _statement(self, name: str) -> Prepared:
+    def _statement(self, name: str) -> PreparedStatement:
         if name not in self._prepared:
             raise ProtocolError(f'prepared statement "{name}" does not exist', "26000")
         return self._prepared[name]
@@ -367,7 +367,7 @@ class ClientConnection:
         for name, value in portal.reply.changed.items():
             self._writer.write(messages.parameter(name, value))
 
-    def _deallocate(self, written: Written) -> None:
+    def _deallocate(self, written: StatementText) -> None:
         name = written.sql.split()[-1].strip('"')
         if written.words[-1] == "ALL":
             self._prepared.clear()
@@ -401,7 +401,7 @@ class ClientConnection:
             yield
         except QueryStopped as stopped:
             if self._has_left:
-                raise ClientLeft from stopped
+                raise ClientDisconnected from stopped
             raise cancelled(str(stopped)) from stopped
         finally:
             self._running = None
@@ -455,18 +455,18 @@ class ClientConnection:
         try:
             return await self._reader.readexactly(count)
         except (IncompleteReadError, OSError) as error:
-            raise ClientLeft from error
+            raise ClientDisconnected from error
 
     async def _send(self, data: bytes) -> None:
         self._writer.write(data)
         try:
             await self._writer.drain()
         except OSError as error:
-            raise ClientLeft from error
+            raise ClientDisconnected from error
 
     async def refuse(self, error: ProtocolError) -> None:
         """Send a client the reason why its connection is closed."""
-        with contextlib.suppress(ClientLeft):
+        with contextlib.suppress(ClientDisconnected):
             await self._send(messages.error(error.fields()))
 
 
@@ -474,7 +474,7 @@ def _too_many(what: str) -> ProtocolError:
     return ProtocolError(f"a connection keeps {what} at most", "54000", hint="Close those that are not needed.")
 
 
-class _Placed(Exception):
+class _PositionedError(Exception):
     """An error in the form of protocol fields, whose position refers to the text that the client wrote."""
 
     def __init__(self, fields: Mapping[str, str]):

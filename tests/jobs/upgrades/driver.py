@@ -17,7 +17,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.errors import SourceText
 from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs.upgrades.adaptations.registry import adapted
-from sqlstream.jobs.upgrades.changes import Adapted, NotAdaptable
+from sqlstream.jobs.upgrades.changes import AdaptedOperator, UnadaptableOperator
 from sqlstream.jobs.upgrades.shapes import shapes
 from sqlstream.logical.plan.state_settings import Ties
 from sqlstream.operators.operator import Port, StepTimes
@@ -126,11 +126,11 @@ class Driven:
 
     def upgraded(
         self, script: str, folder: Path, functions: Sequence[Callable[..., Any]] = ()
-    ) -> tuple[Driven, Adapted]:
+    ) -> tuple[Driven, AdaptedOperator]:
         """Return the operator of another script with the state that an adaptation makes of that of this one."""
         new = Driven(script, folder, functions)
         change = self.change(new)
-        assert isinstance(change, Adapted), change
+        assert isinstance(change, AdaptedOperator), change
         old = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
         for table in self.operator.tables:
             rows = old.relation(table.name) or subquery(no_rows(table.columns))
@@ -160,7 +160,7 @@ class Driven:
             self.con.sql(f"SELECT {columns} FROM ({self.operator.current(relations, watermark)})").fetchall(), key=repr
         )
 
-    def change(self, new: Driven) -> Adapted | NotAdaptable:
+    def change(self, new: Driven) -> AdaptedOperator | UnadaptableOperator:
         """Return what becomes of the operator in another plan."""
         return adapted(self.record, new.record, new.stage)
 

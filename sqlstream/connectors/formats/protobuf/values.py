@@ -19,7 +19,7 @@ from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.formats.decoded import Decoded, bytes_of, relation
+from sqlstream.connectors.formats.decoded import DecodedValues, bytes_of, relation
 from sqlstream.connectors.formats.protobuf.schema_files import DESCRIPTORS, SCHEMA, declared_files
 from sqlstream.connectors.formats.schema_registry import (
     HEAD,
@@ -64,10 +64,10 @@ class ProtobufType:
         pool = ptars.HandlerPool([descriptor.file], config=config)
         return cls(descriptor, pool.get_for_message(descriptor), name)
 
-    def decode(self, messages: Sequence[bytes], numbers: Sequence[int]) -> Decoded:
-        """Decode messages; `numbers` are their indexes among all values, see `Decoded`."""
+    def decode(self, messages: Sequence[bytes], numbers: Sequence[int]) -> DecodedValues:
+        """Decode messages; `numbers` are their indexes among all values, see `DecodedValues`."""
         try:
-            return Decoded(self.name, self._rows(messages), numbers)
+            return DecodedValues(self.name, self._rows(messages), numbers)
         except ValueError:
             good, faults = [], dict[int, str]()
         for number, body in zip(numbers, messages, strict=True):
@@ -76,7 +76,7 @@ class ProtobufType:
                 good.append((number, body))
             except ValueError as error:
                 faults[number] = f"The value is no message of {self.name}: {error}"
-        return Decoded(self.name, self._rows([body for _, body in good]), [number for number, _ in good], faults)
+        return DecodedValues(self.name, self._rows([body for _, body in good]), [number for number, _ in good], faults)
 
     def _rows(self, messages: Sequence[bytes]) -> pa.Table:
         return pa.Table.from_batches([self.handler.list_to_record_batch(list(messages))])
@@ -102,7 +102,7 @@ def protobuf_values(
     numbers = [number for number, body in enumerate(messages) if body is not None]
     absent = {n: "There is no value" for n, body in enumerate(messages) if body is None}
     decoded = declared_type(table).decode([messages[n] for n in numbers], numbers)
-    return relation(con, table, columns, rest, [decoded, Decoded("", rest.slice(0, 0), (), absent)], {})
+    return relation(con, table, columns, rest, [decoded, DecodedValues("", rest.slice(0, 0), (), absent)], {})
 
 
 def confluent_values(
@@ -136,7 +136,7 @@ def confluent_values(
                 faults |= dict.fromkeys((n for n, _ in pairs), f"Schema {id} has no message at {list(place)}")
             else:
                 decoded.append(type_.decode([body for _, body in pairs], [number for number, _ in pairs]))
-    decoded.append(Decoded("", rest.slice(0, 0), (), faults))
+    decoded.append(DecodedValues("", rest.slice(0, 0), (), faults))
     return relation(con, table, columns, rest, decoded, {})
 
 

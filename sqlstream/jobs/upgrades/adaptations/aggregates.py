@@ -9,8 +9,8 @@ from typing import ClassVar
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.calls import PartsOf, columns_in_others, merged_parts
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
-from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, StateTransfer, listed
+from sqlstream.jobs.upgrades.changes import SINCE, AdaptedOperator
 from sqlstream.jobs.upgrades.forms import CallForm, call_form
 from sqlstream.jobs.upgrades.settings_words import TTLS, changed_settings
 from sqlstream.logical.plan.state_settings import AggregateState
@@ -26,7 +26,7 @@ class AggregateAdaptation(Adaptation[AggregateState]):
 
     may_differ: ClassVar[tuple[str, ...]] = ("ttl",)
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         self.check_settings()
         operator, carrying = self.stage.operator, self.carrying
         assert isinstance(operator, ChangelogOperator)
@@ -56,7 +56,7 @@ _TAKEN_BACK = "rows that were not counted in it may be taken back, so it cannot 
 
 
 def added_calls(
-    carrying: Carrying, calls: Mapping[str, AggregateCall], table: str, parts_of: PartsOf, *, since: bool = True
+    carrying: StateTransfer, calls: Mapping[str, AggregateCall], table: str, parts_of: PartsOf, *, since: bool = True
 ) -> tuple[dict[tuple[str, str], str], list[str]]:
     """Return the SQL of added aggregates over the old table `table`, by table and column, and notes. Raises CannotAdapt.
 
@@ -105,12 +105,12 @@ def _lacks(item: ShapeItem, other: ShapeItem) -> str:
     return lacks.get(there, "") if there is not None else ""
 
 
-def removed_notes(carrying: Carrying) -> list[str]:
+def removed_notes(carrying: StateTransfer) -> list[str]:
     """Return a note about items that are not stored any more."""
     return [f"{listed(carrying.removed)}: no longer kept"] if carrying.removed else []
 
 
-def ttl_notes(carrying: Carrying) -> list[str]:
+def ttl_notes(carrying: StateTransfer) -> list[str]:
     """Return notes about changed times to live."""
     return [
         f"{one.name}: was {one.before or 'for ever'}, is {one.after or 'for ever'}"
@@ -119,13 +119,13 @@ def ttl_notes(carrying: Carrying) -> list[str]:
     ]
 
 
-def check_added_columns(carrying: Carrying) -> None:
+def check_added_columns(carrying: StateTransfer) -> None:
     """Raise CannotAdapt if there is a new column: stored rows, which lack it, may be retracted with it."""
     if missing := [item for item in carrying.added if item.kind == "column"]:
         raise CannotAdapt(f"the column {listed(missing)} was not kept, and rows without it may be taken back")
 
 
-def recomputed_notes(carrying: Carrying) -> list[str]:
+def recomputed_notes(carrying: StateTransfer) -> list[str]:
     """Return a note about new aggregates over stored rows."""
     anew = [item for item in carrying.added if item.kind == "aggregate"]
     return [f"{listed(anew)}: from all rows, which are kept"] if anew else []

@@ -1,6 +1,6 @@
 """Computes state tables from older ones, column by column: a column with the same contents is copied, or cast to a wider type.
 
-Adaptations add the expressions of columns that have no counterpart: see `Carrying`.
+Adaptations add the expressions of columns that have no counterpart: see `StateTransfer`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Select, no_rows, quote_name
-from sqlstream.jobs.upgrades.adaptations.places import GivenPlaces, gains_place
+from sqlstream.jobs.upgrades.adaptations.places import ArrivalPositions, gains_place
 from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_arrival, reads_arrival, without_arrival
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, text_form, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
@@ -46,7 +46,7 @@ def _tables_of(pair: Pair) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Carrying:
+class StateTransfer:
     """Computes the state tables of an operator from the tables of a recorded operator of its kind.
 
     `expressions` has the SQL of new columns over the rows of the old table, by table and column; columns without one are copied.
@@ -168,12 +168,12 @@ class Carrying:
         return origins
 
     @cached_property
-    def _placed(self) -> tuple[GivenPlaces, ...]:
+    def _placed(self) -> tuple[ArrivalPositions, ...]:
         """The calls that read the order of arrival and continue calls that do not, once for each table that stores them."""
         types = {t.name: dict(t.columns) for t in self.new.tables}
         pairs = [pair for pair in self.items if gains_place(pair.new, pair.old)]
         return tuple(
-            GivenPlaces(pair.new, pair.old, table, source, types[table])
+            ArrivalPositions(pair.new, pair.old, table, source, types[table])
             for pair in pairs
             for table, source in _tables_of(pair)
         )

@@ -10,7 +10,7 @@ from sqlstream.duck.time_variables import NOW
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.settings_words import interval_words
 from sqlstream.logical.plan.state_settings import IntervalJoinState, JoinState, TemporalJoinState
 from sqlstream.operators.joins.interval_join import AT, UNTIL, IntervalJoinOperator
@@ -31,7 +31,7 @@ class JoinsAdaptation(Adaptation[J]):
         final = self.after.join == "inner" and not self.after.changing
         return (*self.may_differ, "condition") if final else self.may_differ
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         carrying = self.carrying
         carrying.check_settings(self._differing)
         for item in carrying.added:

@@ -9,7 +9,7 @@ from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import added_calls, kept_columns_note, removed_notes, ttl_notes
 from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, listed
-from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.jobs.upgrades.changes import SINCE, AdaptedOperator
 from sqlstream.logical.plan.state_settings import FrameReach, OverState
 from sqlstream.operators.over.context import AT
 from sqlstream.operators.over.over import ROWS, TOTALS, UNTIL, OverOperator
@@ -20,7 +20,7 @@ class OverAdaptation(Adaptation[OverState]):
 
     may_differ: ClassVar[tuple[str, ...]] = ("ttl", "reach")
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         self.check_settings()
         operator, carrying = self.stage.operator, self.carrying
         assert isinstance(operator, OverOperator)

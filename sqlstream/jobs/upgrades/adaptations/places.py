@@ -23,7 +23,7 @@ _CHOSEN = "o"
 
 
 @dataclass(frozen=True, slots=True)
-class GivenPlaces:
+class ArrivalPositions:
     """Computes the state of a call that reads the order of arrival from the state of a call of the job that did not, `old`.
 
     `table` is the new state table, with column types `types`; `source` is the job's table that stores `old`.

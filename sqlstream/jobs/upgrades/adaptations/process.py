@@ -21,9 +21,9 @@ from sqlstream.duck.time_variables import NOW
 from sqlstream.functions import pickling
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, StateTransfer, listed
 from sqlstream.jobs.upgrades.arrival import BEFORE_ALL
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.logical.plan.state_settings import ProcessState
 from sqlstream.operators.process.operator import ProcessOperator
@@ -53,12 +53,12 @@ class ProcessAdaptation(Adaptation[ProcessState]):
         return _migrations(self.old, self._operator)
 
     @cached_property
-    def carrying(self) -> Carrying:
+    def carrying(self) -> StateTransfer:
         """The columns of the old state that the new state takes over, with states under their new names."""
         names = [one.name for one in self._operator.function.states]
-        return Carrying(_renamed(self.old, self._migrated, names), self.new)
+        return StateTransfer(_renamed(self.old, self._migrated, names), self.new)
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         self.check_settings()
         operator, carrying, state_sql = self._operator, self.carrying, self._migrated
         for item in carrying.added:
@@ -146,7 +146,7 @@ def _is_state(item: ShapeItem) -> bool:
 
 
 def _converted(
-    record: OperatorRecord, carrying: Carrying, operator: ProcessOperator, state_sql: Mapping[str, str]
+    record: OperatorRecord, carrying: StateTransfer, operator: ProcessOperator, state_sql: Mapping[str, str]
 ) -> dict[tuple[str, str], str]:
     """Return the SQL of the values that `migrate` converts, over the rows of the old table of keys. Raises CannotAdapt."""
     assert record.shape is not None
@@ -184,7 +184,7 @@ def _check(name: str, sql: str, types: Mapping[str, str]) -> None:
         raise CannotAdapt(f'migrate of "{name}": {str(error).splitlines()[0]}') from error
 
 
-def _written(carrying: Carrying, operator: ProcessOperator) -> dict[tuple[str, str], str]:
+def _written(carrying: StateTransfer, operator: ProcessOperator) -> dict[tuple[str, str], str]:
     """Return the SQL of the write times of states that have gained a TTL: for values the time of their key, for others now."""
     held = {pair.new.name: pair.old for pair in carrying.items if pair.new.kind == "state"}
     expressions: dict[tuple[str, str], str] = {}
@@ -199,7 +199,7 @@ def _written(carrying: Carrying, operator: ProcessOperator) -> dict[tuple[str, s
     return expressions
 
 
-def _placed(carrying: Carrying) -> dict[tuple[str, str], str]:
+def _placed(carrying: StateTransfer) -> dict[tuple[str, str], str]:
     """Return the SQL of the places in the order of arrival of rows that wait, if columns decided ties before."""
     before = {table.name: dict(table.columns) for table in carrying.old.tables}
     return {

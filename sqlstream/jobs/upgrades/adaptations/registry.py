@@ -24,7 +24,7 @@ from sqlstream.jobs.upgrades.adaptations.windows import (
     WindowAggregateAdaptation,
     WindowRankAdaptation,
 )
-from sqlstream.jobs.upgrades.changes import SINCE, Adapted, Kept, NotAdaptable
+from sqlstream.jobs.upgrades.changes import SINCE, AdaptedOperator, KeptOperator, UnadaptableOperator
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.logical.plan.state_settings import (
     AggregateState,
@@ -47,10 +47,12 @@ from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord
 
 # Takes the recorded operator of a job, its record in the new plan, and its stage there.
-Adapter: TypeAlias = Callable[[OperatorRecord, OperatorRecord, StatefulStage], Kept | Adapted | NotAdaptable]
+Adapter: TypeAlias = Callable[
+    [OperatorRecord, OperatorRecord, StatefulStage], KeptOperator | AdaptedOperator | UnadaptableOperator
+]
 
 
-def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted | NotAdaptable:
+def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> AdaptedOperator | UnadaptableOperator:
     """Return how an operator takes over the state of a recorded operator of its kind with another shape, or why it cannot."""
     assert old.shape is not None
     assert new.shape is not None
@@ -61,7 +63,7 @@ def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> A
         note = (f"ties: by arrival {SINCE}",) if adaptation.carrying.gains_arrival else ()
         return replace(change, notes=(*change.notes, *note))
     except CannotAdapt as reason:
-        return NotAdaptable(new.name, str(reason))
+        return UnadaptableOperator(new.name, str(reason))
 
 
 def _adaptation(settings: AnyState) -> type[Adaptation[Any]]:

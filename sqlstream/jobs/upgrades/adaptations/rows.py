@@ -10,7 +10,7 @@ from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation, S
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, listed
 from sqlstream.jobs.upgrades.adaptations.limits import limit_notes, limit_words
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.forms import key_form, text_form, value_form
 from sqlstream.logical.plan.state_settings import (
     CountWindowsState,
@@ -34,7 +34,7 @@ class RowsAdaptation(Adaptation[S]):
         """Whether the input may retract stored rows, with all their columns."""
         return bool(self.after.changing)
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         self.check_settings()
         carrying = self.carrying
         if self.takes_back and carrying.added:

@@ -18,9 +18,9 @@ from sqlstream.jobs.upgrades.adaptations.aggregates import (
     removed_notes,
 )
 from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, StateTransfer
 from sqlstream.jobs.upgrades.adaptations.limits import limit_notes
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.settings_words import windows_words
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.state_settings import (
@@ -32,7 +32,7 @@ from sqlstream.logical.plan.state_settings import (
 )
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.windows import TimeWindows
-from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.aggregates.grouped import GroupedCalls
 from sqlstream.operators.windows.assigners import END, PARTIALS, START
 from sqlstream.operators.windows.corrections import Corrections
 from sqlstream.operators.windows.early_results import PENDING
@@ -53,13 +53,13 @@ class WindowsAdaptation(Adaptation[W]):
 
     may_differ: ClassVar[tuple[str, ...]] = ("windows", "late_rows")
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         self.check_settings()
         operator, carrying = self.stage.operator, self.carrying
         assert isinstance(operator, WindowOperator)
         notes = [*carrying.widened(), *carrying.recomputed_below(), *self.ranking_notes()]
         expressions: dict[tuple[str, str], str] = {}
-        if isinstance(operator.of, Grouped):
+        if isinstance(operator.of, GroupedCalls):
             expressions, call_notes = added_calls(carrying, dict(operator.of.calls), PARTIALS, merged_parts)
             notes += call_notes
         else:
@@ -133,9 +133,9 @@ class WindowsAdaptation(Adaptation[W]):
             raise CannotAdapt("the bounds of the windows are columns of the rows")
         if _makes_windows(self.stage.node):
             _check_bounds(self.carrying)
-        if not isinstance(operator.of, Grouped) and before.overlaps:
+        if not isinstance(operator.of, GroupedCalls) and before.overlaps:
             raise CannotAdapt("rows in overlapping windows were kept once for each of them")
-        if not isinstance(operator.of, Grouped) and after.overlaps:
+        if not isinstance(operator.of, GroupedCalls) and after.overlaps:
             raise CannotAdapt("rows were kept once, and are in several windows now")
         if after.slide > after.size:
             raise CannotAdapt("not every row is in a window now")
@@ -189,7 +189,7 @@ def _makes_windows(node: Node | None) -> bool:
     return any(isinstance(c, TimeWindows) or (not isinstance(c, StatefulNode) and _makes_windows(c)) for c in children)
 
 
-def _check_bounds(carrying: Carrying) -> None:
+def _check_bounds(carrying: StateTransfer) -> None:
     """Raise CannotAdapt if keys or items contain bounds of windows: the stored rows have the bounds of the old windows."""
     for item in (*carrying.new_shape.keys, *carrying.new_shape.items):
         if any(item.columns.values()) and _BOUND.search(item.value):
@@ -213,7 +213,7 @@ def _longer_gap(before: SessionWindows, after: SessionWindows) -> tuple[dict[str
     return {END: f"{END} + to_microseconds({longer})"}, [note]
 
 
-def _emitted(carrying: Carrying) -> dict[tuple[str, str], str]:
+def _emitted(carrying: StateTransfer) -> dict[tuple[str, str], str]:
     """Return the SQL of the columns of EMITTED, by table and column: emitted results of old calls, NULL for new calls."""
     if all(table.name != EMITTED for table in carrying.old.tables):
         return {}

@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlstream.errors import SourceText
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import column_reference
-from sqlstream.logical.plan.expressions import Expression, Item, Reads
+from sqlstream.logical.plan.expressions import Dependencies, Expression, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.sql.dialect import to_duckdb
@@ -38,7 +38,7 @@ class ArrivalColumns:
 
     def _of(self, part: exp.Expr) -> exp.Expr:
         value = part.this if isinstance(part, exp.Ordered) else part
-        if not Reads.of(value).clock:
+        if not Dependencies.of(value).clock:
             return part
         sql = to_duckdb(value)
         if sql not in self._items:

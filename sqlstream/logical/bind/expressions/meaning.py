@@ -9,7 +9,7 @@ from sqlstream.logical.plan.state_settings import Semantics
 
 
 @dataclass(slots=True)
-class Meaning:
+class ExpressionSemantics:
     """The semantics of expressions, and the warnings about expressions that were bound.
 
     `division` is the option `sqlstream.sql.division`: "whole", "double", or "" if it is not set. `differs` becomes true when an

@@ -18,7 +18,7 @@ from sqlstream.logical.bind.joins.lookup_joins import lookup_join
 from sqlstream.logical.bind.joins.time_bounds import TimeBounds, time_bounds
 from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_time_to_live, no_versions, versions
 from sqlstream.logical.bind.over.ranking import filtered
-from sqlstream.logical.bind.scope import Visible
+from sqlstream.logical.bind.scope import VisibleRelation
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.joining import Kind, OwnNames
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
@@ -68,7 +68,7 @@ class JoinTree:
     ttls: Mapping[str, Duration]
     nodes: Sequence[Node | None]
     fields: Sequence[Schema]
-    visible: Sequence[Visible]
+    visible: Sequence[VisibleRelation]
     places: Mapping[str, int]
     steps: Sequence[Step]
 

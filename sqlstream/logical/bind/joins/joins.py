@@ -17,7 +17,7 @@ from sqlstream.logical.bind.joins.join_trees import Conjunct, JoinTree, Step, na
 from sqlstream.logical.bind.joins.lateral import LateralBinder
 from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.bind.rowtime import without_rowtime
-from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
+from sqlstream.logical.bind.scope import Scope, VisibleRelation, column_reference, unique
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.joining import Joining, Kind
 from sqlstream.logical.plan.node import Node
@@ -27,7 +27,7 @@ from sqlstream.units import Duration
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class CorrelatedEquality:
     """An equality in a subquery with `outer`, an expression over the relations before it; `written` is the parsed condition."""
 
     outer: exp.Expr
@@ -43,7 +43,7 @@ class Matches:
     if there is no row of the join then.
     """
 
-    equal: tuple[Match, ...]
+    equal: tuple[CorrelatedEquality, ...]
     before: tuple[exp.Expr, ...]
     counts: tuple[int, ...] | None
 
@@ -70,7 +70,7 @@ class JoinBinder:
         # By place: the plan of a relation, None for rows that are made of a row; its columns.
         self.nodes: list[Node | None] = []
         self.fields: list[Schema] = []
-        self.visible: list[Visible] = []
+        self.visible: list[VisibleRelation] = []
         self.steps: list[Step] = []
         # Names of USING, in lower case, with the column that they mean.
         self.merged: dict[str, str] = {}
@@ -154,7 +154,7 @@ class JoinBinder:
             raise UnsupportedError("this join with rows that are made of the row itself", span, hint=hint)
         return kind
 
-    def _matched(self, key: str, match: Match, before: Scope) -> Conjunct:
+    def _matched(self, key: str, match: CorrelatedEquality, before: Scope) -> Conjunct:
         """Return the equality of a column of a subquery with an expression over the relations before it."""
         binder = ExpressionBinder(before, self.catalog, self.checker)
         binder.refuse_aggregates(match.outer, "in WHERE")
@@ -181,10 +181,10 @@ class JoinBinder:
         own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
         shown = len(own) - hidden
         columns = {f.name: name for f, name in zip(fields[:shown], own[:shown], strict=True)}
-        self._append(_renamed(relation.node, fields, own), Visible(relation.alias, relation.described, columns))
+        self._append(_renamed(relation.node, fields, own), VisibleRelation(relation.alias, relation.described, columns))
         return own
 
-    def _append(self, node: Node | None, visible: Visible, fields: Schema | None = None) -> None:
+    def _append(self, node: Node | None, visible: VisibleRelation, fields: Schema | None = None) -> None:
         columns = fields if fields is not None or node is None else node.schema
         assert columns is not None
         self.places |= {f.name: len(self.nodes) for f in columns}
@@ -287,7 +287,7 @@ class JoinBinder:
         fields = node.schema
         own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
         self.hidden.add(len(self.nodes))
-        self._append(_renamed(node, fields, own), Visible("", "the subquery", {}))
+        self._append(_renamed(node, fields, own), VisibleRelation("", "the subquery", {}))
         return {f.name: name for f, name in zip(fields, own, strict=True)}
 
     def match(self, kind: Kind, conditions: Sequence[Conjunct], span: Span) -> None:

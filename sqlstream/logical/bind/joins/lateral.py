@@ -16,7 +16,7 @@ from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.joins.lists import BoundList, ListBinder, named
 from sqlstream.logical.bind.ordering import row_count, with_ties
-from sqlstream.logical.bind.scope import Scope, Visible, column_reference
+from sqlstream.logical.bind.scope import Scope, VisibleRelation, column_reference
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.relational import Elements
 from sqlstream.sql.dialect import to_duckdb
@@ -40,7 +40,7 @@ class LateralRows:
 
     rows: Expression | Elements
     fields: Schema
-    visible: Visible
+    visible: VisibleRelation
     key: frozenset[str] | None
 
 
@@ -123,7 +123,9 @@ class LateralBinder:
             [*binder.bound, *(bound_list.elements.values for bound_list in lists)], sql, span_of(select, self.source)
         )
         one = not lists or (binder.aggregates and select.args.get("group") is None)
-        return LateralRows(rows, fields, Visible(called, described, dict(zip(names, own, strict=True))), _one(one))
+        return LateralRows(
+            rows, fields, VisibleRelation(called, described, dict(zip(names, own, strict=True))), _one(one)
+        )
 
     def _lists(self, select: exp.Select) -> list[BoundList]:
         """Return the lists in a subquery's FROM; each may use the row and the lists before it."""

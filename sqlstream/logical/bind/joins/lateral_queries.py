@@ -12,7 +12,7 @@ from sqlstream.logical.bind.aggregates.grouping import has_sets
 from sqlstream.logical.bind.aliases import with_alias, with_name
 from sqlstream.logical.bind.clauses import refuse_clauses
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
-from sqlstream.logical.bind.joins.joins import JoinBinder, Match, Matches, Relation, parts_of
+from sqlstream.logical.bind.joins.joins import CorrelatedEquality, JoinBinder, Matches, Relation, parts_of
 from sqlstream.logical.bind.joins.lists import is_list
 from sqlstream.logical.bind.joins.subqueries import BindFrom, columns_of_outer, with_correlations_in_where
 from sqlstream.logical.bind.over.over import with_windows
@@ -157,13 +157,13 @@ class LateralQueries:
 
     def _parts(
         self, select: exp.Select, names: _Names
-    ) -> tuple[list[exp.Expr], list[tuple[Match, exp.Expr]], list[exp.Expr]]:
+    ) -> tuple[list[exp.Expr], list[tuple[CorrelatedEquality, exp.Expr]], list[exp.Expr]]:
         """Return the operands of AND in WHERE: those over the subquery's own tables, equalities, and those over the row before.
 
         An equality comes with its operand over the subquery's own tables.
         """
         inside: list[exp.Expr] = []
-        matches: list[tuple[Match, exp.Expr]] = []
+        matches: list[tuple[CorrelatedEquality, exp.Expr]] = []
         before: list[exp.Expr] = []
         where = select.args.get("where")
         for part in parts_of(where.this) if where is not None else ():
@@ -172,7 +172,7 @@ class LateralQueries:
             if not outer:
                 inside.append(part)
             elif (pair := _equality(part, names)) is not None:
-                matches.append((Match(pair[1], part), pair[0]))
+                matches.append((CorrelatedEquality(pair[1], part), pair[0]))
             elif len(outer) == len(columns) and part.find(exp.Query) is None:
                 before.append(part)
             else:
@@ -205,7 +205,7 @@ class LateralQueries:
                 counts.append(place)
         return tuple(counts)
 
-    def _key(self, match: tuple[Match, exp.Expr], names: _Names) -> exp.Expr:
+    def _key(self, match: tuple[CorrelatedEquality, exp.Expr], names: _Names) -> exp.Expr:
         """Return the subquery's operand of an equality, cast to the type in which both operands are compared.
 
         Values that differ and are equal to the same one of the row, such as large integers beside a DOUBLE, are one key then.

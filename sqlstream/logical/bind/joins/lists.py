@@ -14,7 +14,7 @@ from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, miss
 from sqlstream.logical.bind.expressions.arguments import place_arguments
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
-from sqlstream.logical.bind.scope import Scope, Visible, unique
+from sqlstream.logical.bind.scope import Scope, VisibleRelation, unique
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.relational import Elements
 from sqlstream.sql.spans import name_span, span_of
@@ -31,7 +31,7 @@ class BoundList:
 
     sql: str
     fields: Schema
-    visible: Visible
+    visible: VisibleRelation
     number: str | None
     elements: Elements
 
@@ -149,7 +149,7 @@ class ListBinder:
         return BoundList(
             f"SELECT {columns} FROM (SELECT {rows})",
             tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True)),
-            Visible(called, f'"{called}"' if called else list_source.name, dict(zip(shown, own, strict=False))),
+            VisibleRelation(called, f'"{called}"' if called else list_source.name, dict(zip(shown, own, strict=False))),
             own[-1] if numbered else None,
             Elements(list_source.values, fields, numbered),
         )
