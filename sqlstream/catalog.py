@@ -395,7 +395,7 @@ class Catalog:
         # Faults of the project's catalog files.
         self.faults: list[CatalogFault] = []
         # Returns the names of tables that jobs have written, whether they are declared here or not.
-        self.written: Callable[[], Iterable[str]] = tuple
+        self.written_tables: Callable[[], Iterable[str]] = tuple
         # Applies the hint OPTIONS, which is at a place in the text, to a table.
         self.with_options: Callable[[Table, Mapping[str, str], Span], Table] = _merged
 
@@ -493,7 +493,7 @@ class Catalog:
         declare = "It is a table of the warehouse: repeat its CREATE TABLE here, or put that into a file of catalog/."
         declared = [*others, *self.relation_names()]
         names = {name.lower() for name in declared}
-        written = [table for table in self.written() if table.lower() not in names]
+        written = [table for table in self.written_tables() if table.lower() not in names]
         if name.lower() in (table.lower() for table in written):
             return declare
         if (near := nearest(name, [*declared, *written])) in written:

@@ -211,11 +211,11 @@ def lag_text(progress: Progress, now: datetime) -> str:
 
     Rows of the past are read as fast as possible, so the clock says nothing about them. Empty without a watermark.
     """
-    newest, mark = progress.newest_event_time, progress.watermark
-    if newest is None or mark is None or mark == datetime.max:
+    newest, watermark = progress.newest_event_time, progress.watermark
+    if newest is None or watermark is None or watermark == datetime.max:
         return ""
     clock = now.astimezone(ZoneInfo(progress.zone)).replace(tzinfo=None)
-    lag = clock - mark if abs(clock - newest) < timedelta(days=1) else newest - mark
+    lag = clock - watermark if abs(clock - newest) < timedelta(days=1) else newest - watermark
     lag = max(lag, timedelta())
     return span_text(lag if lag < timedelta(seconds=1) else timedelta(seconds=lag // timedelta(seconds=1)))
 

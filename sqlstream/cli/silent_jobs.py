@@ -37,11 +37,11 @@ def dropped(progress: Progress, before: Progress) -> Hint | None:
             )
     late = progress.late_rows - before.late_rows
     if late and not any(operator.state_rows for operator in progress.operators.values()):
-        marks = [o.watermark for o in progress.operators.values() if o.late_rows and o.watermark is not None]
+        watermarks = [o.watermark for o in progress.operators.values() if o.late_rows and o.watermark is not None]
         return Hint(
             "late",
             f"{_all(late)} that came {_were(late)} late and dropped: their windows had closed, because the watermark is at"
-            f" {time_text(max(marks, default=progress.watermark))}. Let WATERMARK FOR subtract a longer interval.",
+            f" {time_text(max(watermarks, default=progress.watermark))}. Let WATERMARK FOR subtract a longer interval.",
         )
     return None
 
@@ -72,13 +72,13 @@ def _held(due: _NextOutput, windows: int | None) -> Hint | None:
     if not behind or not ahead:
         return None
     name = min(behind, key=lambda n: behind[n].watermark or datetime.min)
-    mark, timeout = behind[name].watermark, behind[name].idle_timeout
+    watermark, timeout = behind[name].watermark, behind[name].idle_timeout
     newest = max(ahead, key=lambda n: watched[n].newest_event_time or datetime.min)
-    if mark is None:
+    if watermark is None:
         what = f'source "{name}" holds it back: no row with an event time has come from it yet'
     else:
-        far = span_text((watched[newest].newest_event_time or end) - mark)
-        what = f'source "{name}" holds it back at {time_text(mark)}, {far} behind the newest row of "{newest}"'
+        far = span_text((watched[newest].newest_event_time or end) - watermark)
+        what = f'source "{name}" holds it back at {time_text(watermark)}, {far} behind the newest row of "{newest}"'
     advice = f"If it may be idle for long, set '{IDLE_TIMEOUT}' on its table."
     if timeout:
         advice = f"It does so until it has had no row for {span_text(timeout)}."

@@ -117,14 +117,14 @@ def described(relation: Table | View, binder: Binder) -> Answer:
 
 
 def _described_column(column: Column, table: Table) -> tuple[str | None, ...]:
-    mark = table.watermark
+    watermark = table.watermark
     return (
         column.name,
         column.type,
         "false" if column.not_null or column.name in table.primary_key else "true",
         f"PRIMARY KEY ({', '.join(table.primary_key)})" if column.name in table.primary_key else None,
         column.expression,
-        mark.expression if mark and mark.column == column.name else None,
+        watermark.expression if watermark and watermark.column == column.name else None,
     )
 
 

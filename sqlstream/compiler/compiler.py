@@ -364,7 +364,7 @@ class Compiler:
         existing = self.catalog.declared(name.text)
         if existing is not None and existing is not table:
             raise BindError(f'"{name.text}" exists already', name.span, hint="Give it another name.")
-        if table.connector is None and table.name.lower() in map(str.lower, self.catalog.written()):
+        if table.connector is None and table.name.lower() in map(str.lower, self.catalog.written_tables()):
             hint = f"Declare another table, and write INSERT INTO it SELECT * FROM {table.name}."
             raise UnsupportedError(
                 f'another name for table "{table.name}", under whose name rows are stored', name.span, hint=hint

@@ -232,12 +232,12 @@ def no_columns(table: Table) -> BindError:
     return BindError(f'table "{table.name}" has no columns', table.span, hint=hint)
 
 
-def identity(table: Table) -> Mapping[str, str]:
+def identifying_options(table: Table) -> Mapping[str, str]:
     """Return the options that identify a source table: if one of them changes, the job that reads the table is another job."""
     connector = connector_of(table)
     form = FORMATS.get(table.options.get("format", "").lower())
     mutable = {o.name for o in (*options_of(connector), *(form.options if form else ())) if o.mutable}
-    return connector.identity(table, {k: v for k, v in table.options.items() if k not in mutable})
+    return connector.identifying_options(table, {k: v for k, v in table.options.items() if k not in mutable})
 
 
 def is_bounded(table: Table) -> bool:

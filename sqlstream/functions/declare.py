@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlstream.catalog import Function, FunctionKind
 from sqlstream.functions.declaration import FunctionDeclaration, called_method, plain_function
-from sqlstream.functions.decorators import Decoration, FunctionOptions, mark_of
+from sqlstream.functions.decorators import Decoration, FunctionOptions, decoration_of
 from sqlstream.functions.scalar import ScalarDeclaration
 from sqlstream.functions.table import TableFunctionDeclaration
 
@@ -33,10 +33,10 @@ def declare(
     """
     method = called_method(function)
     inner = plain_function(getattr(function, method) if method else function)
-    mark = mark_of(function) or Decoration(
+    decoration = decoration_of(function) or Decoration(
         "table" if inspect.isgeneratorfunction(inner) else "scalar", FunctionOptions()
     )
-    decorator_options = mark.options
+    decorator_options = decoration.options
     options = FunctionOptions(
         name or decorator_options.name,
         returns or decorator_options.returns,
@@ -44,4 +44,4 @@ def declare(
         decorator_options.deterministic if deterministic is None else deterministic,
         decorator_options.vectorized if vectorized is None else vectorized,
     )
-    return _KINDS[mark.kind](function, inner, options, root or os.getcwd(), method).declared()
+    return _KINDS[decoration.kind](function, inner, options, root or os.getcwd(), method).declared()

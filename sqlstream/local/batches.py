@@ -31,14 +31,14 @@ class LocalBatches:
         self.manifests: dict[tuple[int, int], str] = {}
         self.timers: dict[tuple[int, int], EventTime] = {}
         # The watermarks of the next batch.
-        self.marks = Watermarks.none(self.job.plan)
+        self.watermarks = Watermarks.none(self.job.plan)
         if self.number > 0:
             self._restore()
 
     def _restore(self) -> None:
         commits = self.commits
         fs, version = commits.warehouse.fs, commits.totals.version
-        self.marks = commits.watermarks(from_spark_millis(committed_spark_millis(fs, commits.paths, version)))
+        self.watermarks = commits.watermarks(from_spark_millis(committed_spark_millis(fs, commits.paths, version)))
         entry = commits.log.entry(version)
         assert entry is not None
         for number, stage in enumerate(self.job.plan.stages):
@@ -50,15 +50,15 @@ class LocalBatches:
 
     def run(self, lines: str, now: ProcessingTime) -> None:
         """Run the batch that a descriptor's lines describe, at the time `now`, then an empty batch if a watermark has moved."""
-        before = self.marks.waking(self.job.plan)
+        before = self.watermarks.waking(self.job.plan)
         self._run(lines, now)
-        if self.marks.waking(self.job.plan) != before:
+        if self.watermarks.waking(self.job.plan) != before:
             self._run("", now)
 
     def catch_up(self, now: ProcessingTime) -> None:
         """Run the empty batch that is due after the last one, if the process ended before it ran."""
         plan = self.job.plan
-        if self.number > 0 and self.marks.waking(plan) != self.commits.last_watermarks().waking(plan):
+        if self.number > 0 and self.watermarks.waking(plan) != self.commits.last_watermarks().waking(plan):
             self._run("", now)
 
     def _run(self, lines: str, now: ProcessingTime) -> None:
@@ -68,18 +68,18 @@ class LocalBatches:
         for one in from_lines(lines):
             work[one.scan, one.slot].append(one)
         for (scan, _), of_task in work.items():
-            for _, output in tasks.run_scan(self.job, scan, of_task, self.number, self.marks):
+            for _, output in tasks.run_scan(self.job, scan, of_task, self.number, self.watermarks):
                 arriving[output.stage if isinstance(output, Frame) else None].append(output)
-        times = BatchTimes(self.number, now, self.marks)
+        times = BatchTimes(self.number, now, self.watermarks)
         for number in range(len(self.job.plan.stages)):
             frames = [f for f in arriving.pop(number, []) if isinstance(f, Frame)]
             for output in self._advance(number, frames, times):
                 arriving[output.stage if isinstance(output, Frame) else None].append(output)
         outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
         self.commits.spend("process", began)
-        self.commits.commit(self.number, outputs, self.marks, now)
-        self.marks = self.marks.after(self.job.plan, self.commits.totals.sources, self.commits.totals.clock)
-        write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, to_spark_millis(self.marks.job))
+        self.commits.commit(self.number, outputs, self.watermarks, now)
+        self.watermarks = self.watermarks.after(self.job.plan, self.commits.totals.sources, self.commits.totals.clock)
+        write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, to_spark_millis(self.watermarks.job))
         self.commits.tell_sinks(self.number)
         self.number += 1
 
@@ -87,7 +87,7 @@ class LocalBatches:
         by_bucket: dict[int, list[Frame]] = defaultdict(list)
         for frame in frames:
             by_bucket[frame.bucket].append(frame)
-        reached = to_spark_millis(times.marks.operators[stage])
+        reached = to_spark_millis(times.watermarks.operators[stage])
         for (owner, bucket), due in list(self.timers.items()):
             if owner == stage and timer_millis(due) <= reached:
                 by_bucket.setdefault(bucket, [])

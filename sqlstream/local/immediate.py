@@ -64,11 +64,11 @@ class ImmediateRun:
         fs, paths = commits.warehouse.fs, commits.paths
         batch = self.totals.version + 1
         descriptor = Descriptor(batch, time, values_splits(self.job), {}, last=True)
-        outputs, marks = [], Watermarks.none(self.job.plan)
+        outputs, watermarks = [], Watermarks.none(self.job.plan)
         for work in from_lines(to_lines(descriptor, self.job.labels)):
-            outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, marks)]
+            outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, watermarks)]
         commits.commit(
-            batch, [o for o in outputs if isinstance(o, stages.Output)], replace(marks, job=END_OF_INPUT), time
+            batch, [o for o in outputs if isinstance(o, stages.Output)], replace(watermarks, job=END_OF_INPUT), time
         )
         # From here on, readers see the rows.
         write_commit(fs, paths, batch)

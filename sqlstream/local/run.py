@@ -24,7 +24,7 @@ class LocalRun(JobThread):
         self._batches = LocalBatches(self.commits)
         self._batches.catch_up(now())
         done = self.totals.sequence
-        for tasks in feed.written(done, done):
+        for tasks in feed.stored_descriptors(done, done):
             self._run_next(tasks)
 
     def _run_next(self, tasks: Sequence[str]) -> None:

@@ -91,12 +91,12 @@ class SteppedRun:
         now = self.clock()
         by_clock = {i: self._reached(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
-        marks = {**by_clock, **(ticks or {})}
+        watermarks = {**by_clock, **(ticks or {})}
         descriptor = Descriptor(
             self.sequence,
             now,
             splits,
-            marks,
+            watermarks,
             fires_timers=self._is_called(),
             opens=opens,
             arrived=self._places.give(splits),
@@ -177,11 +177,15 @@ class SteppedRun:
             return
         numbers = list(self._own())
         partitions = {numbers[i]: names for i, names in feed.partitions(feed.sequence).items()}
-        marks = {numbers[i]: watermarks for i, watermarks in feed.watermarks().items()}
-        self.commits.source_activity.see_partitions(partitions, marks, self.clock())
+        reports = {numbers[i]: times for i, times in feed.watermarks().items()}
+        self.commits.source_activity.see_partitions(partitions, reports, self.clock())
         statuses = self.commits.watermark_statuses()
-        reached = self.commits.partition_marks(self.clock())
-        ticks = {i: mark for i, mark in reached.items() if (before := statuses[i].mark) is None or mark > before}
+        reached = self.commits.partition_watermarks(self.clock())
+        ticks = {
+            i: watermark
+            for i, watermark in reached.items()
+            if (before := statuses[i].watermark) is None or watermark > before
+        }
         if ticks:
             self.batch({}, ticks)
 

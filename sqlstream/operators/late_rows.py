@@ -17,7 +17,7 @@ from sqlstream.units import NO_TIME, Duration, EventTime
 
 # The event time of a late row, and the watermark that it came behind.
 TIME = Column(plan.TIME, "TIMESTAMP")
-MARK = Column(plan.MARK, "TIMESTAMP")
+WATERMARK = Column(plan.WATERMARK, "TIMESTAMP")
 
 
 def late_output(place: int) -> str:
@@ -42,7 +42,7 @@ class LateOutput:
     @property
     def leaving(self) -> tuple[Column, ...]:
         """The columns of the side output: the rows' columns as c0, c1, .., then TIME and MARK."""
-        return (*(Column(f"c{i}", c.type) for i, (c, _) in enumerate(self.columns)), TIME, MARK)
+        return (*(Column(f"c{i}", c.type) for i, (c, _) in enumerate(self.columns)), TIME, WATERMARK)
 
     def rows(
         self, con: duckdb.DuckDBPyConnection, dropped: Sequence[pa.Table], watermark: EventTime
@@ -57,7 +57,7 @@ class LateOutput:
         items = [f"{arrived} AS c{i}" for i, (_, arrived) in enumerate(self.columns)]
         items += [
             f"{self.time} AS {TIME.name}",
-            f"{time_literal(EventTime(watermark + self.kept_back), MARK.type)} AS {MARK.name}",
+            f"{time_literal(EventTime(watermark + self.kept_back), WATERMARK.type)} AS {WATERMARK.name}",
         ]
         side_rows = con.sql(f"SELECT {', '.join(items)} FROM _dropped").to_arrow_table()
         yield from (SideRows(late_output(self.place), some) for some in side_rows.to_batches())

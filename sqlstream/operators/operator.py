@@ -30,10 +30,10 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A path of rows into an operator. Its rows go to the input `part` (see `Operator.parts`); with `on_time` none is late."""
+    """A path of rows into an operator. Its rows go to the input `part` (see `Operator.parts`); with `never_late` none is late."""
 
     part: str
-    on_time: bool
+    never_late: bool
 
 
 # The rows of a batch by port: a table encoded as stored, or a segment that was already written into the bucket's directory.

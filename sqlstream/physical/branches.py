@@ -12,7 +12,7 @@ from sqlstream.duck.sql import Items, Select, quote_name
 from sqlstream.duck.time_variables import WATERMARK_VARIABLE, reading
 from sqlstream.logical.plan.expressions import Schema
 from sqlstream.logical.plan.graph import once
-from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows
+from sqlstream.logical.plan.late_rows import TIME, WATERMARK, LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, Windowed, as_any_node, as_stateful
@@ -52,17 +52,17 @@ class Branch:
     timed: bool = False
     placed: bool = False
     lookups: tuple[Lookup, ...] = ()
-    # Whether its rows are on time; None: as the leaf's rows are.
-    are_on_time: bool | None = None
+    # Whether none of its rows can be late; None: as the leaf's rows are.
+    are_never_late: bool | None = None
     # The side output of the leaf that `_input` is; empty for its result.
     output: str = ""
     # Common table expressions, with their names, which `sql` reads; each may read the ones before it.
     common: tuple[tuple[str, Select], ...] = ()
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         """Whether none of its rows can be late."""
-        return self.leaf.on_time if self.are_on_time is None else self.are_on_time
+        return self.leaf.never_late if self.are_never_late is None else self.are_never_late
 
     @property
     def query(self) -> Select:
@@ -177,9 +177,9 @@ def _of_late_rows(node: LateRows) -> Branch:
     """Return the path of the late rows that an operator drops."""
     own = stored_columns([Column(f.name, f.type) for f in node.operator.late_columns(node.place)])
     items = [f"{c.name} AS {name}" for c, name in own]
-    rows = Select(f"SELECT {', '.join([*items, TIME, MARK])} FROM _input")
+    rows = Select(f"SELECT {', '.join([*items, TIME, WATERMARK])} FROM _input")
     output = LATE if isinstance(node.operator, Windowed) else late_output(node.place)
-    return Branch(as_stateful(node.operator), rows, weighted=False, are_on_time=False, output=output)
+    return Branch(as_stateful(node.operator), rows, weighted=False, are_never_late=False, output=output)
 
 
 def _emitted(node: Stateful) -> list[Branch]:
@@ -188,7 +188,7 @@ def _emitted(node: Stateful) -> list[Branch]:
         return [Branch(node, _INPUT, weighted=node.is_changelog)]
     own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
     both = ((True, Select(f"{own} NOT {LATE_RESULT.name}")), (False, Select(f"{own} {LATE_RESULT.name}")))
-    return [Branch(node, rows, weighted=False, are_on_time=on_time) for on_time, rows in both]
+    return [Branch(node, rows, weighted=False, are_never_late=never_late) for never_late, rows in both]
 
 
 def _in_one(paths: list[Branch]) -> list[Branch]:
@@ -199,7 +199,7 @@ def _in_one(paths: list[Branch]) -> list[Branch]:
     for number, branch in enumerate(paths):
         alone = number if branch.lookups or branch.placed else None
         groups.setdefault(
-            (id(branch.leaf), branch.weighted, branch.timed, branch.on_time, branch.output, alone), []
+            (id(branch.leaf), branch.weighted, branch.timed, branch.never_late, branch.output, alone), []
         ).append(branch)
     return [_united(group) if len(group) > 1 else group[0] for group in groups.values()]
 

@@ -154,13 +154,13 @@ class _Planner:
 
     def _scan(self, scan: Scan) -> ScanStage:
         table, keyed = scan.table, bool(scan.table.primary_key)
-        mark = table.watermark
+        watermark = table.watermark
         if scan.by_clock:
             # Without such a column the scan reports no newest event time; its watermark is the clock all the same.
             time = next((c.name for c in table.columns if c.processing_time), None)
-            mark = Watermark(time, quote_name(time)) if time else None
+            watermark = Watermark(time, quote_name(time)) if time else None
         check_name("a table in FROM", scan.alias, scan.span)
-        goes_by_rows = mark is not None and not scan.by_clock
+        goes_by_rows = watermark is not None and not scan.by_clock
         has_partitions = goes_by_rows and source_of(table).has_partitions
         has_watermarks = goes_by_rows and source_of(table).has_watermarks
         if has_partitions:
@@ -170,8 +170,8 @@ class _Planner:
             table=source_table(table),
             columns=scanned(table),
             numbered=numbered(table),
-            time_column=mark.column if mark else None,
-            watermark=_shown(mark, table) if mark else NOW if scan.by_clock else None,
+            time_column=watermark.column if watermark else None,
+            watermark=_shown(watermark, table) if watermark else NOW if scan.by_clock else None,
             fragments=(),
             by_clock=scan.by_clock,
             changes=("keyed" if keyed else "whole") if table.has_changes else None,
@@ -188,7 +188,7 @@ class _Planner:
         for feed in plan.feeds():
             parts = tuple((part, operator.parts[part]) for part in feed.parts)
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(feed.parts))
-            ports += [Port(part, feed.branch.on_time or node.is_never_late) for part, _ in parts]
+            ports += [Port(part, feed.branch.never_late or node.inputs_never_late) for part, _ in parts]
             feeds.append((self._leaf(feed.branch.leaf), feed.branch, parts, numbers))
         read = frozenset().union(*(self._scans_of(branch.leaf) for _, branch, _, _ in feeds))
         # The recursion above has planned all stages that feed this one: its place is the next one.
@@ -273,7 +273,7 @@ def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fra
     )
 
 
-def _shown(mark: Watermark, table: Table) -> str:
+def _shown(watermark: Watermark, table: Table) -> str:
     """Return the SQL of a watermark as a TIMESTAMP: of a TIMESTAMP WITH TIME ZONE, the local time in the session's time zone."""
-    kind = next(c.type for c in table.columns if c.name == mark.column)
-    return f"CAST({mark.expression} AS TIMESTAMP)" if kind == "TIMESTAMP WITH TIME ZONE" else mark.expression
+    kind = next(c.type for c in table.columns if c.name == watermark.column)
+    return f"CAST({watermark.expression} AS TIMESTAMP)" if kind == "TIMESTAMP WITH TIME ZONE" else watermark.expression

@@ -180,7 +180,7 @@ class _Difference:
         lacking = [table for table in self.tables if not {c.name for c in table.columns}.issuperset(columns)]
         if len(lacking) == len(self.tables):
             return ()
-        if any(self.changes[table.name].written or self.changes[table.name].forgotten for table in lacking):
+        if any(self.changes[table.name].changes or self.changes[table.name].forgotten for table in lacking):
             return ()
         return tuple(map(quote_name, columns))
 
@@ -227,7 +227,7 @@ class _Difference:
         net = union_all(parts or [nothing])
         result = f"{name}.main.difference"
         self.connection.execute(
-            f"CREATE TABLE {result} AS {_paired(net, columns, self._identity(columns), self._reason(columns))}"
+            f"CREATE TABLE {result} AS {_paired(net, columns, self._row_key(columns), self._reason(columns))}"
         )
         return result
 
@@ -267,11 +267,11 @@ class _Difference:
         passed = [Select(f"SELECT {self._no_keys()}, true AS _moved WHERE false")]
         for table in self.tables:
             changes = self.changes[table.name]
-            if changes.written:
+            if changes.changes:
                 flags = f"{ADDED} AS _adds, {BY_BATCH} AS _by_batch"
-                written.append(Select(f"SELECT {items}, {flags} FROM ({changes.written})"))
+                written.append(Select(f"SELECT {items}, {flags} FROM ({changes.changes})"))
                 if table.name == _TIMERS[1]:
-                    passed.append(Select(f"SELECT {items}, true AS _moved FROM ({changes.written}) WHERE NOT {ADDED}"))
+                    passed.append(Select(f"SELECT {items}, true AS _moved FROM ({changes.changes}) WHERE NOT {ADDED}"))
             if changes.forgotten:
                 passed.append(Select(f"SELECT {items}, true AS _moved FROM ({changes.forgotten})"))
             elif self._tells_expired and _AT in {c.name for c in table.columns}:
@@ -380,7 +380,7 @@ class _Difference:
     def _expired(self) -> Condition:
         return Condition(f"{EXPIRES_AT} <= make_timestamptz({self.versions[1].time})")
 
-    def _identity(self, columns: Sequence[str]) -> list[str]:
+    def _row_key(self, columns: Sequence[str]) -> list[str]:
         """Return the columns that identify a row in both versions; none if the view may have several rows for them."""
         operator = self.relation.operator
         keys = list(operator.key_columns)
@@ -419,22 +419,22 @@ class _Difference:
         return f"CASE {' '.join(cases)} ELSE 'input' END"
 
 
-def _paired(net: Select, columns: Sequence[str], identity: Sequence[str], reason: str) -> Select:
+def _paired(net: Select, columns: Sequence[str], row_key: Sequence[str], reason: str) -> Select:
     """Return the differences: `change`, `reason`, `before`, `after`. Two single rows of one identity are one change."""
     row = f"struct_pack({', '.join(f'{quote_name(c)} := {quote_name(c)}' for c in columns)})"
-    by = ", ".join(f"{quote_name(c)} AS _i{i}" for i, c in enumerate(identity))
-    listed = ", ".join(f"_i{i}" for i in range(len(identity)))
+    by = ", ".join(f"{quote_name(c)} AS _i{i}" for i, c in enumerate(row_key))
+    listed = ", ".join(f"_i{i}" for i in range(len(row_key)))
     items = f"{row} AS _row, {_KIND}, {_COUNT} > 0 AS _is_new, unnest(range(abs({_COUNT})::BIGINT)) AS _copy"
     rows = f"SELECT {', '.join(filter(None, [by, items]))} FROM ({net})"
     alone = "false"
-    if identity:
+    if row_key:
         counts = [f"count(*) FILTER (WHERE {c}) OVER (PARTITION BY {listed}) = 1" for c in ("_is_new", "NOT _is_new")]
         alone = " AND ".join(counts)
     single = f"SELECT *, {alone} AS _pairs FROM ({rows})"
     before, after = "CASE WHEN NOT _is_new THEN _row END AS before", "CASE WHEN _is_new THEN _row END AS after"
     change = "CASE WHEN _is_new THEN 'added' ELSE 'removed' END AS change"
     changes = f"SELECT {change}, {_KIND}, {before}, {after} FROM counted WHERE NOT _pairs"
-    if identity:
+    if row_key:
         sides = ", ".join(
             f"any_value(_row) FILTER (WHERE {c}) AS {name}"
             for c, name in (("NOT _is_new", "before"), ("_is_new", "after"))

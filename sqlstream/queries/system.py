@@ -249,13 +249,13 @@ def oldest_queryable(warehouse: Warehouse, job: JobHistory) -> int:
 def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
     logged = job.newest_entry.sources if job.newest_entry else {}
     idle = _idle(warehouse, job, logged)
-    marks = {name: source.watermark for name, source in logged.items() if source.idle_timeout is not None}
-    holding = held_by(marks, idle, record.watermark_groups(marks))
+    watermarks = {name: source.watermark for name, source in logged.items() if source.idle_timeout is not None}
+    holding = held_by(watermarks, idle, record.watermark_groups(watermarks))
     for name, source in logged.items():
         waiting = [
             one.name
             for one in record.operators
-            if name in holding and name in held_by(marks, idle, [one.scans_of(marks)])
+            if name in holding and name in held_by(watermarks, idle, [one.scans_of(watermarks)])
         ]
         yield {
             "job": record.job,

@@ -135,8 +135,10 @@ class Totals:
 
     def find_minimum(self, now: ProcessingTime, groups: Iterable[Collection[str]]) -> None:
         """Mark the sources that hold back a watermark, and since when. Each of `groups` has the sources of one watermark."""
-        marks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
-        holder_names = held_by(marks, {name for name, s in self.sources.items() if s.idle_since is not None}, groups)
+        watermarks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
+        holder_names = held_by(
+            watermarks, {name for name, s in self.sources.items() if s.idle_since is not None}, groups
+        )
         for name, source in self.sources.items():
             source.holds_minimum = name in holder_names
             source.holding_since = (source.holding_since or now) if name in holder_names else None
@@ -313,21 +315,21 @@ class Commits:
         """Return the watermarks of the scans that have one, and since when they are idle, by the index of the scan."""
         return self.source_activity.of_scans(self.totals.sources)
 
-    def partition_marks(self, now: ProcessingTime) -> dict[int, EventTime]:
+    def partition_watermarks(self, now: ProcessingTime) -> dict[int, EventTime]:
         """Return the watermarks, by scan, of the scans whose partitions have watermarks; a scan without one yet is left out."""
-        return self.source_activity.partition_marks(self.totals.sources, now)
+        return self.source_activity.partition_watermarks(self.totals.sources, now)
 
     def commit(
         self,
         batch: int,
         outputs: Iterable[Output],
-        marks: Watermarks,
+        watermarks: Watermarks,
         at: ProcessingTime,
         now: ProcessingTime | None = None,
     ) -> None:
         """Store the outputs of a batch in sinks, and append its metrics to the log; skip a batch that `totals` include.
 
-        `marks` and the processing time `at` are the batch's times. `now` is when it has finished, by default `at`. Raises
+        `watermarks` and the processing time `at` are the batch's times. `now` is when it has finished, by default `at`. Raises
         the errors of sinks.
         """
         if batch <= self.totals.version:
@@ -348,7 +350,7 @@ class Commits:
             plan = self.job.plan.sinks[sink]
             if added and not plan.malformed:
                 totals.wrote(plan.table.name, sum(s.rows for s in added), sum(s.bytes for s in added))
-        totals.version, totals.watermark, totals.watermarks = batch, marks.job, marks.own(self.job.plan)
+        totals.version, totals.watermark, totals.watermarks = batch, watermarks.job, watermarks.own(self.job.plan)
         for scan, event in reports.newest_events.items():
             totals.sources[scan].latency = Duration(local_clock(now, self._zones[scan]) - event)
         self.spend("commit", began)

@@ -294,14 +294,14 @@ class Feed:
         event_timers: Mapping[int, EventTime] | None = None,
         idle: Mapping[int, EventTime] | None = None,
         processing_timer: ProcessingTime | None = None,
-        marks: Mapping[int, EventTime] | None = None,
+        watermarks: Mapping[int, EventTime] | None = None,
     ) -> Descriptor | None:
         """Return the descriptor of the next batch, None if no batch is due; the last batch of a bounded job ends its input.
 
         A batch is due if input waits or ends, if an idle scan has a tick (`idle`), or if a timer is due. `processing_timer` is a
         processing time at which an operator asks to be called. `event_timers` are, by scan, event times at which the next window
-        of an operator that waits for the scan closes: it is due by the clock if that is the watermark of the scan, or by `marks`,
-        the ticks of scans whose partitions have watermarks.
+        of an operator that waits for the scan closes: it is due by the clock if that is the watermark of the scan, or by
+        `watermarks`, the ticks of scans whose partitions have watermarks.
         """
         if self.ended:
             return None
@@ -317,19 +317,19 @@ class Feed:
         fires_timers = any(reached_before < due <= reached for i, due in due_at.items() if i in by_clock)
         calls = processing_timer is not None and self._fired_at < processing_timer <= clock
         opens = self._opens and self.sequence < 0
-        closes = any(i in due_at and mark >= due_at[i] for i, mark in (marks or {}).items())
+        closes = any(i in due_at and watermark >= due_at[i] for i, watermark in (watermarks or {}).items())
         if not any((splits, ending, last, fires_timers, idle, calls, opens, closes)):
             return None
         self._closed |= ending
-        ticks = {**self._reminders, **(marks or {}), **(idle or {}), **dict.fromkeys(self._by_clock, reached)}
+        ticks = {**self._reminders, **(watermarks or {}), **(idle or {}), **dict.fromkeys(self._by_clock, reached)}
         ticks |= dict.fromkeys(sorted(ending), END_OF_INPUT)
         self._reminders = {}
-        mark = (END_OF_INPUT if last else reached) if self._has_clock else None
+        watermark = (END_OF_INPUT if last else reached) if self._has_clock else None
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
         number, places = self.sequence + 1, self._places.give(splits)
-        return Descriptor(number, clock, splits, ticks, last, calls, opens, places, self._own_watermarks, mark)
+        return Descriptor(number, clock, splits, ticks, last, calls, opens, places, self._own_watermarks, watermark)
 
     def drain(self) -> None:
         """End the input for good: neither this run nor a later one reads more, and the next batch is the last one."""
@@ -380,7 +380,7 @@ class Feed:
         """Report to the sources that ask for it that the batches up to the descriptor `done` are committed."""
         self._commits.report(done)
 
-    def written(self, done: int, begun: int) -> list[list[str]]:
+    def stored_descriptors(self, done: int, begun: int) -> list[list[str]]:
         """Return the stored descriptors after `done`, in order, each as its lines for each slot.
 
         `begun` is the last descriptor of a batch that has begun. Raises DamageError if a descriptor is missing.

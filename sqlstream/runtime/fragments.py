@@ -127,13 +127,13 @@ def scan_input(
         # A delete needs only the key; an update to a row without an event time removes the row.
         untimed += f" AND {ADDS}"
     timed = f"(epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]})"
-    mark = "CAST(NULL AS TIMESTAMP)" if scan.has_watermarks or scan.by_clock else scan.watermark
+    watermark = "CAST(NULL AS TIMESTAMP)" if scan.has_watermarks or scan.by_clock else scan.watermark
     local = f"timezone({quote_text(zone)}, {time})" if scan.has_instants else f"CAST({time} AS TIMESTAMP)"
     # Expressions over an impossible event time may fail.
     seen = Items(
         f"count(*), count(*) FILTER (WHERE {untimed}), "
         f"max(CASE WHEN {timed} THEN epoch_us({local}) END), "
-        f"max(CASE WHEN {timed} THEN epoch_us({mark}) END), count(*) FILTER (WHERE {astray(time, bounds)})"
+        f"max(CASE WHEN {timed} THEN epoch_us({watermark}) END), count(*) FILTER (WHERE {astray(time, bounds)})"
     )
     stats = _scan_stats(con, scan, seen, rows)
     if scan.changes != "keyed":

@@ -82,14 +82,14 @@ class Output:
 
 
 def run_scan(
-    job: JobSpec, scan: int, work: Sequence[Work], batch: int, marks: Watermarks
+    job: JobSpec, scan: int, work: Sequence[Work], batch: int, watermarks: Watermarks
 ) -> Iterator[tuple[EventTime | None, Frame | Output]]:
     """Read the splits of a task; yield the frames and outputs of its fragments, each with the watermark of the scan.
 
     `work` is not empty. If partitions have watermarks, a task reads only some of them: then only ticks advance the scan's
-    watermark. `marks` are the watermarks before the batch. Raises JobError for rows that fail.
+    watermark. `watermarks` are the watermarks before the batch. Raises JobError for rows that fail.
     """
-    stage, times = job.plan.scans[scan], BatchTimes(batch, work[0].time, marks)
+    stage, times = job.plan.scans[scan], BatchTimes(batch, work[0].time, watermarks)
     tick = max((w.tick for w in work if w.tick is not None), default=None)
     if any(w.fires_timers for w in work):
         yield from ((tick, frame) for frame in fire_timers(job, times.time))
@@ -97,7 +97,7 @@ def run_scan(
         yield from ((tick, frame) for frame in opening(job, times))
     reading, watermark = SplitReading(job, stage, work), tick
     with connection(job) as con:
-        execute.set_times(con, times.time, marks.scans[scan])
+        execute.set_times(con, times.time, watermarks.scans[scan])
         if reading.splits:
             explain = partial(reading.explain, con)
             with user_errors(stage.name, explain):
@@ -231,7 +231,7 @@ class Advance:
 
     def __init__(self, job: JobSpec, stage: int, bucket: int, manifest: str | None, times: BatchTimes):
         self.job, self.bucket, self.times = job, bucket, times
-        self.stage, self.watermark = job.plan.stages[stage], times.marks.operators[stage]
+        self.stage, self.watermark = job.plan.stages[stage], times.watermarks.operators[stage]
         self.state = job.open_bucket(stage, bucket, manifest)
         self.event_timer: EventTime | None = None
         self.manifest = manifest or ""
@@ -242,9 +242,9 @@ class Advance:
         delay = self.stage.delay
         # The machine's clock may have been set back: then the time of the operator stands still, as that of its input does.
         before = [] if self.state.manifest is None else [self.state.manifest.time]
-        if (mark := self.times.marks.clock) is not None and mark != END_OF_INPUT:
+        if (clock := self.times.watermarks.clock) is not None and clock != END_OF_INPUT:
             # What goes by the clock above is as far.
-            before.append(instant_of(mark, self.job.clock_zone))
+            before.append(instant_of(clock, self.job.clock_zone))
         self.times = replace(self.times, time=max([self.times.time, *before, *(f.time for f in arrived)]))
         name, watermark = self.stage.name, self.watermark
         with connection(self.job) as con, user_errors(name), overflows(name):
@@ -319,11 +319,11 @@ def run_fragment(
 
     Raises JobError for rows that fail, as `explain` explains them.
     """
-    find, batch, marks = finder(job), times.batch, times.marks
+    find, batch, watermarks = finder(job), times.batch, times.watermarks
     # The places of expressions above several inputs, and of the operator that the rows go to.
-    elsewhere = {name: least(marks.scans[i] for i in places) for name, places in job.plan.watermark_variables}
+    elsewhere = {name: least(watermarks.scans[i] for i in places) for name, places in job.plan.watermark_variables}
     if job.plan.asks_watermark and fragment.exchange is not None:
-        elsewhere[ABOVE_VARIABLE] = marks.operators[fragment.exchange.stage]
+        elsewhere[ABOVE_VARIABLE] = watermarks.operators[fragment.exchange.stage]
     execute.set_watermarks(con, elsewhere)
     if fragment.exchange is not None:
         stage = fragment.exchange.stage

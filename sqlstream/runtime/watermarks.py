@@ -49,8 +49,8 @@ class Watermarks:
 
         An operator that is not in `operators` has the job's watermark, or None if its watermark is the clock.
         """
-        marks = tuple(operators.get(s.name, None if s.timed_by == (CLOCK,) else job) for s in plan.stages)
-        return cls(job, (None,) * len(plan.scans), marks)
+        watermarks = tuple(operators.get(s.name, None if s.timed_by == (CLOCK,) else job) for s in plan.stages)
+        return cls(job, (None,) * len(plan.scans), watermarks)
 
     def after(
         self, plan: PhysicalPlan, sources: Mapping[str, SourceMetrics], clock: EventTime | None = None
@@ -72,23 +72,27 @@ class Watermarks:
     def at_least(self, plan: PhysicalPlan, watermark: EventTime | None) -> Watermarks:
         """Return these watermarks; the job's, and those of operators over event time, are raised to `watermark` if earlier."""
         pairs = zip(plan.stages, self.operators, strict=True)
-        operators = tuple(mark if stage.timed_by == (CLOCK,) else newest(mark, watermark) for stage, mark in pairs)
+        operators = tuple(own if stage.timed_by == (CLOCK,) else newest(own, watermark) for stage, own in pairs)
         return Watermarks(newest(self.job, watermark), self.scans, operators, self.clock)
 
     def waking(self, plan: PhysicalPlan) -> tuple[EventTime | None, ...]:
         """Return the watermarks that call for an empty batch when they advance: the job's, and those that operators wait for."""
         pairs = zip(plan.stages, self.operators, strict=True)
-        return (self.job, *(mark for stage, mark in pairs if stage.reads_time and stage.timed_by))
+        return (self.job, *(watermark for stage, watermark in pairs if stage.reads_time and stage.timed_by))
 
     def by_clock(self, plan: PhysicalPlan) -> tuple[EventTime | None, ...]:
         """Return the watermarks of the operators whose watermark is processing time, in a job that also uses event time."""
         pairs = zip(plan.stages, self.operators, strict=True)
-        return tuple(mark for stage, mark in pairs if stage.timed_by == (CLOCK,) and stage.reads_time)
+        return tuple(watermark for stage, watermark in pairs if stage.timed_by == (CLOCK,) and stage.reads_time)
 
     def own(self, plan: PhysicalPlan) -> dict[str, EventTime | None]:
         """Return, by name, the watermarks of operators that read time, if they differ from the job's or are processing time."""
-        pairs = [(stage, mark) for stage, mark in zip(plan.stages, self.operators, strict=True) if stage.reads_time]
-        return {stage.name: mark for stage, mark in pairs if mark != self.job or stage.timed_by == (CLOCK,)}
+        pairs = [
+            (stage, watermark) for stage, watermark in zip(plan.stages, self.operators, strict=True) if stage.reads_time
+        ]
+        return {
+            stage.name: watermark for stage, watermark in pairs if watermark != self.job or stage.timed_by == (CLOCK,)
+        }
 
     def to_json(self) -> str:
         """Return them as JSON, for `from_json`."""
@@ -109,45 +113,45 @@ class BatchTimes:
 
     batch: int
     time: ProcessingTime
-    marks: Watermarks
+    watermarks: Watermarks
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStatus:
-    """Whether a scan, or a partition, holds back a watermark: its own watermark `mark`, and when it was last active.
+    """Whether a scan, or a partition, holds back a watermark: its own watermark `watermark`, and when it was last active.
 
-    `mark` is None before the first row. `active_at` is when the last row came, or when the job began to wait for one. After
+    `watermark` is None before the first row. `active_at` is when the last row came, or when the job began to wait for one. After
     `timeout` without a row the scan is idle; 0 means never.
     """
 
-    mark: EventTime | None
+    watermark: EventTime | None
     active_at: ProcessingTime
     timeout: Duration
 
     def idle_since(self, now: ProcessingTime) -> ProcessingTime | None:
         """Return when the scan fell idle; None if it is active at `now`, or has ended."""
         # A source that has ended holds nothing.
-        return None if self.mark == END_OF_INPUT else fell_idle(self.active_at, self.timeout, now)
+        return None if self.watermark == END_OF_INPUT else fell_idle(self.active_at, self.timeout, now)
 
 
-def partition_mark(statuses: Collection[WatermarkStatus], now: ProcessingTime) -> EventTime | None:
+def partition_watermark(statuses: Collection[WatermarkStatus], now: ProcessingTime) -> EventTime | None:
     """Return the watermark of a scan from the statuses of its partitions: the least watermark of partitions that are not idle.
 
     It is None as long as one of these has no watermark. If all are idle, the partitions that were active last count: if batches
     are further apart than the timeout, no batch has seen them active.
 
-    >>> def status(mark, active_at):
-    ...     return WatermarkStatus(mark and EventTime(mark), ProcessingTime(active_at), Duration(1000))
+    >>> def status(watermark, active_at):
+    ...     return WatermarkStatus(watermark and EventTime(watermark), ProcessingTime(active_at), Duration(1000))
     >>> statuses = [status(70, 900), status(50, 900), status(20, 0), status(None, 0)]
-    >>> partition_mark(statuses, now=ProcessingTime(1000)), partition_mark(statuses, now=ProcessingTime(5000))
+    >>> partition_watermark(statuses, now=ProcessingTime(1000)), partition_watermark(statuses, now=ProcessingTime(5000))
     (50, 50)
     """
-    active = [status.mark for status in statuses if status.idle_since(now) is None]
+    active = [status.watermark for status in statuses if status.idle_since(now) is None]
     if not active:
         last = max((status.active_at for status in statuses), default=None)
-        active = [status.mark for status in statuses if status.active_at == last]
-    marks = [mark for mark in active if mark is not None]
-    return min(marks) if marks and len(marks) == len(active) else None
+        active = [status.watermark for status in statuses if status.active_at == last]
+    watermarks = [watermark for watermark in active if watermark is not None]
+    return min(watermarks) if watermarks and len(watermarks) == len(active) else None
 
 
 def idle_timeouts(plan: PhysicalPlan, default: Duration) -> dict[int, Duration]:
@@ -188,8 +192,8 @@ def idle_ticks(
     that have ended do not count: their watermark is later than any row. A scan that has reached the time already gets no tick,
     because a tick may cost a batch. Flink's StatusWatermarkValve does the same.
 
-    >>> def status(mark, active_at, timeout):
-    ...     return WatermarkStatus(mark and EventTime(mark), ProcessingTime(active_at), Duration(timeout))
+    >>> def status(watermark, active_at, timeout):
+    ...     return WatermarkStatus(watermark and EventTime(watermark), ProcessingTime(active_at), Duration(timeout))
     >>> statuses = {0: status(None, 0, 1000), 1: status(70, 900, 1000), 2: status(50, 0, 0)}
     >>> idle_ticks(statuses, now=ProcessingTime(1000)), idle_ticks(statuses, ProcessingTime(1000), [(0, 1), (0, 2), (2,)])
     ({0: 50}, {0: 70})
@@ -202,11 +206,11 @@ def idle_ticks(
 
 
 def _ticks_of(statuses: Mapping[int, WatermarkStatus], now: ProcessingTime) -> dict[int, EventTime]:
-    waiting = {i: status for i, status in statuses.items() if status.mark != END_OF_INPUT}
+    waiting = {i: status for i, status in statuses.items() if status.watermark != END_OF_INPUT}
     idle = {i for i, status in waiting.items() if status.idle_since(now) is not None}
-    active = [status.mark for i, status in waiting.items() if i not in idle]
-    marks = [mark for mark in active or [waiting[i].mark for i in idle] if mark is not None]
-    if not marks or (active and len(marks) < len(active)):
+    active = [status.watermark for i, status in waiting.items() if i not in idle]
+    watermarks = [watermark for watermark in active or [waiting[i].watermark for i in idle] if watermark is not None]
+    if not watermarks or (active and len(watermarks) < len(active)):
         return {}
-    to = min(marks) if active else max(marks)
-    return {i: to for i in idle if (mark := statuses[i].mark) is None or mark < to}
+    to = min(watermarks) if active else max(watermarks)
+    return {i: to for i in idle if (watermark := statuses[i].watermark) is None or watermark < to}

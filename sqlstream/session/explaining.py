@@ -77,7 +77,7 @@ def _notices(job: PlannedJob) -> Iterator[str]:
 
 def as_it_goes_on(job: PlannedJob, warehouse: Warehouse) -> PlannedJob:
     """Return a job with ties and values as in the job of its name in the warehouse, if that has the same query."""
-    differs = (job.has_ties or job.has_semantics) and not job.is_query
+    differs = (job.depends_on_ties or job.has_semantics) and not job.is_query
     record = readable_record(warehouse.fs, warehouse.job(job.name)) if differs else None
     return as_recorded(job, record) if record is not None and is_planned(record, job) else job
 
@@ -162,8 +162,8 @@ def _scan_step(scan: ScanStage, table: Table, apart: Mapping[str, str]) -> tuple
         time = f"{scan.time_column or 'the clock'}, that of the batch (processing time)"
     elif scan.watermark is not None:
         timeout = table.options.get(IDLE_TIMEOUT)
-        mark = "as the source says" if scan.has_watermarks else unquoted(scan.watermark)
-        time = f"{scan.time_column}, watermark {mark}" + (f", idle after {timeout}" if timeout else "")
+        watermark = "as the source says" if scan.has_watermarks else unquoted(scan.watermark)
+        time = f"{scan.time_column}, watermark {watermark}" + (f", idle after {timeout}" if timeout else "")
     kind = {None: _APPEND_ONLY, "whole": _CHANGELOG, "keyed": _CHANGELOG}[scan.changes]
     options = ", ".join(
         f"{name} = {value[:_WIDTH]}{'...' * (len(value) > _WIDTH)}" if value else f"no {name}"
@@ -269,8 +269,8 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
             if node.watermark is not None:
                 timeout = table.options.get(IDLE_TIMEOUT)
                 idle = f", idle after {timeout}" if timeout else ""
-                mark = "as the source says" if node.has_watermarks else node.watermark
-                lines.append(f"  time attribute: {node.time_column}, watermark {mark}{idle}")
+                watermark = "as the source says" if node.has_watermarks else node.watermark
+                lines.append(f"  time attribute: {node.time_column}, watermark {watermark}{idle}")
             lines.append("  state: none")
         case StatefulStage(operator=operator):
             lines = [f'operator "{node.name}": {operator.kind}']

@@ -46,7 +46,7 @@ def batch_id() -> int:
     return int(number)
 
 
-def batch_marks() -> Watermarks:
+def batch_watermarks() -> Watermarks:
     """Return the watermarks before the micro-batch of this task. Raises RuntimeError outside of one."""
     context = TaskContext.get()
     text = context.getLocalProperty(MARKS) if context else None
@@ -72,9 +72,9 @@ class ScanTask:
         work = [w for text in texts for w in from_lines(text) if w.scan == self.scan]
         if not work:
             return
-        plan, batch, marks = self.job.plan, batch_id(), batch_marks()
+        plan, batch, watermarks = self.job.plan, batch_id(), batch_watermarks()
         clock = max((w.clock for w in work if w.clock is not None), default=None)
-        is_later = to_spark_millis(clock) > to_spark_millis(marks.clock)
+        is_later = to_spark_millis(clock) > to_spark_millis(watermarks.clock)
         with carried():
             self.checkpoint.check_seen()
         self.job.remember_secrets()
@@ -82,7 +82,9 @@ class ScanTask:
             for frame in self.checkpoint.calls(self.job, batch, work[0].time):
                 yield _with_time(_frame_batch(frame), 0)
         with carried():
-            for watermark, output in stages.run_scan(self.job, self.scan, work, self.checkpoint.base + batch, marks):
+            for watermark, output in stages.run_scan(
+                self.job, self.scan, work, self.checkpoint.base + batch, watermarks
+            ):
                 if plan.stages:
                     frame = (
                         output if isinstance(output, Frame) else output.framed(self.job.labels[0], ProcessingTime(0))
@@ -91,13 +93,13 @@ class ScanTask:
                 else:
                     assert isinstance(output, Output)
                     output_batch = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
-                yield _with_time(output_batch, self._micros(watermark, marks, batch, is_later=is_later))
+                yield _with_time(output_batch, self._micros(watermark, watermarks, batch, is_later=is_later))
 
-    def _micros(self, watermark: EventTime | None, marks: Watermarks, batch: int, *, is_later: bool) -> int:
+    def _micros(self, watermark: EventTime | None, watermarks: Watermarks, batch: int, *, is_later: bool) -> int:
         """Return the time that moves Spark's watermark. `is_later`: the clock, for which some operators wait, has moved."""
         if not self.job.plan.has_several_watermarks:
             return to_spark_micros(watermark)
-        has_moved = to_spark_millis(watermark) > to_spark_millis(marks.scans[self.scan])
+        has_moved = to_spark_millis(watermark) > to_spark_millis(watermarks.scans[self.scan])
         return next_stroke(batch) if has_moved or is_later else 0
 
 
@@ -158,7 +160,7 @@ class Processor:
         times = BatchTimes(
             batch=self.checkpoint.base + batch_id(),
             time=from_millis(timer_values.getCurrentProcessingTimeInMs()),
-            marks=batch_marks(),
+            watermarks=batch_watermarks(),
         )
         stored = self.manifests.get()
         entries: dict[str, tuple[str, EventTime | None]] = {}
@@ -171,7 +173,7 @@ class Processor:
             entries = {str(stage): entry for stage, entry in before.items() if entry is not None}
         for stage in self.stages:
             manifest, due = entries.get(str(stage), (None, None))
-            watermark = times.marks.operators[stage]
+            watermark = times.watermarks.operators[stage]
             is_due = due is not None and watermark is not None and due <= watermark
             if stage not in arrived and not is_due:
                 continue

@@ -19,7 +19,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlstream.errors import ParseError, SourceText, Span
 from sqlstream.sql.process_calls import ProcessCall, TableArgumentSQL
 from sqlstream.sql.required_tokens import in_lower_case
-from sqlstream.sql.spans import marks, span_of
+from sqlstream.sql.spans import own_span, span_of
 from sqlstream.sql.windows import WindowTVF
 
 _lock = threading.Lock()
@@ -69,7 +69,7 @@ def _names(tokens: Sequence[Token], node: exp.Expr, wrong: Span) -> list[Token]:
     identifiers = [
         part for part in node.find_all(exp.Identifier) if not isinstance(part.parent, exp.Alias | exp.TableAlias)
     ]
-    names = {place[0] for part in identifiers if (place := marks(part))}
+    names = {place[0] for part in identifiers if (place := own_span(part))}
     return [token for token in [t for t in tokens if t.end < wrong.end][-2:] if token.start in names]
 
 
@@ -101,7 +101,7 @@ class _Canvas:
 
 
 def _paint_node(canvas: _Canvas, node: exp.Expr) -> None:
-    place = marks(node)
+    place = own_span(node)
     if not place:
         return
     start, end = place[0], place[1] + 1

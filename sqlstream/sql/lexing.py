@@ -90,10 +90,10 @@ def regions(source: SourceText) -> Iterator[Span]:
 
 def _comment_end(source: SourceText, start: int) -> int:
     depth = 0
-    for mark in re.compile(r"/\*|\*/").finditer(source.text, start):
-        depth += 1 if mark.group() == "/*" else -1
+    for sign in re.compile(r"/\*|\*/").finditer(source.text, start):
+        depth += 1 if sign.group() == "/*" else -1
         if depth == 0:
-            return mark.end()
+            return sign.end()
     raise ParseError("the comment is not closed", Span(source, start, start + 2))
 
 

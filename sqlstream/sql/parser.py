@@ -17,7 +17,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from sqlstream.sql.expressions import ExpressionParser, placed
 from sqlstream.sql.hints import JOIN_HINTS, OptionsHint, select_hints, table_options
-from sqlstream.sql.spans import mark, span_of
+from sqlstream.sql.spans import add_span, span_of
 
 _SYSTEM_TIME = re.compile(r"FOR\s+SYSTEM_TIME\b", re.IGNORECASE)
 
@@ -79,7 +79,7 @@ class StreamingParser(ExpressionParser):
         if ordered is not None and isinstance(ordered.this, exp.Var):
             # sqlglot takes "all", t.all and 'all' for the word ALL, too.
             if start.token_type == TokenType.ALL and isinstance(parsed[0], exp.Column) and not parsed[0].table:
-                mark(ordered.this, start.start, start.end)
+                add_span(ordered.this, start.start, start.end)
             else:
                 ordered.set("this", parsed[0])
         return ordered
@@ -151,7 +151,7 @@ class StreamingParser(ExpressionParser):
         if join and start.token_type != TokenType.COMMA:
             if not _has_condition(join):
                 raise self._expected("ON or USING")
-            mark(join, start.start, self._prev.end)
+            add_span(join, start.start, self._prev.end)
         return join
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
@@ -200,7 +200,7 @@ class StreamingParser(ExpressionParser):
             if not _SYSTEM_TIME.match(self.source.text, start.start) or version.args["kind"] != "AS OF":
                 hint = "A query of state reads old versions: sqlstream query with AT (VERSION => 12)."
                 raise self._refused("time travel in a streaming query", self._span_from(start), hint)
-            mark(version, start.start, self._prev.end)
+            add_span(version, start.start, self._prev.end)
         return version
 
     def _parse_limit_options(self) -> exp.LimitOptions | None:

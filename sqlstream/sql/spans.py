@@ -13,7 +13,7 @@ from sqlstream.errors import SourceText, Span
 
 def span_of(node: exp.Expr, source: SourceText, default: Span | None = None) -> Span:
     """Return the place of a node; `default`, or the start of the source, if neither it nor a node below has marks."""
-    places = [place for descendant in node.walk() if (place := marks(descendant))]
+    places = [place for descendant in node.walk() if (place := own_span(descendant))]
     if not places:
         return default or Span(source, 0, 0)
     return Span(source, min(start for start, _ in places), max(end for _, end in places) + 1)
@@ -45,9 +45,9 @@ def name_span(call: exp.Anonymous, source: SourceText) -> Span:
     return Span(source, start, start + len(call.name))
 
 
-def mark(node: exp.Expr, start: int, end: int) -> None:
+def add_span(node: exp.Expr, start: int, end: int) -> None:
     """Widen the marks of a node to cover the characters start..end (inclusive)."""
-    if place := marks(node):
+    if place := own_span(node):
         start, end = min(start, place[0]), max(end, place[1])
     node.meta["start"], node.meta["end"] = start, end
 
@@ -56,11 +56,11 @@ def placed_at(node: exp.Expr, old: exp.Expr, place: Span) -> exp.Expr:
     """Return a node with the marks of `old`, which it replaces, widened to `place`, as `old` may have marks on leaves only."""
     node.meta.update(old.meta)
     if place.start < place.end:
-        mark(node, place.start, place.end - 1)
+        add_span(node, place.start, place.end - 1)
     return node
 
 
-def marks(node: exp.Expr) -> tuple[int, int] | None:
+def own_span(node: exp.Expr) -> tuple[int, int] | None:
     """Return the offsets of the first and the last character with which a node itself is marked; None without marks."""
     start, end = node.meta_get("start"), node.meta_get("end")
     return (start, end) if isinstance(start, int) and isinstance(end, int) else None

@@ -226,7 +226,8 @@ class _StatementParser(ShowParser):
             self._notice("ADD JAR", why, self._span_from(start))
             return None
         if self._at_modules():
-            return self._parse_modules(start)
+            self._parse_modules(start)
+            return None
         return self.statement()
 
     def _at_modules(self) -> bool:

@@ -41,13 +41,13 @@ def test_a_batch_moves_the_clock_and_a_restart_keeps_it(stream: Stream) -> None:
     expected = [("c", 3.0, ["the clock"]), ("e", 5.0, ["t"])]
     assert stream.query(OPERATORS) == expected
     [(name, run)] = stream.runs.items()
-    marks = run.batches.marks
+    marks = run.batches.watermarks
     assert (marks.job, marks.clock) == (3_605_000_000, 3_000_000)
     assert Watermarks.from_json(marks.to_json()) == marks
     assert marks.own(run.job.plan) == {"c": 3_000_000}
     stream.restart(2)
     assert stream.query(OPERATORS) == expected
-    assert stream.runs[name].batches.marks == marks
+    assert stream.runs[name].batches.watermarks == marks
 
 
 def test_windows_close_after_a_restart_between_a_batch_and_the_empty_one(stream: Stream) -> None:

@@ -136,6 +136,6 @@ class DeltaConnector(LakeConnector):
     def schema(self, table: Table, project: str) -> pa.Schema:
         return schema.arrow_schema(Location.of(table, project).open())
 
-    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+    def identifying_options(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
         """Return the options without an absolute `path`: a job may read the same table from another place."""
         return {k: v for k, v in left_out.items() if k != self.place or not is_absolute(v)}

@@ -168,7 +168,7 @@ class FilesystemConnector(Connector):
     def can_infer(self, table: Table) -> bool:
         return "path" in table.options
 
-    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+    def identifying_options(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
         # Files outside of the project may move. A path in the project identifies the files.
         return {k: v for k, v in left_out.items() if k != "path" or not is_absolute(v)}
 

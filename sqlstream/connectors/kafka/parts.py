@@ -34,15 +34,15 @@ from sqlstream.warehouse.paths import Warehouse
 class TopicPart:
     """What a worker process needs to know of one of a topic's `writers` writers: the one with the `number`, from 0.
 
-    `identity` is its transactional id, None if it has no transactions. `warehouse` and `project` are paths, and `records` is the
-    writer's own folder of records.
+    `transactional_id` is its transactional id, None if it has no transactions. `warehouse` and `project` are paths, and `records`
+    is the writer's own folder of records.
     """
 
     table: Table
     upserts: bool
     number: int
     writers: int
-    identity: str | None
+    transactional_id: str | None
     warehouse: str
     project: str
     records: str
@@ -69,12 +69,12 @@ class PartWriter:
         fs = Warehouse(part.warehouse).fs
         self.progress: TopicProgress | None = None
         self.writer: TopicPlainWriter | TopicTransactionWriter
-        if part.identity is None:
+        if part.transactional_id is None:
             self.writer = TopicPlainWriter(layout, topic, waits=word_of(part.table, GUARANTEE) != NONE)
             return
         context = SinkContext(fs, part.project, part.records, committed)
         self.progress = TopicProgress(part.table, context)
-        self.writer = TopicTransactionWriter(layout, topic, part.identity, self.progress)
+        self.writer = TopicTransactionWriter(layout, topic, part.transactional_id, self.progress)
 
     def state(self) -> PartState:
         """Return the writer's state, for the driver."""

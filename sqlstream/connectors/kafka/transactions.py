@@ -57,10 +57,10 @@ def _answered(call: Callable[..., Any], arguments: Sequence[Any], seconds: float
 
 
 class TopicTransactions:
-    """Writes batches with one transactional id, `identity`, which is also the id of the consumer group with the progress."""
+    """Writes batches with one `transactional_id`, which is also the id of the consumer group with the progress."""
 
-    def __init__(self, topic: Topic, identity: str, progress: TopicProgress):
-        self._topic, self._identity, self._progress = topic, identity, progress
+    def __init__(self, topic: Topic, transactional_id: str, progress: TopicProgress):
+        self._topic, self._transactional_id, self._progress = topic, transactional_id, progress
         timeout = settings(topic.table).get(TIMEOUT)
         self._timeout = float(timeout or _DEFAULT_TIMEOUT) / 1000
         self._sender: Sender | None = None
@@ -151,7 +151,7 @@ class TopicTransactions:
         while True:
             self.close()
             try:
-                more = {"transactional.id": self._identity, TIMEOUT: int(self._timeout * 1000)}
+                more = {"transactional.id": self._transactional_id, TIMEOUT: int(self._timeout * 1000)}
                 sender = Sender(self._topic, more)
                 self._ask(sender.producer.init_transactions, deadline=deadline, sender=sender)
                 marker = self._marker(deadline)
@@ -167,7 +167,7 @@ class TopicTransactions:
 
         The previous client's last transaction may just have committed it.
         """
-        own = {"group.id": self._identity, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        own = {"group.id": self._transactional_id, "enable.auto.commit": False, "isolation.level": "read_committed"}
         table_settings = {k: v for k, v in settings(self._topic.table).items() if k != TIMEOUT}
         consumer = self._topic.kafka.Consumer({**table_settings, **own, **self._topic.client_settings()})
         offsets: list[Any] = []
@@ -192,7 +192,7 @@ class TopicTransactions:
         return JobError(
             f'table "{table.name}": another process writes into topic "{self._topic.name}" with the transactional id of this job',
             table.span,
-            detail=f"The id is {self._identity}. This process has written nothing since the other one began.",
+            detail=f"The id is {self._transactional_id}. This process has written nothing since the other one began.",
             hint="Is the job, or a copy of its warehouse, running elsewhere? Stop one of them.",
         )
 

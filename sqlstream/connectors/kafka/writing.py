@@ -100,12 +100,12 @@ class TopicPlainWriter(_TopicWriter):
 
 
 class TopicTransactionWriter(_TopicWriter):
-    """Writes each batch in a transaction with the job's progress, exactly once; `identity` is the transactional id."""
+    """Writes each batch in a transaction with the job's progress, exactly once; `transactional_id` is the transactional id."""
 
-    def __init__(self, layout: MessageLayout, topic: Topic, identity: str, progress: TopicProgress):
+    def __init__(self, layout: MessageLayout, topic: Topic, transactional_id: str, progress: TopicProgress):
         super().__init__(layout, topic)
         self._progress = progress
-        self._transactions = TopicTransactions(topic, identity, progress)
+        self._transactions = TopicTransactions(topic, transactional_id, progress)
 
     def recover(self) -> None:
         self._look()

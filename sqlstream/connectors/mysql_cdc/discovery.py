@@ -73,9 +73,9 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
         origin = self._stored(_LOG) or {"place": 0, "identity": None}
         place, identity = origin["place"], origin["identity"]
         is_there = identity is not None and file_of(place) in self._logs
-        if is_there and self._server.identity(place) != identity:
+        if is_there and self._server.log_identity(place) != identity:
             raise self._server.other_log(place)
-        self._write(_LOG, {"place": self._read_to, "identity": self._server.identity(self._read_to)})
+        self._write(_LOG, {"place": self._read_to, "identity": self._server.log_identity(self._read_to)})
 
     # -- changes
 

@@ -241,7 +241,7 @@ class BinlogServer(LogServer):
             raise self.other_log(place)
         return logs
 
-    def identity(self, place: int) -> str | None:
+    def log_identity(self, place: int) -> str | None:
         """Return what tells this log from the logs of other servers; None if that is not known."""
         if self.product == "MySQL":
             [(uuid,)] = self._run("SELECT @@server_uuid")

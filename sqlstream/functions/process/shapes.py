@@ -116,7 +116,7 @@ class ResultShape:
                 case _:
                     columns = [rows]
             return {
-                name: written(f'"{name}"{where}', type, codec, values)
+                name: encoded_values(f'"{name}"{where}', type, codec, values)
                 for (name, type, codec), values in zip(codecs, columns, strict=True)
             }
 
@@ -151,7 +151,7 @@ class RowMismatch(Exception):
         self.number, self.what = number, what
 
 
-def written(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
+def encoded_values(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
     """Return values as an Arrow array. Raises Misfit for the first that is not of the type; `what` is the column in words."""
     try:
         return column(codec, values)

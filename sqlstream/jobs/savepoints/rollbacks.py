@@ -93,8 +93,8 @@ def _has_moved(record: JobRecord | None, entry: LogEntry) -> bool:
     operators = record.operators if record is not None else ()
     waiting = {one.name: one.waits_for for one in operators if one.waits_for}
     return any(
-        (mark := entry.clock if scans == (THE_CLOCK,) else _least(entry, scans)) is not None
-        and in_millis(mark) != entry.watermark_of(name)
+        (watermark := entry.clock if scans == (THE_CLOCK,) else _least(entry, scans)) is not None
+        and in_millis(watermark) != entry.watermark_of(name)
         for name, scans in waiting.items()
     )
 

@@ -75,7 +75,7 @@ class Upgrade:
 
 def keeps_columns(record: JobRecord, planned: PlannedJob) -> bool:
     """Return whether the recorded job decides ties by columns, and its plan would differ if the order of arrival did."""
-    return record.ties != planned.ties and planned.has_ties
+    return record.ties != planned.ties and planned.depends_on_ties
 
 
 def keeps_values(record: JobRecord, planned: PlannedJob) -> bool:

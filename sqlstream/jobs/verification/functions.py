@@ -15,7 +15,7 @@ from sqlstream.duck.internal_columns import ARRIVED, MODIFIED, PATH, PLACE, ROW
 from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, no_rows, typed
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.verification.inputs import BatchRead
-from sqlstream.jobs.verification.marks import JobWatermarks
+from sqlstream.jobs.verification.watermarks import JobWatermarks
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Projection
@@ -52,12 +52,13 @@ class _Step:
 class RunsFunctions:
     """Runs process functions over the rows of SELECTs, and stores the rows that they emit in temporary tables of `con`.
 
-    `moments` are the batches of the job in their order, up to the version `at`; `marks` has the watermarks before each batch.
+    `moments` are the batches of the job in their order, up to the version `at`; `watermarks` has the watermarks before each
+    batch.
     """
 
     con: duckdb.DuckDBPyConnection
     moments: Sequence[BatchRead]
-    marks: JobWatermarks
+    watermarks: JobWatermarks
     at: JobVersion
     _tables: dict[tuple[object, ...], dict[str, Relation]] = field(default_factory=dict)
     _unrepeated: set[str] = field(default_factory=set)
@@ -67,7 +68,7 @@ class RunsFunctions:
 
         Raises CannotVerify when the user's code fails.
         """
-        final = self.marks.reached(node, self.at) if corrections.due else END_OF_INPUT
+        final = self.watermarks.reached(node, self.at) if corrections.due else END_OF_INPUT
         key = (id(node), tuple(one.sql for one in function_inputs), final, corrections.batches)
         if key not in self._tables:
             operator = ProcessPlan(node).operator
@@ -115,11 +116,11 @@ class RunsFunctions:
 
     def _replayed(self, node: Process) -> Iterator[_Step]:
         """Yield the steps of the job: its batches, and the empty ones that follow when the watermark has moved."""
-        before = self.marks.before(node)
-        marks = [*(before[moment.sequence] for moment in self.moments), self.marks.reached(node, self.at)]
-        for moment, (mark, following) in zip(self.moments, pairwise(marks), strict=True):
-            yield _Step(moment.time, mark, Condition(f"{BATCH.name} = {moment.sequence}"))
-            if following != mark and not moment.joins_next:
+        before = self.watermarks.before(node)
+        watermarks = [*(before[moment.sequence] for moment in self.moments), self.watermarks.reached(node, self.at)]
+        for moment, (watermark, following) in zip(self.moments, pairwise(watermarks), strict=True):
+            yield _Step(moment.time, watermark, Condition(f"{BATCH.name} = {moment.sequence}"))
+            if following != watermark and not moment.joins_next:
                 yield _Step(moment.time, following, _NONE)
 
     # -- running
@@ -131,17 +132,17 @@ class RunsFunctions:
         with tempfile.TemporaryDirectory() as folder:
             for number, step in enumerate(steps):
                 execute.set_times(self.con, step.time, step.watermark)
-                mark = None if step.watermark is None else behind(step.watermark, node.delay_below)
+                watermark = None if step.watermark is None else behind(step.watermark, node.delay_below)
                 state = Bucket.open(LocalFilesystem(), folder, 0, operator.tables, manifest, NO_TIME)
                 arrived = [] if step.where == _NONE else list(self._arriving(node, operator, step.where))
-                if not arrived and not _is_due(state, mark, step.time):
+                if not arrived and not _is_due(state, watermark, step.time):
                     continue
-                for rows in operator.step(self.con, state, arrived, StepTimes(number, mark, step.time)):
+                for rows in operator.step(self.con, state, arrived, StepTimes(number, watermark, step.time)):
                     if isinstance(rows, SideRows):
                         emitted[rows.output].append(rows.rows)
                     else:
                         emitted[""].append(rows)
-                manifest = state.commit(self.con, number, step.time, mark)
+                manifest = state.commit(self.con, number, step.time, watermark)
         count = len(self._tables)
         return {
             output: self._keep(f"_emitted_{count}_{place}", columns[output], batches)
@@ -157,7 +158,7 @@ class RunsFunctions:
             self.con.execute(f"CREATE OR REPLACE TEMP VIEW {ROWS_OF_BATCH} AS SELECT * FROM {_table(place)}{chosen}")
             rows = self.con.sql(f"SELECT * FROM ({operator.parts[one.name]})").to_arrow_table()
             if rows.num_rows:
-                yield Port(one.name, on_time=node.inputs[place].on_time), rows
+                yield Port(one.name, never_late=node.inputs[place].never_late), rows
 
     def _keep(self, name: str, columns: Sequence[Column], batches: Sequence[pa.RecordBatch]) -> Relation:
         """Store the emitted rows in a table, without those that the function retracted, and return the table."""
@@ -196,6 +197,6 @@ def _with_arrival(node: Process, place: int, one: InputPlan) -> tuple[InputPlan,
     return replace(one, order=()), ""
 
 
-def _is_due(state: Bucket, mark: EventTime | None, time: ProcessingTime) -> bool:
-    event = state.event_timer is not None and mark is not None and state.event_timer <= mark
+def _is_due(state: Bucket, watermark: EventTime | None, time: ProcessingTime) -> bool:
+    event = state.event_timer is not None and watermark is not None and state.event_timer <= watermark
     return event or (state.processing_timer is not None and state.processing_timer <= time)

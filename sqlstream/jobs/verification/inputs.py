@@ -12,9 +12,9 @@ from sqlstream.connectors.interface import ReadContext
 from sqlstream.duck.internal_columns import ADDS, PLACE
 from sqlstream.duck.sql import Relation, Select, no_rows, quote_name
 from sqlstream.errors import SqlStreamError
-from sqlstream.jobs.verification.marks import JobWatermarks
+from sqlstream.jobs.verification.watermarks import JobWatermarks
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.physical.batch.rows import AT, BATCH, MARK, STANDS, TIMES, UNTIMED, CannotVerify
+from sqlstream.physical.batch.rows import AT, BATCH, STANDS, TIMES, UNTIMED, WATERMARK, CannotVerify
 from sqlstream.physical.plan import CLOCK, ScanStage
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime.batch_descriptors import Work
@@ -43,15 +43,15 @@ class ReadAgain:
     """Temporary tables of `con` with the rows that each scan of a job has read; `moments` are the batches that read them.
 
     `place_of` returns the place of a scan of the logical plan among the scans of the job, None if the job has no such scan.
-    `marks` takes the watermarks before each batch.
+    `watermarks` takes the watermarks before each batch.
     """
 
     job: JobSpec
     con: duckdb.DuckDBPyConnection
     place_of: Callable[[Scan], int | None]
-    marks: JobWatermarks
+    watermarks: JobWatermarks
     moments: list[BatchRead] = field(default_factory=list)
-    _marks: dict[int, int] = field(default_factory=dict)
+    _watermarks: dict[int, int] = field(default_factory=dict)
     _reached: int = 0
     _tables: set[int] = field(default_factory=set)
 
@@ -59,16 +59,16 @@ class ReadAgain:
         """Read the input of batches, in their order. Raises CannotVerify when a part of it is no longer there."""
         for work in batches:
             before, own = from_spark_millis(self._reached), any(one.own_watermarks for one in work)
-            scans = [from_spark_millis(self._marks.get(i, 0)) for i in (*range(len(self.job.plan.scans)), CLOCK)]
+            scans = [from_spark_millis(self._watermarks.get(i, 0)) for i in (*range(len(self.job.plan.scans)), CLOCK)]
             if work:
                 self.moments.append(BatchRead(work[0].sequence, work[0].time))
-                self.marks.add(work[0].sequence, scans, own=own)
+                self.watermarks.add(work[0].sequence, scans, own=own)
             for number in sorted({one.scan for one in work}):
                 self._batch(number, [one for one in work if one.scan == number], scans[number] if own else before)
             clocks = [to_spark_micros(one.clock) // 1000 for one in work if one.clock is not None]
-            self._marks[CLOCK] = max([self._marks.get(CLOCK, 0), *clocks])
-            marks = [self._marks.get(i, 0) for i in (self.job.plan.watched if own else self.job.plan.timed)]
-            self._reached = max(self._reached, min(marks, default=0))
+            self._watermarks[CLOCK] = max([self._watermarks.get(CLOCK, 0), *clocks])
+            watermarks = [self._watermarks.get(i, 0) for i in (self.job.plan.watched if own else self.job.plan.timed)]
+            self._reached = max(self._reached, min(watermarks, default=0))
         for number, stage in enumerate(self.job.plan.scans):
             if number not in self._tables:
                 # The job has read nothing from this scan.
@@ -99,7 +99,7 @@ class ReadAgain:
                 raise CannotVerify(
                     f'what the job has read of table "{stage.table.name}" cannot be read again', detail=f"{why}."
                 ) from error
-        self._marks[number] = max([self._marks.get(number, 0), *ticks])
+        self._watermarks[number] = max([self._watermarks.get(number, 0), *ticks])
 
     def _take(
         self,
@@ -126,8 +126,8 @@ class ReadAgain:
         if stage.watermark is None or stage.has_partitions or stage.has_watermarks or stage.by_clock:
             return 0
         mine = f"SELECT * FROM {_table(number)} WHERE {BATCH.name} = {batch} AND NOT {UNTIMED.name}"
-        [(mark,)] = con.execute(f"SELECT max(epoch_us({stage.watermark})) FROM ({mine})").fetchall()
-        return to_spark_micros(mark) // 1000
+        [(watermark,)] = con.execute(f"SELECT max(epoch_us({stage.watermark})) FROM ({mine})").fetchall()
+        return to_spark_micros(watermark) // 1000
 
     def _add(
         self,
@@ -184,7 +184,7 @@ def _stamped(
     if stage.changes == "whole":
         times, left_out = WEIGHT, f" EXCLUDE ({WEIGHT})"
     stamps = {
-        MARK: "NULL" if before is None else str(before),
+        WATERMARK: "NULL" if before is None else str(before),
         BATCH: str(batch),
         AT: str(time),
         TIMES: times,

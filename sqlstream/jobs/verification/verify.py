@@ -19,10 +19,10 @@ from sqlstream.jobs.verification.compare import ComparedTables, compare
 from sqlstream.jobs.verification.functions import RunsFunctions
 from sqlstream.jobs.verification.inputs import ReadAgain
 from sqlstream.jobs.verification.lookups import looked_up
-from sqlstream.jobs.verification.marks import JobWatermarks
 from sqlstream.jobs.verification.report import TableReport, Verification
 from sqlstream.jobs.verification.sessions import RunsSessions
 from sqlstream.jobs.verification.upgraded import EarlierJob
+from sqlstream.jobs.verification.watermarks import JobWatermarks
 from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.plan.arrival import decided, has_arrival
 from sqlstream.logical.plan.graph import walk
@@ -95,12 +95,12 @@ def verify_job(
     _check_expired(sinks, entry)
     by_table = _by_table(sinks)
     with connection(job) as con, _usage_error_if_gone(job.name, snapshot.version):
-        marks = JobWatermarks(job.plan, con, planned.physical.place_of)
-        inputs = ReadAgain(job, con, planned.physical.place_of, marks)
+        watermarks = JobWatermarks(job.plan, con, planned.physical.place_of)
+        inputs = ReadAgain(job, con, planned.physical.place_of, watermarks)
         inputs.read(works)
         reports = []
         inputs.join(history.entries)
-        runs = RunsFunctions(con, inputs.moments, marks, snapshot)
+        runs = RunsFunctions(con, inputs.moments, watermarks, snapshot)
         for plan in (plan for plan in job.plan.sinks if not plan.malformed):
             if plan.kind == TABLE:
                 actual = _written_by(con, warehouse, plan, record, snapshot)
@@ -251,8 +251,8 @@ def _answers(
             is_read=True,
             processed=runs,
             sessions=sessions,
-            mark=inputs.marks.sql,
-            reached=partial(inputs.marks.reached, version=at),
+            watermark=inputs.watermarks.sql,
+            reached=partial(inputs.watermarks.reached, version=at),
         )
         query = BatchQuery(corrections, relations).of(sinks)
         if query not in tables:

@@ -129,21 +129,23 @@ def _existing(name: Name, names: list[str], described: str) -> str:
 def _watermark(
     statement: CreateTable, columns: tuple[Column, ...], catalog: Catalog, checker: TypeChecker
 ) -> Watermark | None:
-    mark = statement.watermark
-    if mark is None:
+    watermark = statement.watermark
+    if watermark is None:
         return None
     described = f'table "{statement.name.text}"'
-    name = _existing(mark.column, [c.name for c in columns], described)
+    name = _existing(watermark.column, [c.name for c in columns], described)
     kind = next(c.type for c in columns if c.name == name)
     if any(c.name == name and c.processing_time for c in columns):
         hint = f"Leave the watermark out: windows can be made over {name} as it is. For a time of arrival write NOW()."
-        raise BindError(f'column "{name}" is a processing time, which needs no watermark', mark.column.span, hint=hint)
+        raise BindError(
+            f'column "{name}" is a processing time, which needs no watermark', watermark.column.span, hint=hint
+        )
     hint = "A time attribute is a TIMESTAMP or a TIMESTAMP_LTZ column; compute one: ts AS to_timestamp(seconds)."
     if kind not in TIMES:
-        raise BindError(f'column "{name}" of type {kind} cannot be a time attribute', mark.column.span, hint=hint)
+        raise BindError(f'column "{name}" of type {kind} cannot be a time attribute', watermark.column.span, hint=hint)
     fields = tuple(Field(c.name, c.type) for c in columns)
-    scope = Scope(statement.name.text, fields, mark.span.source, described)
-    bound = _stable(ExpressionBinder(scope, catalog, checker), mark.expression, "a watermark")
+    scope = Scope(statement.name.text, fields, watermark.span.source, described)
+    bound = _stable(ExpressionBinder(scope, catalog, checker), watermark.expression, "a watermark")
     if bound.type not in TIMES:
         raise BindError(f"a watermark must be a TIMESTAMP, not {bound.type}", bound.span)
     return Watermark(name, bound.sql if bound.type == kind else f"CAST({bound.sql} AS {kind})")

@@ -13,7 +13,7 @@ from sqlstream.logical.bind.process_checks import check_repeated
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joining import TimedJoin
-from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows
+from sqlstream.logical.plan.late_rows import TIME, WATERMARK, LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.process import ROWTIME, Process, SideOutputRead
@@ -106,13 +106,13 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
             "with ORDER BY.",
         )
     operator, place = _input(operator, name, named, span, source)
-    if operator.is_never_late:
+    if operator.inputs_never_late:
         hint = f"{operator.timed_part} by the batch's own time."
         raise BindError(f"no row of {named.described} is late", span, hint=hint)
     of = f'input "{name.name}" of {named.described}' if name is not None else named.described
     if isinstance(operator, Process) and not operator.reads[place].order:
         raise BindError(f"no row of {of} is dropped as late", span, hint="Without ORDER BY its rows come at once.")
-    if _made_below(operator, place).on_time:
+    if _made_below(operator, place).never_late:
         hint = "Its rows come from another operator, which emits them in time."
         raise BindError(f"no row of {of} is late", span, hint=hint)
     late = LateRows(operator, place, span_of(call, source))
@@ -212,13 +212,13 @@ def _check_late_rows(late: LateRows, node: Node, span: Span) -> None:
         hint = "Late changes are counted in late_rows of sqlstream.operators."
         raise UnsupportedError("LATE_ROWS of a table with changes", span, hint=hint)
     for field in node.schema[:-2]:
-        if field.name.lower() in (TIME, MARK):
+        if field.name.lower() in (TIME, WATERMARK):
             hint = "It adds one of that name: rename yours in a subquery."
             raise UnsupportedError(f'LATE_ROWS of rows with a column "{field.name}"', span, hint=hint)
 
 
 def _made_below(node: DropsLateRows, place: int) -> Node:
-    """Return the node whose `on_time` says whether rows of an input can be late, below sessions that the operator makes."""
+    """Return the node whose `never_late` says whether rows of an input can be late, below sessions that the operator makes."""
     below = node.children[place]
     while isinstance(below, Projection | Filter | Expand) or node.drops_for(below):
         [below] = below.children

@@ -233,7 +233,7 @@ class WindowAggregate(Aggregating, WindowEndNode):
         return (self.window.time,) if self.window.time is not None else ()
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return not self.corrects
 
     @property

@@ -64,7 +64,7 @@ class Join(Joining):
         return replace(self, ttls=tuple(ttl if own is None else own for own in self.ttls))
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return False
 
     @property
@@ -198,7 +198,7 @@ class IntervalJoin(TimedJoin):
         return own if self.goes_by_clock else ()
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return True
 
     @property
@@ -318,7 +318,7 @@ class TemporalJoin(TimedJoin):
         return max(node.delay for node in self.inputs)
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return True
 
     @cached_property

@@ -16,7 +16,7 @@ from sqlstream.logical.plan.stateful import DropsLateRows
 from sqlstream.logical.plan.words import quoted_name
 
 # The columns that are added to a late row: its event time, and the watermark that it was behind.
-TIME, MARK = "_event_time", "_watermark"
+TIME, WATERMARK = "_event_time", "_watermark"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class LateRows(SingleInput, Stateless, UnwindowedNode):
 
     @cached_property
     def schema(self) -> Schema:
-        return (*self.operator.late_columns(self.place), Field(TIME, "TIMESTAMP"), Field(MARK, "TIMESTAMP"))
+        return (*self.operator.late_columns(self.place), Field(TIME, "TIMESTAMP"), Field(WATERMARK, "TIMESTAMP"))
 
     @property
     def time_attributes(self) -> tuple[str, ...]:

@@ -259,7 +259,7 @@ class Node(ABC):
 
     @property
     @abstractmethod
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         """Whether no row can be late for the nodes above.
 
         True for an operator over windows, which emits a window in the batch in which the watermark reaches its end, and for one
@@ -408,8 +408,8 @@ class PassThrough(SingleInput, Stateless):
         return self.input.clock_times
 
     @cached_property
-    def on_time(self) -> bool:
-        return self.input.on_time
+    def never_late(self) -> bool:
+        return self.input.never_late
 
     @cached_property
     def window_columns(self) -> WindowColumns | None:
@@ -444,7 +444,7 @@ class UnwindowedNode(Node):
         return False
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return False
 
     @property

@@ -190,8 +190,8 @@ class TimeOrderedNode(SingleInput, StatefulNode):
         return self.by_clock and not self.waits
 
     @cached_property
-    def on_time(self) -> bool:
-        return self.input.on_time if self.leaves_at_once else not self.waits
+    def never_late(self) -> bool:
+        return self.input.never_late if self.leaves_at_once else not self.waits
 
     @property
     def window_columns(self) -> WindowColumns | None:

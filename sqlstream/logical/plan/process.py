@@ -323,7 +323,7 @@ class Process(WithTimeToLive, UnwindowedNode, DropsLateRows):
         return (ROWTIME,) if self.time_type else ()
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         """Never: the function may get late rows, and what it emits for them is late."""
         return False
 
@@ -473,8 +473,8 @@ class SideOutputRead(SingleInput, Stateless, UnwindowedNode):
         return self.process.time_attributes
 
     @property
-    def on_time(self) -> bool:
-        return self.process.on_time
+    def never_late(self) -> bool:
+        return self.process.never_late
 
     @cached_property
     def changelog_origin(self) -> Node | None:

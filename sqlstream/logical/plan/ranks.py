@@ -283,7 +283,7 @@ class Rank(Numbering, WithTimeToLive, SingleInput, ChangelogNode):
 
         Both an addition and a retraction then leave in the batch of an arriving row.
         """
-        has_times = self.keeps_times and not self.input.is_changelog and not self.input.on_time
+        has_times = self.keeps_times and not self.input.is_changelog and not self.input.never_late
         return self.input.time_attributes if has_times else ()
 
     @cached_property

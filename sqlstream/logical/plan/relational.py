@@ -323,8 +323,8 @@ class Union(Stateless):
         return self._in_all_inputs(lambda node: node.clock_times)
 
     @cached_property
-    def on_time(self) -> bool:
-        return all(node.on_time for node in self.inputs)
+    def never_late(self) -> bool:
+        return all(node.never_late for node in self.inputs)
 
     @cached_property
     def window_columns(self) -> WindowColumns | None:

@@ -193,7 +193,7 @@ class StatefulNode(Node):
         return bool(times) and all(times)
 
     @property
-    def is_never_late(self) -> bool:
+    def inputs_never_late(self) -> bool:
         """Whether no row can be late: it works by processing time, and no input retracts rows, which would have past times."""
         return self.goes_by_clock and not any(child.is_changelog for child in self.children)
 

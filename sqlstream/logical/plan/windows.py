@@ -167,7 +167,7 @@ class WindowEndNode(SingleInput, DropsLateRows):
         return False
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return True
 
     @property

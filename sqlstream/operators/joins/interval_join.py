@@ -168,7 +168,7 @@ class IntervalJoinOperator(Operator):
             rows = state.read(piece) if isinstance(piece, Segment) else piece
             if not rows.num_rows:
                 continue
-            if not port.on_time and watermark is not None:
+            if not port.never_late and watermark is not None:
                 behind = pc.less_equal(rows.column(AT.name), watermark)
                 if count := pc.sum(behind).as_py():
                     state.count("late_rows", count)

@@ -185,7 +185,7 @@ class TemporalJoinOperator(Operator):
             if times.watermark is not None and rows.num_rows:
                 passed = pc.less_equal(rows.column(AT.name), times.watermark)
                 behind, rows = rows.filter(passed), rows.filter(pc.invert(passed))
-                if port.on_time:
+                if port.never_late:
                     passed_rows[port.part].append(behind)
                 else:
                     state.count("late_rows", behind.num_rows)

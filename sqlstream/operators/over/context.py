@@ -26,7 +26,7 @@ class OverContext:
 
     Rows in state have columns k0, c0, ..; rows of the context have the names of the query, which the SQL of calls and `order`
     uses. With `by_clock` rows are ordered by the processing time and the number of their batch. Rows that are equal in the order
-    are peers; among each other they are in the order of the items `ties`, then of all columns.
+    are peers; among each other they are in the order of the items `tie_breakers`, then of all columns.
     """
 
     keys: tuple[Column, ...]
@@ -34,7 +34,7 @@ class OverContext:
     order: tuple[str, ...]
     calls: tuple[OverCall, ...]
     by_clock: bool
-    ties: tuple[str, ...] = ()
+    tie_breakers: tuple[str, ...] = ()
 
     @cached_property
     def stored(self) -> tuple[Column, ...]:
@@ -77,7 +77,7 @@ class OverContext:
         return ", ".join(self.partition_columns) or "true"
 
     def of(self, rows: Select, *, is_total: bool = False) -> Select:
-        """Return the context of `rows`, which have the columns of `stored` and NEW; if `is_total`, `ties` leave none equal.
+        """Return the context of `rows`, with the columns of `stored` and NEW; if `is_total`, `tie_breakers` leave none equal.
 
         Its columns are the keys, the rows' columns, the times, NEW, ID, PLACE, BEFORE, AFTER and, if a call needs them, COUNT,
         OLD and the columns of `reach` and `later`.
@@ -92,9 +92,9 @@ class OverContext:
     def _places(self, order: str, *, is_total: bool) -> list[str]:
         """Return the select items of rows' places; `order` is the SQL of an order in which rows can be peers."""
         columns = () if is_total else (quote_name(c.name) for c in self.columns)
-        ties = "".join(f", {item}" for item in (*self.ties, *columns))
+        tie_breakers = "".join(f", {item}" for item in (*self.tie_breakers, *columns))
         among = f"PARTITION BY {self.partition}"
-        items = [f"row_number() OVER ({among} ORDER BY {order}{ties}) AS {PLACE}"]
+        items = [f"row_number() OVER ({among} ORDER BY {order}{tie_breakers}) AS {PLACE}"]
         if self._has_equals:
             items.append(f"rank() OVER ({among} ORDER BY {order}) AS {INTERNAL}first")
         for span in self._spans:

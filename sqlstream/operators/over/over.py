@@ -65,8 +65,9 @@ class OverOperator(Operator):
     With `sorts` the rows of a batch are emitted in order. The last rows and partial results of a key expire when none of its
     rows has become final for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
 
-    Rows that are equal in time and `order` are ordered by the items `ties` (the order of arrival, if any), then by all columns.
-    With `is_total` no two arriving rows are equal in `ties`. With a `zone` the watermark is the clock as a local time of it.
+    Rows that are equal in time and `order` are ordered by the items `tie_breakers` (the order of arrival, if any), then by all
+    columns. With `is_total` no two arriving rows are equal in `tie_breakers`. With a `zone` the watermark is the clock as a local
+    time of it.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -78,7 +79,7 @@ class OverOperator(Operator):
     sorts: bool = False
     ttl: Duration = NO_TIME
     emits_late: bool = False
-    ties: tuple[str, ...] = ()
+    tie_breakers: tuple[str, ...] = ()
     is_total: bool = False
     zone: str | None = None
 
@@ -95,11 +96,11 @@ class OverOperator(Operator):
     @cached_property
     def _context(self) -> OverContext:
         keys = (Column(name, c.type) for name, (c, _) in zip(self.hash_columns, self.keys, strict=True))
-        return OverContext(tuple(keys), self.columns, self.order, self.calls, self.by_clock, self.ties)
+        return OverContext(tuple(keys), self.columns, self.order, self.calls, self.by_clock, self.tie_breakers)
 
     @cached_property
     def _running(self) -> Running:
-        return Running(tuple(c for c in self.calls if c.runs), in_places=bool(self.ties))
+        return Running(tuple(c for c in self.calls if c.runs), in_places=bool(self.tie_breakers))
 
     @cached_property
     def _framed(self) -> tuple[OverCall, ...]:
@@ -227,7 +228,7 @@ class OverOperator(Operator):
         """Store rows that are not late; return the others."""
         late = []
         for port, rows in inputs:
-            passed = None if port.on_time else times.watermark
+            passed = None if port.never_late else times.watermark
             last = None if passed is None else min(passed + self._stay, END_OF_INPUT)
             if isinstance(rows, Segment):
                 if last is None or (rows.low is not None and rows.low > last):

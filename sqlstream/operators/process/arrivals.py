@@ -74,7 +74,7 @@ class Arrivals:
             table = state.read(rows, repeated=self._repeated(port.part)) if isinstance(rows, Segment) else rows
             # A table without rows can be without columns, too.
             if table.num_columns:
-                arrived[port.part].append((table, port.on_time))
+                arrived[port.part].append((table, port.never_late))
         for number, one in enumerate(self.inputs):
             tables = self._with_lateness(one, arrived[one.name], watermark)
             columns = self.columns(one)
@@ -92,16 +92,16 @@ class Arrivals:
         self, one: InputPlan, arrived: Sequence[tuple[pa.Table, bool]], watermark: EventTime | None
     ) -> list[pa.Table]:
         """Return the tables of an input's rows, with the column LATE if some rows are on time whatever their times are."""
-        if not one.time or one.waits or watermark is None or not any(on_time for _, on_time in arrived):
+        if not one.time or one.waits or watermark is None or not any(never_late for _, never_late in arrived):
             return [rows for rows, _ in arrived]
         self.marked.add(one.name)
         tables = []
-        for rows, on_time in arrived:
-            late = pa.repeat(False, rows.num_rows) if on_time else pc.less(rows.column("_time"), watermark)
+        for rows, never_late in arrived:
+            late = pa.repeat(False, rows.num_rows) if never_late else pc.less(rows.column("_time"), watermark)
             tables.append(rows.append_column(LATE.name, late))
         return tables
 
-    def first_on_time(self, number: int, watermark: EventTime | None) -> EventTime | None:
+    def first_in_time(self, number: int, watermark: EventTime | None) -> EventTime | None:
         """Return the least time of an input's rows that are on time although the watermark has reached them, None if none is."""
         if watermark is None or self.inputs[number].name not in self.marked:
             return None

@@ -166,7 +166,7 @@ class BroadcastRun:
             raise self.instance.failed(what, _about(row))
         if rows and self.batch.state.is_first:
             self.outputs.rows += rows
-            self.outputs.result.mark(0, self._time, late=self.context.is_late)
+            self.outputs.result.stamp(0, self._time, late=self.context.is_late)
 
     @property
     def _is_silent(self) -> bool:

@@ -49,7 +49,7 @@ class BucketRun:
         self.values = tuple(Column(s.name, s.type) for s in instance.function.keyed_states)
         [(self.number, self.input)] = arrivals.keyed
         watermark = batch.times.watermark
-        first = arrivals.first_on_time(self.number, watermark)
+        first = arrivals.first_in_time(self.number, watermark)
         # A row that is emitted for an earlier time is late. For rows that are on time the function sees an earlier watermark.
         self.late_before = watermark if first is None else first
         self.watermark = watermark if first is None else EventTime(first - 1)
@@ -176,9 +176,9 @@ class BucketRun:
         old = f"SELECT {retractions} FROM {STORED} s SEMI JOIN {RETURNED} r ON {self.tables.same('s', 'r')}"
         now = f"{self.batch.times.time}::BIGINT"
         times = [
-            f"CASE WHEN {one.column.name} IS NOT NULL THEN {now} END AS {one.written.name}"
+            f"CASE WHEN {one.column.name} IS NOT NULL THEN {now} END AS {one.write_time.name}"
             for one in self.tables.in_row
-            if one.column and one.written
+            if one.column and one.write_time
         ]
         items = ", ".join([listed(columns), *times, f"{now} AS {AT.name}", f"1::BIGINT AS {WEIGHT}"])
         new = f"SELECT {items} FROM {RETURNED} WHERE {self.tables.has_values}"

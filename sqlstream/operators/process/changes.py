@@ -49,7 +49,7 @@ class EmittedChanges(Outputs):
         if row is None:
             raise TypeError("ctx.retract(row) needs the row that is taken away")
         self.retracted.rows.append(row)
-        self.retracted.mark(self.number, None, late=False)
+        self.retracted.stamp(self.number, None, late=False)
 
     def drain(self, keys: Mapping[str, pa.ChunkedArray]) -> list[pa.RecordBatch | SideRows]:
         if not (self.rows or self.retracted.rows or self.deleted):

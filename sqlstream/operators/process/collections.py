@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sqlstream.duck.sql import Condition, Items, Relation, Select, quote_name, rows_where, subquery, typed, union_all
 from sqlstream.functions.codecs import decoded
-from sqlstream.functions.process.shapes import written
+from sqlstream.functions.process.shapes import encoded_values
 from sqlstream.functions.process.states import REMOVED, ListState, MapState, not_found
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
 from sqlstream.operators.process.batch import BucketBatch
@@ -129,8 +129,8 @@ class Collection(StoredItems):
         what, place = f'state "{self.one.state.name}"', self.one.place
         columns = {
             NUMBER: pa.array(self._writing, pa.int64()),
-            place.name: written(what, place.type, self.place_codec, list(compress(self.places, is_there))),
-            ITEM: written(what, self.one.state.type, self.item_codec, list(compress(self.items, is_there))),
+            place.name: encoded_values(what, place.type, self.place_codec, list(compress(self.places, is_there))),
+            ITEM: encoded_values(what, self.one.state.type, self.item_codec, list(compress(self.items, is_there))),
         }
         self.con.register("_items", pa.table(columns))
         at = f", {self.times.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
@@ -176,7 +176,7 @@ class Collection(StoredItems):
             return
         what, place = f'a key of state "{self.one.state.name}"', self.one.place
         self._writing = list(compress(self.numbers, is_put))
-        places = written(what, place.type, self.place_codec, list(compress(self.places, is_put)))
+        places = encoded_values(what, place.type, self.place_codec, list(compress(self.places, is_put)))
         is_far = self._are_far(self._writing)
         numbers = pa.array(self._writing, pa.int64())
         self.con.register("_given", pa.table({NUMBER: numbers, "place": places, "is_far": is_far}))

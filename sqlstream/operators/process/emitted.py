@@ -51,7 +51,7 @@ class EmittedRows:
         self.times: list[Any] = []
         self.late: list[bool] = []
 
-    def mark(self, number: int, time: Any, *, late: bool) -> int:
+    def stamp(self, number: int, time: Any, *, late: bool) -> int:
         """End a stretch: set the key's number and the event time of the rows emitted since the last stretch.
 
         Return the number of rows since the last `drain`.
@@ -131,9 +131,9 @@ class EmittedTables(EmittedRows):
         # `late_before` of each stretch.
         self.limits: list[EventTime] = []
 
-    def mark(self, number: int, time: Any, *, late: bool) -> int:
+    def stamp(self, number: int, time: Any, *, late: bool) -> int:
         self.limits.append(self.late_before)
-        return super().mark(number, time, late=late)
+        return super().stamp(number, time, late=late)
 
     def _columns(self) -> Mapping[str, Any]:
         rows = self.columns.fitted(self.rows, "emitted")
@@ -214,7 +214,7 @@ class Outputs:
             kind = type(row).__qualname__
             raise TypeError(f'side output "{name}" takes {row_class.__name__}, not {shown(row, _SHOWN)} ({kind})')
         output.rows.append(row)
-        output.mark(self.number, time, late=late)
+        output.stamp(self.number, time, late=late)
         self.side_rows += 1
 
     def drain(self, keys: Mapping[str, pa.ChunkedArray]) -> list[pa.RecordBatch | SideRows]:

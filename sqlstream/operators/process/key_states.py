@@ -81,8 +81,8 @@ class KeyStates:
             (
                 self.instance.handles[one.state.name],
                 one.state.kind == "value",
-                one.written is not None,
-                one.written is not None and one.state.refreshed_by == "read",
+                one.write_time is not None,
+                one.write_time is not None and one.state.refreshed_by == "read",
             )
             for one in self.tables.in_row
         ]

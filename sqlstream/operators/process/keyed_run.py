@@ -175,7 +175,7 @@ class KeyedRun:
 
     def _call(self, method: Any, rows: KeyedRows, size: int, number: int) -> None:
         """Call a method for the next `size` rows of an input: the rows of the key."""
-        if rows.on_time is not None:
+        if rows.in_time is not None:
             self._call_marked(method, rows, size, number)
             return
         context, emitted, extend = self.context, self.emitted, self.emitted.extend
@@ -195,11 +195,11 @@ class KeyedRun:
                         extend(result)
                         if len(emitted) > before:
                             time = context.event_time
-                            before = self.output.mark(number, time, late=late is not None and time < late)
+                            before = self.output.stamp(number, time, late=late is not None and time < late)
         except (Exception, SystemExit) as error:
             raise self.raised(error, method, row) from error
         if rows.timed is None and len(emitted) > before:
-            self.output.mark(number, None, late=False)
+            self.output.stamp(number, None, late=False)
 
     def _call_changes(self, method: Any, rows: KeyedRows, size: int, number: int) -> None:
         """Call a method for the next `size` rows of an input that is a changelog."""
@@ -214,18 +214,18 @@ class KeyedRun:
         For such a row `ctx.watermark` is a microsecond before its event time.
         """
         assert rows.timed is not None
-        assert rows.on_time is not None
+        assert rows.in_time is not None
         context, emitted = self.context, self.emitted
         before, row = len(emitted), None
         try:
-            for (row, context.event_time), time in islice(zip(rows.timed, rows.on_time, strict=False), size):
+            for (row, context.event_time), time in islice(zip(rows.timed, rows.in_time, strict=False), size):
                 self.fires_late = time is None
                 self._see(time)
                 result = method(context, row)
                 if result is not None:
                     emitted.extend(result)
                     if len(emitted) > before:
-                        before = self.output.mark(number, context.event_time, late=time is None)
+                        before = self.output.stamp(number, context.event_time, late=time is None)
         except (Exception, SystemExit) as error:
             raise self.raised(error, method, row) from error
         self.fires_late = None
@@ -270,7 +270,7 @@ class KeyedRun:
         except (Exception, SystemExit) as error:
             raise self.raised(error, on_timer, timer) from error
         if len(self.emitted) > before:
-            self.output.mark(number, time, late=late)
+            self.output.stamp(number, time, late=late)
         if fired >= MOST:
             what = f"has set timers that are due at once more than {MOST:,} times"
             about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
@@ -304,7 +304,7 @@ class KeyedRun:
         for handle, version in zip(shared, versions, strict=True):
             handle.version = version
         if len(self.emitted) > before:
-            self.output.mark(number, time, late=visit.is_late)
+            self.output.stamp(number, time, late=visit.is_late)
         context.event_time = NO_EVENT_TIME
         self.fires_late, context.watermark, timers.late_before = outer
 

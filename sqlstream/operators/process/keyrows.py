@@ -17,7 +17,7 @@ from sqlstream.duck.types import encoded_items
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, decoded
 from sqlstream.functions.process.aggregating import Aggregator
-from sqlstream.functions.process.shapes import written
+from sqlstream.functions.process.shapes import encoded_values
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, blocks
 from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.tables import AT, KEYS, StateTable, StateTables, is_live, listed
@@ -55,8 +55,8 @@ class KeyRows:
             is_value = one.state.kind == "value"
             codec = types.codec(one.column.type, hints[one.state.name][0]) if is_value else _bigint()
             self.parts.append((one.column, codec, f'state "{one.state.name}"'))
-            if one.written:
-                self.parts.append((one.written, _bigint(), ""))
+            if one.write_time:
+                self.parts.append((one.write_time, _bigint(), ""))
         self.stored: pa.Table | None = None
         # The numbers of the changed keys, and their new rows.
         self.numbers: list[int] = []
@@ -83,11 +83,11 @@ class KeyRows:
     def _seen(self, one: StateTable) -> Items:
         """Return a state's value, NULL if it has expired, and the time at which it was written."""
         assert one.column is not None
-        if not one.written:
+        if not one.write_time:
             return Items(f"{one.column.name} AS v{one.number}")
-        live = is_live(one, one.written.name, str(self.batch.times.time))
+        live = is_live(one, one.write_time.name, str(self.batch.times.time))
         value = f"CASE WHEN {live} THEN {one.column.name} END AS v{one.number}"
-        return Items(f"{value}, {one.written.name} AS t{one.number}")
+        return Items(f"{value}, {one.write_time.name} AS t{one.number}")
 
     def _tuples(self, seen: pa.Table) -> Iterator[tuple[Any, ...]]:
         for block in blocks(seen):
@@ -117,7 +117,7 @@ class KeyRows:
             values = [row[place] for row in self.changed]
             if (aggregate := self.aggregates.get(column)) is not None:
                 values = aggregate.settled(values)
-            columns[column.name] = written(what, column.type, codec, values)
+            columns[column.name] = encoded_values(what, column.type, codec, values)
         self.batch.con.register("_changed_keys", pa.table(columns))
         parts = typed(column for column, _, _ in self.parts)
         new = f"SELECT {listed(self.tables.keys)}, {parts}, {self.batch.times.time}::BIGINT AS {AT.name}"
@@ -135,7 +135,7 @@ class KeyRows:
         rows = self.batch.state.relation(KEYS) if any(one.ttl for one in self.tables.in_row) else None
         if rows is None:
             return
-        expiring = [one for one in self.tables.in_row if one.written]
+        expiring = [one for one in self.tables.in_row if one.write_time]
         past = {one.number: f"w{one.number} <= {self.batch.times.time - one.ttl}" for one in expiring}
         expired_rows = f"SELECT * FROM ({summed(self.tables.row, rows)}) WHERE {' OR '.join(past.values())}"
         # Values that never expire stay as they are.

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlstream.duck.sql import Relation, Select
 from sqlstream.duck.types import is_changed
 from sqlstream.functions.codecs import decoded
-from sqlstream.functions.process.shapes import RowMismatch, written
+from sqlstream.functions.process.shapes import RowMismatch, encoded_values
 from sqlstream.operators.process.arrivals import NUMBER
 from sqlstream.operators.process.items import StoredItems
 from sqlstream.operators.process.tables import AT, ITEM, listed
@@ -164,7 +164,7 @@ class LargeKeys:
         """Return a place as an Arrow array; None if it has another type, or equals a stored place of another form."""
         of = self._of
         try:
-            places = written("", of.one.place.type, of.place_codec, [place])
+            places = encoded_values("", of.one.place.type, of.place_codec, [place])
         except RowMismatch:
             return None
         [same] = decoded(of.place_codec, pa.chunked_array([places]))
@@ -178,8 +178,8 @@ class LargeKeys:
         if items.type != of.item_codec.arrow or rows.num_rows > MOST_ROWS:
             return None
         try:
-            identity = [*self._key_values[number], *places.to_pylist()]
-            if any(list(row.values()) != identity for row in rows.select(own).to_pylist()):
+            key_values = [*self._key_values[number], *places.to_pylist()]
+            if any(list(row.values()) != key_values for row in rows.select(own).to_pylist()):
                 # Another entry has the same hash.
                 return None
             weights: dict[str, int] = {}

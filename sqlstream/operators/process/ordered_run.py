@@ -53,7 +53,7 @@ class OrderedRun(KeyedRun):
             except (Exception, SystemExit) as error:
                 raise self.raised(error, method, row) from error
             if len(emitted) > before:
-                self.output.mark(number, time, late=False)
+                self.output.stamp(number, time, late=False)
         context.input_ended = ended
         if self.instance.on_timer is not None:
             self._fire_all(number)

@@ -68,7 +68,7 @@ class StateTable:
         return None
 
     @property
-    def written(self) -> Column | None:
+    def write_time(self) -> Column | None:
         """The column in the key's row of when `column` was written, in microseconds; None if it never expires."""
         return Column(f"w{self.number}", "BIGINT") if self.ttl and self.column else None
 
@@ -80,7 +80,7 @@ class StateTable:
     @property
     def holds(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the columns that store the state, by table."""
-        in_row = tuple(c.name for c in (self.column, self.written) if c is not None)
+        in_row = tuple(c.name for c in (self.column, self.write_time) if c is not None)
         columns = {KEYS: in_row} if in_row else {}
         return {**columns, **({self.table: tuple(c.name for c in self.item_columns)} if self.table else {})}
 
@@ -134,8 +134,8 @@ class StateTables:
 
     @cached_property
     def row(self) -> tuple[Column, ...]:
-        """The columns of the row of a key in the table KEYS: the key, `column` and `written` of each state, AT."""
-        parts = (c for s in self.in_row for c in (s.column, s.written) if c is not None)
+        """The columns of the row of a key in the table KEYS: the key, `column` and `write_time` of each state, AT."""
+        parts = (c for s in self.in_row for c in (s.column, s.write_time) if c is not None)
         return (*self.keys, *parts, AT)
 
     @cached_property
@@ -179,7 +179,7 @@ class StateTables:
                 ttl_state = replace(
                     ttl_state, holds=f"{one.column.name} IS NOT NULL", misses_writes=len(self.in_row) > 1
                 )
-                yield replace(ttl_state, at=one.written.name, misses_writes=False) if one.written else ttl_state
+                yield replace(ttl_state, at=one.write_time.name, misses_writes=False) if one.write_time else ttl_state
 
     def items(self, state: StateTable) -> tuple[Column, ...]:
         """Return the columns of a state's own table, without the weight: the key, then `item_columns`."""
@@ -195,13 +195,13 @@ def same_keys(keys: Iterable[Column], a: str, b: str) -> Condition:
     return same_columns(a, b, (k.name for k in keys))
 
 
-def is_live(state: StateTable, written: str, now: str) -> Condition:
-    """Return the condition that a value written at `written` is not expired for the user at `now`.
+def is_live(state: StateTable, write_time: str, now: str) -> Condition:
+    """Return the condition that a value written at `write_time` is not expired for the user at `now`.
 
     Both are SQL of microseconds of processing time. The condition is always true without a time to live, or if the state is
     declared to show expired values until they are deleted.
     """
-    return Condition(f"{written} > {now} - {state.ttl}") if state.ttl and not state.state.visible else TRUE
+    return Condition(f"{write_time} > {now} - {state.ttl}") if state.ttl and not state.state.visible else TRUE
 
 
 # -- views

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Relation, Relations, Rows, Select, no_rows, quote_text, quoted, typed
 from sqlstream.duck.types import time_literal
-from sqlstream.operators.late_rows import MARK, TIME, LateOutput
+from sqlstream.operators.late_rows import TIME, WATERMARK, LateOutput
 from sqlstream.operators.operator import Inputs, SideRows
 from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.inputs import UNTIL, InputPlan
@@ -54,7 +54,7 @@ class WaitingTables:
 
     def late(self, number: int) -> TableDeclaration:
         """Return the declaration of the table of late rows of the input with this number among `inputs`."""
-        return TableDeclaration(f"{LATE}_{number}", (*self.inputs[number].arriving(self.keys), MARK))
+        return TableDeclaration(f"{LATE}_{number}", (*self.inputs[number].arriving(self.keys), WATERMARK))
 
     def late_outputs(self) -> Iterator[LateOutput]:
         """Yield the side outputs of late rows; their columns are the keys and the columns that the function gets."""
@@ -76,7 +76,10 @@ class WaitingTables:
         Two more columns have the watermark that each row came behind, and the operator's name, `operator`.
         """
         for number, (own, one) in enumerate(zip(self._named(name), self.inputs, strict=True)):
-            more = [(MARK.name, MARK.type, MARK.name), (OPERATOR.name, OPERATOR.type, quote_text(operator))]
+            more = [
+                (WATERMARK.name, WATERMARK.type, WATERMARK.name),
+                (OPERATOR.name, OPERATOR.type, quote_text(operator)),
+            ]
             yield own, Rows.selected(quoted(self.late(number).name), [*self._shown(one), *more])
 
     def _named(self, name: str) -> list[str]:
@@ -116,7 +119,7 @@ class WaitingRows:
         waiting = {one.name for one in self.tables.inputs}
         for port, rows in inputs:
             if port.part in waiting:
-                self._arrive(port.part, rows, on_time=port.on_time)
+                self._arrive(port.part, rows, never_late=port.never_late)
             else:
                 yield port, rows
         for one in self.tables.inputs:
@@ -127,8 +130,8 @@ class WaitingRows:
             rows_due = no_rows(columns) if due is None else Select(f"SELECT {typed(columns)} FROM {due}")
             keep(self.con, due_rows(one), rows_due)
 
-    def _arrive(self, part: str, rows: pa.Table | Segment, *, on_time: bool) -> None:
-        passed = None if on_time else self.times.watermark
+    def _arrive(self, part: str, rows: pa.Table | Segment, *, never_late: bool) -> None:
+        passed = None if never_late else self.times.watermark
         if isinstance(rows, Segment):
             if passed is None or (rows.low is not None and rows.low > passed):
                 self.state.adopt(part, [rows])
@@ -154,7 +157,7 @@ class WaitingRows:
         number = [one.name for one in self.tables.inputs].index(part)
         table = self.tables.late(number)
         self.con.register("_late", rows)
-        marked = Select(f"SELECT *, {time_literal(watermark, MARK.type)} AS {MARK.name} FROM _late")
+        marked = Select(f"SELECT *, {time_literal(watermark, WATERMARK.type)} AS {WATERMARK.name} FROM _late")
         self.batch.append(table.name, self.batch.selected(table.columns, marked))
 
     def late_rows(self) -> Iterator[SideRows]:

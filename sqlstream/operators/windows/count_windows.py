@@ -170,24 +170,24 @@ class CountWindowOperator(Operator):
         times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take a batch, number the rows that the watermark has passed, and yield the rows of complete windows."""
-        on_time = []
+        in_time = []
         for port, piece in inputs:
             rows = state.read(piece) if isinstance(piece, Segment) else piece
             if self.by_instant:
-                on_time.append(rows)
+                in_time.append(rows)
                 continue
             if times.watermark is not None and rows.num_rows:
                 passed = pc.less_equal(rows.column(TIME.name).cast(pa.int64()), times.watermark)
                 behind, rows = rows.filter(passed), rows.filter(pc.invert(passed))
-                if port.on_time:
-                    on_time.append(behind)
+                if port.never_late:
+                    in_time.append(behind)
                 else:
                     state.count("late_rows", behind.num_rows)
                     if self.emits_late:
                         yield from self._late.rows(con, [behind], times.watermark)
             state.append(WAITING, rows, times.batch)
         if self.by_instant or times.watermark is not None:
-            if self._final(con, state, on_time, times.watermark):
+            if self._final(con, state, in_time, times.watermark):
                 self._number(con, state, times)
                 yield from self._complete(con)
                 self._remember(con, state, times)
@@ -195,15 +195,15 @@ class CountWindowOperator(Operator):
         state.event_timer = state.forget(con, WAITING, NEVER if times.watermark is None else times.watermark)
 
     def _final(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: EventTime | None
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, in_time: list[pa.Table], watermark: EventTime | None
     ) -> int:
         """Create `_final`, the rows to number, and return how many there are."""
         [waiting, *_] = self.tables
         passed = None if self.by_instant else state.relation(WAITING, up_to=watermark)
         rows = f"SELECT * FROM {passed or empty_relation(waiting)}"
-        if on_time:
-            con.register("_on_time", pa.concat_tables(on_time, promote_options="permissive"))
-            rows += f" UNION ALL SELECT {typed(self._row)} FROM _on_time"
+        if in_time:
+            con.register("_in_time", pa.concat_tables(in_time, promote_options="permissive"))
+            rows += f" UNION ALL SELECT {typed(self._row)} FROM _in_time"
         return keep_and_count(con, "_final", Select(rows))[1]
 
     def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:

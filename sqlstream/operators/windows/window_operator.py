@@ -145,7 +145,7 @@ class WindowOperator(Operator):
         for port, rows in inputs:
             if port.part == LATE:
                 received.may_be_late.append(batch.state.read(rows) if isinstance(rows, Segment) else rows)
-            elif port.on_time or batch.closed is None:
+            elif port.never_late or batch.closed is None:
                 self._add(batch, port.part, rows, received)
             else:
                 self._arrive(batch, port.part, rows, batch.closed, received)

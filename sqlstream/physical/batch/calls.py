@@ -97,20 +97,20 @@ def over(
     keys: tuple[Expression, ...],
     time: str,
     order: tuple[str, ...],
-    ties: Items,
+    tie_breakers: Items,
     *,
     by_arrival: bool = False,
 ) -> str:
     """Return a call with OVER as a select item, with the name of its result.
 
     `keys` are the expressions of PARTITION BY. Rows are ordered by the SQL `time`, then by the items of `order`; equal rows by
-    `ties`, `by_arrival` if these begin with the order of arrival. Raises CannotVerify as `aggregate` does, and for an aggregate
-    function of Python.
+    `tie_breakers`, `by_arrival` if these begin with the order of arrival. Raises CannotVerify as `aggregate` does, and for an
+    aggregate function of Python.
     """
     call, frame = item.call, item.frame
     deterministic((*keys, *call.expressions))
     by = f"PARTITION BY {', '.join(k.sql for k in keys)} " if keys else ""
-    peers, rows = ", ".join([time, *order]), ", ".join([time, *order, ties])
+    peers, rows = ", ".join([time, *order]), ", ".join([time, *order, tie_breakers])
     name = quote_name(call.name)
     if call.function in RANKS:
         return f"{call.function}() OVER ({by}ORDER BY {rows if call.function == 'row_number' else peers}) AS {name}"

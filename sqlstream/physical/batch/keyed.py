@@ -17,11 +17,11 @@ from sqlstream.physical.batch.calls import aggregate
 from sqlstream.physical.batch.rows import (
     AT,
     BATCH,
-    MARK,
     READ,
     STANDS,
     TIMES,
     UNTIMED,
+    WATERMARK,
     BatchRows,
     CannotVerify,
     listed,
@@ -147,7 +147,7 @@ def first_rows(query: BatchQuery, node: Rank) -> BatchRows:
     best = f"SELECT * FROM ({placed}) QUALIFY {_PLACE} = {of_batch}"
     before = f"min({_PLACE}) OVER ({by}ORDER BY {BATCH.name} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     better = f"SELECT * FROM ({best}) QUALIFY coalesce({_PLACE} < {before}, true)"
-    marks = (MARK, BATCH, AT)
+    marks = (WATERMARK, BATCH, AT)
     nexts = ", ".join(f"lead({c.name}) OVER ({by}ORDER BY {BATCH.name}) AS {c.name}{_NEXT}" for c in marks)
     name = node.name or node.function
     first = query.add(f"{name}_changes", f"SELECT *, {nexts} FROM ({better})", below.columns, is_read=True)

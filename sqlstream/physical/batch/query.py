@@ -24,11 +24,11 @@ from sqlstream.physical.batch.calls import deterministic
 from sqlstream.physical.batch.rows import (
     AT,
     BATCH,
-    MARK,
     READ,
     STANDS,
     TIMES,
     UNTIMED,
+    WATERMARK,
     BatchRows,
     CannotVerify,
     StreamRules,
@@ -53,8 +53,8 @@ class Inputs:
     `read` returns the rows of a scan; with `is_read` they have the columns READ and UNTIMED. `looked_up` returns a lookup table.
     `processed` runs a process function over its inputs, and returns its outputs, by name; if it is None, a query with a process
     function raises CannotVerify. `sessions` returns the rows of a SELECT, partitioned by keys, that were not late for their
-    session, with its bounds (see `jobs/verification/sessions`); it is not None with `is_read`. `mark` returns, as SQL over a row
-    with the columns READ, the watermark of an operator before the batch of that row. `reached` returns the watermark of an
+    session, with its bounds (see `jobs/verification/sessions`); it is not None with `is_read`. `watermark` returns, as SQL over a
+    row with the columns READ, the watermark of an operator before the batch of that row. `reached` returns the watermark of an
     operator at the verified version. Neither is reduced by the operator's delay.
     """
 
@@ -63,7 +63,7 @@ class Inputs:
     is_read: bool = False
     processed: Callable[[Process, Sequence[FunctionInput], StreamRules], Relations] | None = None
     sessions: Callable[[Select, Sequence[str]], Relation] | None = None
-    mark: Callable[[Node], str] = lambda node: MARK.name
+    watermark: Callable[[Node], str] = lambda node: WATERMARK.name
     reached: Callable[[Node], EventTime | None] = lambda node: None
 
 
@@ -135,25 +135,25 @@ class BatchQuery:
             self._by_node[id(node)] = (node, self._rows(node))
         return self._by_node[id(node)][1]
 
-    def mark(self, node: Node) -> str:
+    def watermark(self, node: Node) -> str:
         """Return the SQL of the watermark of an operator before the batch of a row with READ, in microseconds; NULL: none."""
         delay = node.delay_below
-        return f"{self._inputs.mark(node)}{f' - {delay}' if delay else ''}"
+        return f"{self._inputs.watermark(node)}{f' - {delay}' if delay else ''}"
 
     def in_time(self, node: Node, time: str) -> Condition:
         """Return the condition that a row with READ was not late for an operator; `time` is SQL in microseconds."""
-        mark = self.mark(node)
-        return Condition(f"({mark} IS NULL OR {time} > {mark})")
+        watermark = self.watermark(node)
+        return Condition(f"({watermark} IS NULL OR {time} > {watermark})")
 
     def is_over(self, node: Node, micros: str) -> Condition:
         """Return the condition that the watermark of an operator has reached a time; `micros` is its SQL, in microseconds.
 
         The condition is `true` without the rule `due`.
         """
-        mark = self._inputs.reached(node)
-        if not self.corrections.due or mark == END_OF_INPUT:
+        watermark = self._inputs.reached(node)
+        if not self.corrections.due or watermark == END_OF_INPUT:
             return TRUE
-        return FALSE if mark is None else Condition(f"{micros} <= {mark - node.delay_below}")
+        return FALSE if watermark is None else Condition(f"{micros} <= {watermark - node.delay_below}")
 
     def settled(self, node: Node, time: str | None = None, above: Node | None = None) -> BatchRows:
         """Return the rows of a node as the operator `above` sees them: repeated by their weights, without late rows and READ.
@@ -172,11 +172,11 @@ class BatchQuery:
             )
         if not below.is_read:
             return below
-        on_time = None
+        in_time = None
         if time is not None and self.corrections.late:
             assert above is not None
-            on_time = self.in_time(above, time)
-        return self.consolidated(node, below, on_time)
+            in_time = self.in_time(above, time)
+        return self.consolidated(node, below, in_time)
 
     def with_changes(self, node: Node) -> Node:
         """Return the plan of a node whose ranks emit changes batch by batch, if late rows are left out; else the node itself.
@@ -286,7 +286,8 @@ class BatchQuery:
             hidden = below.hidden
             if is_read and not below.is_read:
                 # Rows that an operator has emitted are never late.
-                hidden = f", NULL AS {MARK.name}, NULL AS {BATCH.name}, NULL AS {AT.name}, 1 AS {TIMES.name}, 0 AS {STANDS.name}"
+                nulls = "".join(f", NULL AS {c.name}" for c in (WATERMARK, BATCH, AT))
+                hidden = f"{nulls}, 1 AS {TIMES.name}, 0 AS {STANDS.name}"
             selects.append(Select(f"SELECT {items}{hidden} FROM {below.sql}"))
         return self.add("union_all", union_all(selects), columns, is_read=is_read)
 

@@ -13,14 +13,14 @@ from sqlstream.errors import SqlStreamError
 # The batch in which the job read a row: the watermark before it (NULL: none; microseconds), its number, and its processing time
 # (microseconds). Then the weight of the row, its place in the order of the batch's rows (0: not known), and whether the row has
 # no event time although its table has a time attribute.
-MARK = Column(internal("mark"), "BIGINT")
+WATERMARK = Column(internal("mark"), "BIGINT")
 BATCH = Column(internal("batch"), "BIGINT")
 AT = Column(internal("read_at"), "BIGINT")
 TIMES = Column(internal("times"), "BIGINT")
 STANDS = Column(internal("stands"), "BIGINT")
 UNTIMED = Column(internal("untimed"), "BOOLEAN")
 # The columns that stay with a row up to the first stateful operator.
-READ = (MARK, BATCH, AT, TIMES, STANDS)
+READ = (WATERMARK, BATCH, AT, TIMES, STANDS)
 
 
 class CannotVerify(SqlStreamError):

@@ -19,9 +19,9 @@ from sqlstream.server.state_reader import RunningQuery, StateReader
 
 @dataclass(slots=True)
 class PreparedStatement:
-    """A statement with the types (oid) of its parameters, 0 for an unspecified one. `written` is None for an empty statement."""
+    """A statement with the types (oid) of its parameters, 0 for an unspecified one. `statement` is None for an empty one."""
 
-    written: StatementText | None
+    statement: StatementText | None
     types: tuple[int, ...] = ()
 
     def typed(self) -> tuple[int, ...]:
@@ -30,7 +30,7 @@ class PreparedStatement:
 
     def _parameter_types(self) -> tuple[int, ...]:
         """Return the oids of the types of all parameters. 0 is an untyped text: it takes the type that it is compared with."""
-        sql = self.written.sql if self.written else ""
+        sql = self.statement.sql if self.statement else ""
         lists = arrays(sql)
         types_by_number = dict(enumerate(self.types, 1))
         numbers = range(1, parameter_count(sql) + 1)
@@ -137,9 +137,9 @@ class Backend:
 
     def open(self, portal: Portal) -> None:
         """Bind a portal's query, which determines its columns. Raises SqlStreamError, QueryStopped and ProtocolError."""
-        written = portal.prepared.written
-        assert written is not None
-        portal.source = filled(written.sql, portal.literals)
+        statement = portal.prepared.statement
+        assert statement is not None
+        portal.source = filled(statement.sql, portal.literals)
         request = PostgresRequest(
             portal.source.text, self._session, self._process, portal.formats, self._limits.rows, portal.is_described
         )

@@ -240,10 +240,10 @@ class ClientConnection:
 
     async def _simple(self, text: str) -> None:
         check_text(text)
-        written = split(text)
-        if not written:
+        statements = split(text)
+        if not statements:
             self._writer.write(messages.EMPTY)
-        for one in written:
+        for one in statements:
             portal = Portal(PreparedStatement(one), (), ())
             try:
                 with self._watched(portal):
@@ -260,13 +260,13 @@ class ClientConnection:
     async def _parse(self, body: Body) -> None:
         name, text = body.text(), body.text()
         check_text(text)
-        written = split(text)
-        if len(written) > 1:
+        statements = split(text)
+        if len(statements) > 1:
             raise ProtocolError("cannot insert multiple commands into a prepared statement", "42601")
         if name and name in self._prepared:
             raise ProtocolError(f'prepared statement "{name}" already exists', "42P05")
         types = tuple(body.number(4) & 0xFFFFFFFF for _ in range(body.count()))
-        prepared = PreparedStatement(written[0] if written else None, types)
+        prepared = PreparedStatement(statements[0] if statements else None, types)
         prepared.typed()
         self._prepared.pop(name, None)
         if len(self._prepared) >= self._limits.statements:
@@ -294,7 +294,7 @@ class ClientConnection:
 
     def _check_room(self, size: int) -> None:
         """Raise ProtocolError if the statements and values of the connection would become too large."""
-        statements = sum(len(one.written.sql) for one in self._prepared.values() if one.written is not None)
+        statements = sum(len(one.statement.sql) for one in self._prepared.values() if one.statement is not None)
         if statements + sum(portal.size for portal in self._portals.values()) + size > self._limits.characters:
             raise _too_many(f"statements and values of {self._limits.characters} characters")
 
@@ -305,20 +305,20 @@ class ClientConnection:
             portal = Portal(prepared, prepared.nulls(), (), is_described=True)
         else:
             portal = self._portal(name)
-        written = portal.prepared.written
-        if written is not None and not portal.done and self._has_rows(written):
+        statement = portal.prepared.statement
+        if statement is not None and not portal.done and self._has_rows(statement):
             await self._placed(portal, self._open(portal))
         answer = portal.answer
         self._writer.write(messages.NO_ROWS if answer is None else messages.row_description(answer.columns))
         if portal.is_described:
             portal.close()
 
-    def _has_rows(self, written: StatementText) -> bool:
-        return written.words[0] == "SHOW" or not self._session.is_command(written)
+    def _has_rows(self, statement: StatementText) -> bool:
+        return statement.words[0] == "SHOW" or not self._session.is_command(statement)
 
     async def _execute(self, name: str, limit: int) -> None:
         portal = self._portal(name)
-        if portal.prepared.written is None:
+        if portal.prepared.statement is None:
             self._writer.write(messages.EMPTY)
             return
         await self._placed(portal, self._executed(portal, limit if limit > 0 else None))
@@ -336,7 +336,7 @@ class ClientConnection:
             portal.close()
             if not isinstance(error, SqlStreamError):
                 raise
-            offset = portal.prepared.written.offset if portal.prepared.written else 0
+            offset = portal.prepared.statement.offset if portal.prepared.statement else 0
             raise _PositionedError(fields_of(error, portal.source, offset)) from error
 
     def _statement(self, name: str) -> PreparedStatement:
@@ -351,13 +351,13 @@ class ClientConnection:
 
     async def _open(self, portal: Portal) -> None:
         """Run the portal's session statement, or bind its query, unless that was done before."""
-        written = portal.prepared.written
-        assert written is not None
+        statement = portal.prepared.statement
+        assert statement is not None
         if portal.answer is not None or portal.reply is not None:
             return
-        if written.words[0] == "DEALLOCATE":
-            self._deallocate(written)
-        portal.reply = self._session.answer(written)
+        if statement.words[0] == "DEALLOCATE":
+            self._deallocate(statement)
+        portal.reply = self._session.answer(statement)
         if portal.reply is None:
             await self._in_thread(portal.running, lambda: self._backend.open(portal))
             return
@@ -367,9 +367,9 @@ class ClientConnection:
         for name, value in portal.reply.changed.items():
             self._writer.write(messages.parameter(name, value))
 
-    def _deallocate(self, written: StatementText) -> None:
-        name = written.sql.split()[-1].strip('"')
-        if written.words[-1] == "ALL":
+    def _deallocate(self, statement: StatementText) -> None:
+        name = statement.sql.split()[-1].strip('"')
+        if statement.words[-1] == "ALL":
             self._prepared.clear()
         elif self._prepared.pop(name, None) is None:
             raise ProtocolError(f'prepared statement "{name}" does not exist', "26000")

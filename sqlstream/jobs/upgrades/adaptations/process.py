@@ -192,8 +192,8 @@ def _written(carrying: StateTransfer, operator: ProcessOperator) -> dict[tuple[s
         was = held.get(state.state.name)
         if was is None or not state.ttl:
             continue
-        if state.written is not None and len(was.columns.get(KEYS, ())) < 2:
-            expressions[KEYS, state.written.name] = AT.name
+        if state.write_time is not None and len(was.columns.get(KEYS, ())) < 2:
+            expressions[KEYS, state.write_time.name] = AT.name
         if state.table is not None and not _had_times(was):
             expressions[state.table, AT.name] = f"epoch_us({NOW})"
     return expressions

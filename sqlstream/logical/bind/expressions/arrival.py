@@ -14,7 +14,7 @@ from sqlstream.logical.plan.expressions import Dependencies, Expression, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.sql.dialect import to_duckdb
-from sqlstream.sql.spans import mark, span_of
+from sqlstream.sql.spans import add_span, span_of
 
 
 class ArrivalColumns:
@@ -49,7 +49,7 @@ class ArrivalColumns:
             self._items[sql] = Item(name, Expression.of(value, type, span_of(value, self._source)))
         column = column_reference(self._items[sql].name)
         place = span_of(value, self._source)
-        mark(column, place.start, place.end - 1)
+        add_span(column, place.start, place.end - 1)
         if not isinstance(part, exp.Ordered):
             return column
         ordered = part.copy()

@@ -320,7 +320,7 @@ class JoinTree:
         if versioned.ttl:
             raise no_time_to_live(described, as_of.span)
         if as_of.column in left.clock_times:
-            message = f"AS OF {as_of.written}: it is a time of the clock, and versions have event times"
+            message = f"AS OF {as_of.text}: it is a time of the clock, and versions have event times"
             hint = "Join AS OF an event time. What a table has now is looked up by a PROCTIME() column of the table before it."
             raise BindError(message, as_of.span, hint=hint)
         types = {f.name: f.type for node in (left, right) for f in node.schema}

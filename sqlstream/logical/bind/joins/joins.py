@@ -28,10 +28,10 @@ from sqlstream.units import Duration
 
 @dataclass(frozen=True, slots=True)
 class CorrelatedEquality:
-    """An equality in a subquery with `outer`, an expression over the relations before it; `written` is the parsed condition."""
+    """An equality in a subquery with `outer`, an expression over the relations before it; `parsed` is the parsed condition."""
 
     outer: exp.Expr
-    written: exp.Expr
+    parsed: exp.Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,8 @@ class JoinBinder:
         binder = ExpressionBinder(before, self.catalog, self.checker)
         binder.refuse_aggregates(match.outer, "in WHERE")
         bound = exp.EQ(this=column_reference(key), expression=binder.rewrite(match.outer))
-        bound.meta.update(match.written.meta)
-        span = span_of(match.written, self.source)
+        bound.meta.update(match.parsed.meta)
+        span = span_of(match.parsed, self.source)
         return self.conjunct(bound, Expression.of(bound, "BOOLEAN", span, binder.is_volatile(bound)))
 
     def _count_nothing(self, place: int, counts: Iterable[int], span: Span) -> None:

@@ -172,8 +172,8 @@ class LateralBinder:
         items = [binder.ordered(item, places, numbers) for item in order.expressions]
         plain = not binder.aggregates and group is None and not select.args.get("distinct")
         # Elements that are equal in the order are ordered by their position, or by all columns.
-        ties = map(quote_name, numbers if plain else places.values())
-        sql += f" ORDER BY {', '.join([*items, *ties])}"
+        tie_breakers = map(quote_name, numbers if plain else places.values())
+        sql += f" ORDER BY {', '.join([*items, *tie_breakers])}"
         if with_ties(select):
             raise self._unsupported("WITH TIES in LATERAL", limit, "Leave it out, or say more in ORDER BY.")
         return f"{sql} LIMIT {row_count(limit, self.source)}"

@@ -34,13 +34,13 @@ _CLAUSES = ("group", "having", "distinct", "qualify", "limit", "offset", "order"
 class SubqueryJoin:
     """IN or EXISTS as a join with `query`: kind semi, or anti if negated. `operand` is the left operand of IN, None for EXISTS.
 
-    `written` is the parsed condition, which has the place in the text.
+    `parsed` is the parsed condition, which has the place in the text.
     """
 
     kind: Kind
     query: exp.Expr
     operand: exp.Expr | None
-    written: exp.Expr
+    parsed: exp.Expr
 
 
 def split(where: exp.Expr) -> tuple[list[exp.Expr], list[SubqueryJoin]]:
@@ -94,7 +94,7 @@ class Subqueries:
             visible = (VisibleRelation("", "the subquery", {f.name: f.name for f in fields}),)
             if operands:
                 values = [exp.Column(this=exp.Identifier(this=f.name, quoted=True)) for f in fields]
-        span = span_of(matched.written, self.joins.source)
+        span = span_of(matched.parsed, self.joins.source)
         if operands and (len(values) != len(operands) or any(v.is_star for v in values)):
             columns = "one column" if len(operands) == 1 else f"{len(operands)} columns"
             raise BindError(f"the subquery of IN has {columns}", span)
@@ -154,12 +154,12 @@ class Subqueries:
         joins = self.joins
         sides = [self._binder(s).rewrite(e) for s, e in ((scope, operand), (below, value))]
         equal: exp.Expr = exp.EQ(this=sides[0], expression=sides[1])
-        equal.meta.update(matched.written.meta)
+        equal.meta.update(matched.parsed.meta)
         if matched.kind == "anti" and not all(self._is_certain(side) for side in sides):
             for side in sides:
                 equal = exp.Or(this=equal, expression=exp.Is(this=side.copy(), expression=exp.Null()))
         both = Scope("", (*below.schema, *scope.schema), scope.source, "")
-        span = span_of(matched.written, joins.source)
+        span = span_of(matched.parsed, joins.source)
         joins.checker.type(both.schema, equal, joins.source)
         return joins.conjunct(equal, Expression.of(equal, "BOOLEAN", span))
 

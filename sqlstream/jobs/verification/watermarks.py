@@ -12,7 +12,7 @@ from sqlstream.duck.sql import Relation
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.physical.batch.rows import BATCH, MARK
+from sqlstream.physical.batch.rows import BATCH, WATERMARK
 from sqlstream.physical.plan import CLOCK, PhysicalPlan
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.times import least
@@ -52,31 +52,31 @@ class JobWatermarks:
 
     def _replayed(self, places: Sequence[int]) -> Before:
         """Return the least watermark of some scans before each batch. Like watermarks of a running job, it never goes back."""
-        marks: dict[int, EventTime | None] = {}
-        mark: EventTime | None = None
+        watermarks: dict[int, EventTime | None] = {}
+        watermark: EventTime | None = None
         for batch, scans, own in self._batches:
             # Earlier versions of sqlstream had one watermark for all operators.
-            mark = newest(mark, least(scans[place] for place in (places if own else self.plan.timed)))
-            marks[batch] = mark
-        return marks
+            watermark = newest(watermark, least(scans[place] for place in (places if own else self.plan.timed)))
+            watermarks[batch] = watermark
+        return watermarks
 
     def sql(self, node: Node) -> str:
         """Return the SQL of `before`, in microseconds, over rows with the columns READ; NULL where there is no watermark."""
         if not self.plan.has_own_watermarks:
-            return MARK.name
+            return WATERMARK.name
         places = self._places(node)
         if places not in self._tables:
-            batches, marks = [], []
-            for batch, mark in self.before(node).items():
+            batches, watermarks = [], []
+            for batch, watermark in self.before(node).items():
                 batches.append(batch)
-                marks.append(mark)
-            rows = pa.table({"batch": pa.array(batches, pa.int64()), "mark": pa.array(marks, pa.int64())})
+                watermarks.append(watermark)
+            rows = pa.table({"batch": pa.array(batches, pa.int64()), "watermark": pa.array(watermarks, pa.int64())})
             table = Relation("_".join(["_marks", *("clock" if place == CLOCK else str(place) for place in places)]))
             self.con.register("_made_marks", rows)
             self.con.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS FROM _made_marks")
             self.con.unregister("_made_marks")
             self._tables[places] = table
-        return f"(SELECT _of.mark FROM {self._tables[places]} AS _of WHERE _of.batch = {BATCH.name})"
+        return f"(SELECT _of.watermark FROM {self._tables[places]} AS _of WHERE _of.batch = {BATCH.name})"
 
     def reached(self, node: Node, version: JobVersion) -> EventTime | None:
         """Return the watermark that an operator had at a version, not reduced by the operator's delay."""
