@@ -151,13 +151,13 @@ class Times:
 
     @property
     def watermark(self) -> int | None:
-        return min(self.watermarks.values()) if len(self.watermarks) == len(self.tables) else None
+        return min(self.marks.values()) if len(self.marks) == len(self.tables) else None
 
     def batch(self, step: Batch) -> None:
         for table in self.tables:
             found = [(row[3] - self.delays[table]) // 1000 * 1000 for row in step.of(table) if row[3] is not None]
             if found:
-                self.watermarks[table] = max(*found, self.watermarks.get(table, 0))
+                self.marks[table] = max(*found, self.marks.get(table, 0))
 
     def on_time(self, step: Batch, table: str, delay: int = 0, end: Callable[[int], int] = lambda ts: ts) -> list[Row]:
         """Return a table's rows that are not late for an operator whose watermark is so far behind."""

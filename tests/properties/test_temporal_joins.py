@@ -109,7 +109,7 @@ class Model:
 
     @property
     def watermark(self) -> int | None:
-        return min(self.watermarks.values()) if len(self.watermarks) == 2 else None
+        return min(self.marks.values()) if len(self.marks) == 2 else None
 
     def batch(self, batch: Batch) -> None:
         before = self.watermark
@@ -117,7 +117,7 @@ class Model:
             for row in came:
                 (self.late if before is not None and row[4] < before else self.accepted)[table].append(row)
                 mark = (row[4] - self.delays[table]) // 1000 * 1000
-                self.watermarks[table] = max(self.watermarks.get(table, mark), mark)
+                self.marks[table] = max(self.marks.get(table, mark), mark)
 
     def answer(self, up_to: int | None) -> Bag:
         con = connection()

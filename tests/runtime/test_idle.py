@@ -67,9 +67,9 @@ def test_ticks_move_idle_scans_forward_to_one_place_and_are_not_repeated(
     for scan, tick in ticks.items():
         before = found[scan]
         assert before.idle_since(ProcessingTime(now)) is not None
-        assert before.mark is None or before.mark < tick
-        assert tick in {c.mark for i, c in found.items() if i not in ticks}
-    moved = {i: replace(c, mark=ticks.get(i, c.mark)) for i, c in found.items()}
+        assert before.watermark is None or before.watermark < tick
+        assert tick in {c.watermark for i, c in found.items() if i not in ticks}
+    moved = {i: replace(c, watermark=ticks.get(i, c.watermark)) for i, c in found.items()}
     assert idle_ticks(moved, ProcessingTime(now)) == {}
 
 

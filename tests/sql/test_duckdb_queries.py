@@ -33,7 +33,7 @@ def written_again(query: str) -> str:
     return to_duckdb(of_type(Select, statement).query)
 
 
-@pytest.add_span.parametrize("line", range(len(QUERIES)))
+@pytest.mark.parametrize("line", range(len(QUERIES)))
 def test_a_query_keeps_its_meaning(connection: duckdb.DuckDBPyConnection, line: int) -> None:
     query = QUERIES[line]
     assert result(connection, written_again(query)) == result(connection, query)
@@ -62,7 +62,7 @@ FLINK = [
 ]
 
 
-@pytest.add_span.parametrize(("flink", "in_duckdb"), FLINK)
+@pytest.mark.parametrize(("flink", "in_duckdb"), FLINK)
 def test_flink_spelling(connection: duckdb.DuckDBPyConnection, flink: str, in_duckdb: str) -> None:
     columns = """FROM (SELECT 'x' AS "a b", 'y' AS c)"""
     written = to_duckdb(parse_expression(SourceText("e", flink)))
@@ -87,7 +87,7 @@ def test_every_function_keeps_its_name(connection: duckdb.DuckDBPyConnection) ->
 SPECIAL = {"trim", "position", "substring", "overlay", "show"}
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     ("text", "shape"),
     [
         ("f(a, 1)", "f [Column, Literal]"),

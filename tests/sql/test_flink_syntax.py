@@ -79,7 +79,7 @@ STATEMENTS = [
 ]
 
 
-@pytest.add_span.parametrize(("text", "words"), STATEMENTS, ids=lambda value: value[:60])
+@pytest.mark.parametrize(("text", "words"), STATEMENTS, ids=lambda value: value[:60])
 def test_unsupported_where_it_stands(text: str, words: str) -> None:
     source = SourceText("q", f"SELECT 1;\n{text}; SELECT 2")
     with pytest.raises(UnsupportedError) as caught:
@@ -90,13 +90,13 @@ def test_unsupported_where_it_stands(text: str, words: str) -> None:
     assert caught.value.hint is None or caught.value.hint.endswith(".")
 
 
-@pytest.add_span.parametrize("clauses", [unsupported.STATEMENTS, unsupported.CONSTRAINTS, unsupported.COLUMN_CLAUSES])
+@pytest.mark.parametrize("clauses", [unsupported.STATEMENTS, unsupported.CONSTRAINTS, unsupported.COLUMN_CLAUSES])
 def test_what_is_unsupported_says_what_to_do(clauses: dict[str, str]) -> None:
     for words, hint in clauses.items():
         assert hint.endswith("."), words
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     ("text", "rendered"),
     [
         (
@@ -143,7 +143,7 @@ def test_comments_that_look_like_hints() -> None:
     assert len(parse_script(SourceText("q", script))) == 1
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     "relation",
     [
         "(t) AS x",

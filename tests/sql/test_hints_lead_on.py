@@ -524,7 +524,7 @@ def error_of(script: str) -> SqlStreamError | None:
     return None
 
 
-@pytest.add_span.parametrize(("refused", "written"), EXAMPLES, ids=lambda text: f"{text[:50]} {text[50:][-50:]}")
+@pytest.mark.parametrize(("refused", "written"), EXAMPLES, ids=lambda text: f"{text[:50]} {text[50:][-50:]}")
 def test_what_a_hint_says_to_write_is_compiled(refused: str, written: str) -> None:
     error = error_of(refused)
     assert error is not None, "it runs: take it off the list"

@@ -26,7 +26,7 @@ def test_a_statement_names_an_operator_or_one_of_its_tables() -> None:
     assert second.query.text == "FROM x.y"
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     ("text", "message", "at"),
     [
         ("MIGRATE STATE shop AS SELECT 1", 'expected "." and the name of an operator, found "AS"', "AS"),

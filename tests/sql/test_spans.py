@@ -77,7 +77,7 @@ def select(source: SourceText) -> exp.Query:
     return of_type(Select, statement).query
 
 
-@pytest.add_span.parametrize("text", EXPRESSIONS)
+@pytest.mark.parametrize("text", EXPRESSIONS)
 def test_an_expression_covers_its_words(text: str) -> None:
     source = SourceText("q", f"SELECT 1,\n  {text} , 2")
     assert span_of(select(source).expressions[1], source).text == text
@@ -118,7 +118,7 @@ NODES = [
 ]
 
 
-@pytest.add_span.parametrize(("kind", "words"), NODES, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(("kind", "words"), NODES, ids=lambda value: getattr(value, "__name__", ""))
 def test_parts_of_a_query(kind: type[exp.Expression], words: list[str]) -> None:
     source = SourceText("q", QUERY)
     query = select(source)
@@ -141,7 +141,7 @@ def test_places_survive_a_copy_and_made_up_nodes_have_the_default() -> None:
     assert span_of(exp.column("made_up"), source, statement.span) == statement.span
 
 
-@pytest.add_span.parametrize("text", ["foo(1)", '"foo"(1)', "foo ( DISTINCT a )", "foo(1) FILTER (WHERE x)"])
+@pytest.mark.parametrize("text", ["foo(1)", '"foo"(1)', "foo ( DISTINCT a )", "foo(1) FILTER (WHERE x)"])
 def test_name_of_a_function(text: str) -> None:
     source = SourceText("e", f"1 + {text}")
     call = of_type(exp.Anonymous, parse_expression(source).find(exp.Anonymous))

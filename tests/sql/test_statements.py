@@ -59,7 +59,7 @@ def test_create_table_keeps_every_part() -> None:
     assert {k: v.value for k, v in table.options.items()} == {"connector": "filesystem", "path": "it's here"}
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     "constraint", ["PRIMARY KEY", "PRIMARY KEY NOT ENFORCED", "CONSTRAINT pk PRIMARY KEY NOT ENFORCED"]
 )
 def test_primary_key_as_column_constraint(constraint: str) -> None:
@@ -70,7 +70,7 @@ def test_primary_key_as_column_constraint(constraint: str) -> None:
     assert table.options == {}
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     ("written", "duckdb"),
     [
         ("STRING", "VARCHAR"),
@@ -142,7 +142,7 @@ def test_drop() -> None:
     assert parse(Drop, "drop table t").kind == "TABLE"
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     ("text", "key", "value"),
     [
         ("SET 'a.b' = 'c d'", "a.b", "c d"),
@@ -159,7 +159,7 @@ def test_set(text: str, key: str, value: str) -> None:
     assert (option.key.text, option.value.value) == (key, value)
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     ("text", "columns"),
     [
         ("INSERT INTO t SELECT 1", None),

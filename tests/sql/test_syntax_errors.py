@@ -376,7 +376,7 @@ syntax error: the name of an option has letters, digits, dots and dashes
 """.strip()
 
 
-@pytest.add_span.parametrize("case", GOLDEN.split("\n====\n"), ids=lambda case: case.split("\n")[0])
+@pytest.mark.parametrize("case", GOLDEN.split("\n====\n"), ids=lambda case: case.split("\n")[0])
 def test_golden_syntax_errors(case: str) -> None:
     text, expected = case.split("\n----\n")
     with pytest.raises(ParseError) as caught:
@@ -415,7 +415,7 @@ SEEDS = [
 ]
 
 
-@pytest.add_span.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_damaged_text_is_never_anything_but_our_error(seed: str) -> None:
     words = seed.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
     damaged = [words[:i] + words[i + 1 :] for i in range(len(words))]

@@ -10,7 +10,7 @@ from sqlstream.sql.variables import with_variables
 ENVIRONMENT = {"DATA": "/data", "EMPTY": "", "QUOTED": 'it\'s "so"', "LONG": "a long value, on\ntwo lines", "N": "10"}
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     ("text", "expanded"),
     [
         ("'${DATA}/bids'", "'/data/bids'"),
@@ -49,7 +49,7 @@ def test_what_is_no_variable() -> None:
         with_variables(SourceText("x", "SELECT '${a-b}'"), ENVIRONMENT)
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     ("text", "lines"),
     [
         # after a variable, in one, and over one

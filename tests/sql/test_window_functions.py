@@ -26,7 +26,7 @@ def described(call: WindowTVF) -> tuple[str, str, str, list[str], str | None]:
     )
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     "text",
     [
         "TUMBLE(TABLE bid, DESCRIPTOR(ts), INTERVAL '10' MINUTES, INTERVAL '1' MINUTE)",
@@ -53,7 +53,7 @@ def test_intervals_are_in_positional_order() -> None:
     assert described(cumulate) == ("CUMULATE", "t", "t.ts", ["INTERVAL '1' HOUR", "INTERVAL '2' HOUR"], None)
 
 
-@pytest.add_span.parametrize("keys", ["(a, t.b)", "a"])
+@pytest.mark.parametrize("keys", ["(a, t.b)", "a"])
 def test_session_keys(keys: str) -> None:
     session = window(f"SESSION(TABLE t PARTITION BY {keys}, DESCRIPTOR(ts), INTERVAL '5' MINUTES)")
     assert [to_duckdb(key) for key in session.args["partition_by"]] == keys.strip("()").split(", ")
@@ -63,7 +63,7 @@ def test_session_keys(keys: str) -> None:
     assert to_duckdb(named) == to_duckdb(session)
 
 
-@pytest.add_span.parametrize("data", ["(SELECT * FROM t WHERE a > 1)", "TABLE (SELECT * FROM t WHERE a > 1)"])
+@pytest.mark.parametrize("data", ["(SELECT * FROM t WHERE a > 1)", "TABLE (SELECT * FROM t WHERE a > 1)"])
 def test_subquery_as_data(data: str) -> None:
     call = window(f"TUMBLE({data}, DESCRIPTOR(ts), INTERVAL '1' DAY)")
     assert isinstance(call.this, exp.Subquery)
@@ -85,7 +85,7 @@ NAMES = "Existing arguments: DATA, TIMECOL, SIZE, OFFSET."
 USAGE = "Write TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)."
 
 
-@pytest.add_span.parametrize(
+@pytest.mark.parametrize(
     ("arguments", "wrong", "message", "hint"),
     [
         ("bid, DESCRIPTOR(ts), INTERVAL '1' DAY", "bid", 'expected TABLE and the name of a table, found "bid"', USAGE),
@@ -103,7 +103,7 @@ USAGE = "Write TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)."
         ("TABLE b, DESCRIPTOR(ts), INTERVAL '1' DAY", "the end", "", None),
     ],
 )  # fmt: skip
-@pytest.add_span.parametrize("before", ["", "other, "])
+@pytest.mark.parametrize("before", ["", "other, "])
 def test_wrong_arguments(before: str, arguments: str, wrong: str, message: str, hint: str | None) -> None:
     closing = "" if wrong == "the end" else ")"
     with pytest.raises(ParseError) as caught:
