@@ -90,7 +90,7 @@ class Table:
     # What INSERT OVERWRITE says of the partition that it writes, by column; empty for all of them. None: rows are added.
     overwrites: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
     # The places of the key and of the value of each option, by its name.
-    places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
+    option_spans: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
     # Warnings about its expressions, for the jobs that read it.
     notices: tuple[StatementWarning, ...] = field(default=(), compare=False, repr=False)
     # Its columns and its watermark in DuckDB's values, where these are others: jobs go on with them that began so.
@@ -98,8 +98,8 @@ class Table:
 
     def option_span(self, name: str, *, value: bool = False) -> Span | None:
         """Return the place of an option's key, or of its value, in WITH; the table's place if the option is not there."""
-        place = self.places.get(name)
-        return place[value] if place is not None else self.span
+        span = self.option_spans.get(name)
+        return span[value] if span is not None else self.span
 
     @property
     def connector(self) -> str | None:
@@ -376,9 +376,9 @@ class CatalogFault:
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        place = f"{self.error.span}: " if self.error.span is not None else ""
+        span = f"{self.error.span}: " if self.error.span is not None else ""
         named = f"; so there is no {', '.join(self.names)}" if self.names else ""
-        return f"{place}{self.error.message}{named}"
+        return f"{span}{self.error.message}{named}"
 
 
 class Catalog:
@@ -427,7 +427,7 @@ class Catalog:
             self.drop(name)
         if _OF_FUNCTION.search(text):
             self.broken.append(error)
-        position = next((place for place, fault in enumerate(self.faults) if fault.error is error), None)
+        position = next((span for span, fault in enumerate(self.faults) if fault.error is error), None)
         if position is None:
             self.faults.append(CatalogFault(error, tuple(names)))
         else:

@@ -110,7 +110,7 @@ class Configuration:
         return options | {n: _text(one.value) for n, one in self.settings.items() if n.startswith(_SPARK)}
 
     @property
-    def option_places(self) -> dict[str, str]:
+    def option_origins(self) -> dict[str, str]:
         """The origin of each option of sessions that is not a default: a line of the file, or the environment."""
         return {
             name.removeprefix(_OPTIONS): one.origin.replace(f"{ENVIRONMENT}: ", "the environment: ")
@@ -172,22 +172,24 @@ def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _broken(source, str(error)) from None
-    places = _KeyPositions(source)
+    positions = _KeyPositions(source)
     profiles = content.pop("profiles", {})
     if not isinstance(profiles, dict) or not all(isinstance(values, dict) for values in profiles.values()):
-        raise UsageError("a profile is a table", places.of(("profiles",)), hint="Such as [profiles.dev].")
+        raise UsageError("a profile is a table", positions.of(("profiles",)), hint="Such as [profiles.dev].")
     for at, table in ((("profiles", p), values) for p, values in profiles.items() if p != profile):
         # Profiles that are not chosen are checked, too.
-        for one in _settings(table, at, places, name, os.path.dirname(path), None):
+        for one in _settings(table, at, positions, name, os.path.dirname(path), None):
             _check(one)
     if profile is not None and profile not in profiles:
         hint = missing("profile", profile, profiles) if profiles else f"{name} has no profiles: [profiles.{profile}]."
         raise UsageError(f'profile "{profile}" does not exist', hint=hint)
     variables = _Environment(environment)
-    yield from _settings(content, (), places, name, os.path.dirname(path), variables)
+    yield from _settings(content, (), positions, name, os.path.dirname(path), variables)
     at = ("profiles", profile or "")
     chosen = (
-        [] if profile is None else [*_settings(profiles[profile], at, places, name, os.path.dirname(path), variables)]
+        []
+        if profile is None
+        else [*_settings(profiles[profile], at, positions, name, os.path.dirname(path), variables)]
     )
     variables.check()
     for one in chosen:
@@ -198,14 +200,14 @@ def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str
 def _settings(
     content: Any,
     at: _Key,
-    places: _KeyPositions,
+    positions: _KeyPositions,
     file: str,
     folder: str,
     environment: _Environment | None,
 ) -> Iterator[Setting]:
     """Yield the settings in a TOML table, whose key is `at`; without an `environment`, variables are not replaced."""
     for key, value in _leaves(content, ()):
-        span = places.of((*at, *key))
+        span = positions.of((*at, *key))
         name = _name(key)
         if name is None:
             shown = ".".join(key)

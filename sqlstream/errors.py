@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from sqlstream.secrets import MASK, hidden, masked, places
+from sqlstream.secrets import MASK, hidden, masked, secret_spans
 
 # How much of a line of SQL is shown if the width of the terminal is unknown.
 LINE_WIDTH = 120
@@ -68,7 +68,7 @@ class SourceText:
     @property
     def secrets(self) -> list[tuple[int, int]]:
         """(start, end) of each secret in the text as written."""
-        return places(self._shown)
+        return secret_spans(self._shown)
 
     def without_secrets(self) -> SourceText:
         """Return the source with stars in place of its secrets; places in it stay the same."""

@@ -123,12 +123,12 @@ def _with_others(statement: CreateTable, parts: TableParts, described: str) -> C
 def _with_parts(statement: CreateTable, parts: TableParts, described: str) -> CreateTable:
     """Return the statement, which has the columns of `parts`, with these in their places, and with the watermark and the key."""
     columns = list(statement.columns)
-    for name, place in parts.places.items():
+    for name, position in parts.positions.items():
         column = next(c for c in columns if c.name.text.lower() == name.lower())
         columns.remove(column)
         at = 0
-        if place is not None:
-            before = _existing(replace(statement, columns=tuple(columns)), place, described)
+        if position is not None:
+            before = _existing(replace(statement, columns=tuple(columns)), position, described)
             at = columns.index(before) + 1
         columns.insert(at, column)
     return replace(

@@ -38,12 +38,12 @@ def translated(statement: CreateTable) -> CreateTable:
     Raises UnsupportedError for a table that has no counterpart.
     """
 
-    def place(name: str) -> Span:
+    def span_of(name: str) -> Span:
         option = statement.options.get(name)
         return option.span if option is not None else statement.name.span
 
     values = {key: option.value for key, option in statement.options.items()}
-    plain = translated_options(statement.name.text, values, place)
+    plain = translated_options(statement.name.text, values, span_of)
     options = {key: replace(statement.options[origin], value=value) for key, (value, origin) in plain.items()}
     return replace(statement, options=options)
 

@@ -66,8 +66,8 @@ def translated_iceberg(name: str, options: Mapping[str, str]) -> TranslatedOptio
     if "table" not in result or database or table:
         # LIKE takes the `table` of another one.
         before, _, last = result.get("table", f"default.{name}").rpartition(".")
-        place = f"{options[database] if database else before}.{options[table] if table else last}"
-        put("table", place, table or database or "connector")
+        qualified = f"{options[database] if database else before}.{options[table] if table else last}"
+        put("table", qualified, table or database or "connector")
     if "sink.create-table" not in result:
         # As Flink creates it.
         put("sink.create-table", "true", "connector")

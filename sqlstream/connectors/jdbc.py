@@ -65,8 +65,8 @@ def translated(options: Mapping[str, str]) -> TranslatedOptions:
     if kind in _FILES:
         result, origins = {"connector": _FILES[kind], "path": _path(rest)}, {"connector": "connector", "path": "url"}
     else:
-        place = _address(_SERVERS[kind], rest, options)
-        result, origins = {"connector": _SERVERS[kind], "url": place}, {"connector": "connector", "url": "url"}
+        address = _address(_SERVERS[kind], rest, options)
+        result, origins = {"connector": _SERVERS[kind], "url": address}, {"connector": "connector", "url": "url"}
     for name, value in options.items():
         if name in ("connector", "url") or (name in ("username", "password") and kind in _SERVERS):
             continue
@@ -103,8 +103,8 @@ def _address(scheme: str, rest: str, options: Mapping[str, str]) -> str:
     user = quote(login["user"] or "", safe="")
     secret = f":{quote(login['password'], safe='')}" if login["password"] else ""
     named = f"[{host}]" if ":" in host else host
-    place = f"{user}{secret}@" * bool(user) + named + (f":{port}" if port else "")
-    return urlunsplit((scheme, place, url.path, urlencode(parameters, quote_via=quote), ""))
+    address = f"{user}{secret}@" * bool(user) + named + (f":{port}" if port else "")
+    return urlunsplit((scheme, address, url.path, urlencode(parameters, quote_via=quote), ""))
 
 
 def _parameter(scheme: str, name: str, value: str) -> dict[str, str]:

@@ -63,12 +63,12 @@ def validate(table: Table) -> None:
 
 
 def translated_options(
-    name: str, options: Mapping[str, str], place: Callable[[str], Span | None]
+    name: str, options: Mapping[str, str], span_of: Callable[[str], Span | None]
 ) -> dict[str, tuple[str, str]]:
     """Translate the options of a table `name` of Flink's `jdbc`, `iceberg` or `delta`; return other options unchanged.
 
-    The result maps the name of an option to (its value, the option that it was translated from). `place` returns the place of an
-    option in the statement. Raises UnsupportedError for a table that has no counterpart, and for options of Flink before 1.11,
+    The result maps the name of an option to (its value, the option that it was translated from). `span_of` returns the place of
+    an option in the statement. Raises UnsupportedError for a table that has no counterpart, and for options of Flink before 1.11,
     which have other names in Flink, too.
     """
     try:
@@ -84,11 +84,11 @@ def translated_options(
             case _:
                 return {option: (value, option) for option, value in options.items()}
     except UntranslatableTable as error:
-        raise UnsupportedError(error.message, place(error.option), hint=error.hint) from None
+        raise UnsupportedError(error.message, span_of(error.option), hint=error.hint) from None
     return {option: (value, plain.origins[option]) for option, value in plain.options.items()}
 
 
-def own_place(name: str, options: Mapping[str, str]) -> dict[str, str]:
+def own_location(name: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options with which a table `name` that takes `options` of another one is a table of its own, as in Flink."""
     return {"catalog-table": name} if flink_lakes.has_name_of_declaration(options) else {}
 

@@ -39,7 +39,7 @@ ARRIVED = Column(internal("arrived"), "BIGINT", metadata="row.arrived")
 
 
 # The columns that order the rows of a batch.
-PLACE = (MODIFIED, PATH, ROW)
+FILE_ORDER = (MODIFIED, PATH, ROW)
 
 
 # The condition that a change adds a row.
@@ -48,7 +48,7 @@ ADDS = Condition(f"{CHANGE.name} IN ('I', 'U')")
 
 def last_of_keys(keys: Iterable[str], changes: Relation) -> Select:
     """Return the last change of every key in a batch; `keys` are SQL."""
-    order = ", ".join(f"{c.name} DESC" for c in PLACE)
+    order = ", ".join(f"{c.name} DESC" for c in FILE_ORDER)
     last = f"row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order}) = 1"
     return Select(f"SELECT * FROM {changes} QUALIFY {last}")
 

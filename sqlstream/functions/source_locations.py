@@ -43,13 +43,13 @@ def display(path: str, root: str) -> str:
 
 def raised_at(traceback: TracebackType | None, root: str) -> str | None:
     """Return `file:line` of the innermost frame in the user's own files; None if there is none."""
-    place = None
+    where = None
     while traceback is not None:
         path = traceback.tb_frame.f_code.co_filename
         if is_user_file(path):
-            place = f"{display(path, root)}:{traceback.tb_lineno}"
+            where = f"{display(path, root)}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
-    return place
+    return where
 
 
 def location(function: FunctionType, root: str) -> str:

@@ -42,9 +42,9 @@ class SteppedRun:
         self.batches = LocalBatches(self.commits)
         self.sequence = self.totals.sequence
         self._descriptors = Descriptors(self.commits.warehouse.fs, f"{self.commits.paths.root}/splits")
-        self._places = PositionAllocator([source_of(scan.table) for scan in job.plan.scans])
+        self._positions = PositionAllocator([source_of(scan.table) for scan in job.plan.scans])
         for number in self._descriptors.numbers():
-            self._places.skip(from_lines(read_sealed(self.commits.warehouse.fs, self._descriptors.path(number))))
+            self._positions.skip(from_lines(read_sealed(self.commits.warehouse.fs, self._descriptors.path(number))))
         # The feed of each kind of sources, and the places of its scans in the plan.
         self._feeds: dict[str, Feed] = {}
         self._numbers: dict[str, list[int]] = {}
@@ -99,7 +99,7 @@ class SteppedRun:
             watermarks,
             fires_timers=self._is_called(),
             opens=opens,
-            arrived=self._places.give(splits),
+            arrived=self._positions.give(splits),
             own_watermarks=self.job.plan.has_own_watermarks,
             clock=self._mark(now, ticks or {}),
         )

@@ -20,21 +20,21 @@ TIME = Column(plan.TIME, "TIMESTAMP")
 WATERMARK = Column(plan.WATERMARK, "TIMESTAMP")
 
 
-def late_output(place: int) -> str:
-    """Return the name of the side output with the late rows of the input at `place`; no output of a user can have it."""
-    return internal(f"late_{place}")
+def late_output(index: int) -> str:
+    """Return the name of the side output with the late rows of the input at `index`; no output of a user can have it."""
+    return internal(f"late_{index}")
 
 
 @dataclass(frozen=True)
 class LateOutput:
-    """The side output of the late rows of one input, whose index (from 0) is `place`.
+    """The side output of the late rows of one input, whose index (from 0) is `index`.
 
     `columns` are the columns of the rows, each with the name of the column in which it arrives; `time` is the SQL of the event
     time, a TIMESTAMP, over arriving rows. Values are emitted as they are encoded for storage. `kept_back` is how far the
     operator's watermark is behind the watermark of its inputs; the side output shows the latter.
     """
 
-    place: int
+    index: int
     columns: tuple[tuple[Column, str], ...]
     time: str
     kept_back: Duration = NO_TIME
@@ -60,9 +60,9 @@ class LateOutput:
             f"{time_literal(EventTime(watermark + self.kept_back), WATERMARK.type)} AS {WATERMARK.name}",
         ]
         side_rows = con.sql(f"SELECT {', '.join(items)} FROM _dropped").to_arrow_table()
-        yield from (SideRows(late_output(self.place), some) for some in side_rows.to_batches())
+        yield from (SideRows(late_output(self.index), some) for some in side_rows.to_batches())
 
 
 def late_outputs(of: Iterable[LateOutput]) -> dict[str, tuple[Column, ...]]:
     """Return the columns of the side outputs of late rows by the names of the outputs."""
-    return {late_output(one.place): one.leaving for one in of}
+    return {late_output(one.index): one.leaving for one in of}

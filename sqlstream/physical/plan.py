@@ -265,12 +265,12 @@ class PhysicalPlan:
     @property
     def watched(self) -> tuple[int, ...]:
         """The places of the scans whose least watermark is the job's watermark: all scans that operators wait for."""
-        return tuple(sorted({place for places in self.watermark_groups for place in places} - {CLOCK})) or self.timed
+        return tuple(sorted({index for indexes in self.watermark_groups for index in indexes} - {CLOCK})) or self.timed
 
     @property
     def has_clock(self) -> bool:
         """Whether the watermark of an operator is processing time, while tables of the job have watermarks of their own."""
-        return any(places == (CLOCK,) for places in self.watermark_groups)
+        return any(indexes == (CLOCK,) for indexes in self.watermark_groups)
 
     @property
     def has_local_clock(self) -> bool:
@@ -284,9 +284,9 @@ class PhysicalPlan:
         """Return the names of the scans whose watermarks an operator waits for; none if it does not read time."""
         return self.names(stage.timed_by) if stage.reads_time else ()
 
-    def names(self, places: Iterable[int]) -> tuple[str, ...]:
+    def names(self, indexes: Iterable[int]) -> tuple[str, ...]:
         """Return the names of the scans at some places, and THE_CLOCK for CLOCK."""
-        return tuple(THE_CLOCK if place == CLOCK else self.scans[place].name for place in places)
+        return tuple(THE_CLOCK if index == CLOCK else self.scans[index].name for index in indexes)
 
     @property
     def has_several_watermarks(self) -> bool:
@@ -296,10 +296,10 @@ class PhysicalPlan:
     @property
     def has_own_watermarks(self) -> bool:
         """Whether an operator or a scan may have another watermark than the least watermark of all scans."""
-        differ = any(places != self.timed for places in self.watermark_groups)
+        differ = any(indexes != self.timed for indexes in self.watermark_groups)
         return differ or (self.asks_watermark and len(self.timed) > 1)
 
-    def place_of(self, scan: Scan) -> int | None:
+    def index_of(self, scan: Scan) -> int | None:
         """Return the place of a scan of the logical plan, None if the plan has no such scan; for plans with logical nodes only.
 
         The name of a table does not identify a scan: a table that is read with several sets of options has several scans.
@@ -310,13 +310,13 @@ class PhysicalPlan:
         alike = (i for i, stage in enumerate(self.scans) if stage.node is not None and stage.node.is_same(scan))
         return next(chain(same, alike), None)
 
-    def options_apart(self, place: int) -> dict[str, str]:
+    def options_apart(self, index: int) -> dict[str, str]:
         """Return the options of a scan, by its place, that tell it from the other scans of its table, with secrets masked.
 
         An option that only others have is empty.
         """
-        own = self.scans[place].table
-        others = [s.table.options for i, s in enumerate(self.scans) if i != place and s.table.name == own.name]
+        own = self.scans[index].table
+        others = [s.table.options for i, s in enumerate(self.scans) if i != index and s.table.name == own.name]
         names = dict.fromkeys(
             n for other in others for n in (*own.options, *other) if own.options.get(n) != other.get(n)
         )
@@ -335,10 +335,10 @@ class PhysicalPlan:
     def levels(self) -> tuple[tuple[int, ...], ...]:
         """The places of the stages, by level: a stage reads only scans and stages of lower levels."""
         depth: list[int] = []
-        places = {stage.name: i for i, stage in enumerate(self.stages)}
+        indexes = {stage.name: i for i, stage in enumerate(self.stages)}
         for number in range(len(self.stages)):
             below = [node for node, _ in self.feeding(number) if isinstance(node, StatefulStage)]
-            depth.append(1 + max((depth[places[node.name]] for node in below), default=-1))
+            depth.append(1 + max((depth[indexes[node.name]] for node in below), default=-1))
         return tuple(tuple(i for i, d in enumerate(depth) if d == level) for level in range(max(depth, default=-1) + 1))
 
 

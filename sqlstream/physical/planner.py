@@ -68,8 +68,8 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
         casts = ", ".join(f"{assigned(c, sink.table)} AS {quote_name(c.name)}" for c in sink.columns)
         if order:
             positions += "".join(f", {c.name}" for c in order if c != COPY)
-            placed = "".join(f", {c.name}" for c in order)
-            rows = Relation(f"(SELECT {casts}{placed}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)")
+            order_items = "".join(f", {c.name}" for c in order)
+            rows = Relation(f"(SELECT {casts}{order_items}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)")
         for branch in branches(ordered.node if isinstance(ordered, OrderedPlan) else sink.input):
             stored = last_rows(sink.table.primary_key, order, rows) if order else Select(f"SELECT {casts} FROM _rows")
             if name in changing:
@@ -85,7 +85,7 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
     scans = keeping_malformed(scans, sink_plans) if keeps_malformed else scans
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
     asking = [n for sink in sinks for n in walk(sink) if n.reads_watermark]
-    variables = {watermark_variable(n): planner.places(n) for n in asking if len(n.timed_by) > 1}
+    variables = {watermark_variable(n): planner.indexes(n) for n in asking if len(n.timed_by) > 1}
     return PhysicalPlan(scans, stages, tuple(sink_plans.values()), bool(asking), tuple(sorted(variables.items())))
 
 
@@ -149,8 +149,8 @@ class _Planner:
     def _scans_of(self, leaf: Scan | Stateful) -> frozenset[int]:
         """Return the places of the scans whose rows a leaf passes on, which has been planned."""
         if isinstance(leaf, Scan):
-            return frozenset(place for place, (own, _, _) in enumerate(self.scans) if own.is_same(leaf))
-        return next(self._read[place] for place, (own, _, _) in enumerate(self.stages) if own == leaf)
+            return frozenset(index for index, (own, _, _) in enumerate(self.scans) if own.is_same(leaf))
+        return next(self._read[index] for index, (own, _, _) in enumerate(self.stages) if own == leaf)
 
     def _scan(self, scan: Scan) -> ScanStage:
         table, keyed = scan.table, bool(scan.table.primary_key)
@@ -192,11 +192,11 @@ class _Planner:
             feeds.append((self._leaf(feed.branch.leaf), feed.branch, parts, numbers))
         read = frozenset().union(*(self._scans_of(branch.leaf) for _, branch, _, _ in feeds))
         # The recursion above has planned all stages that feed this one: its place is the next one.
-        place = len(self.stages)
+        index = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
             everywhere = operator.broadcast.issuperset(part for part, _ in parts)
             exchange = Exchange(
-                place, () if everywhere else operator.hashed_of([part for part, _ in parts]), numbers, everywhere
+                index, () if everywhere else operator.hashed_of([part for part, _ in parts]), numbers, everywhere
             )
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups, output=branch.output))
         name = self._unique(node.name or operator.kind, numbered=not node.name)
@@ -215,19 +215,19 @@ class _Planner:
             unique=tuple(sorted(next(iter(node.unique_keys), ()))),
             more_views=tuple(self._more_views(plan, name)),
             delay=node.delay_below,
-            opening=_opening(operator, place, ports),
+            opening=_opening(operator, index, ports),
             fires_timers=node.has_processing_timers,
             remembered=plan.remembered,
             windows=plan.result_windows,
             node=node,
-            timed_by=self.places(node, read),
+            timed_by=self.indexes(node, read),
             reads_time=node.reads_time,
             goes_by_clock=node.goes_by_clock,
         )
         self.stages.append((node, stage, []))
         self._read.append(read)
 
-    def places(self, node: Node, read: Container[int] | None = None) -> tuple[int, ...]:
+    def indexes(self, node: Node, read: Container[int] | None = None) -> tuple[int, ...]:
         """Return the indexes of the scans whose least watermark is a node's watermark; (CLOCK,) if that is processing time.
 
         A table that is scanned twice, with and without the order of its rows, counts twice, unless `read` has the indexes of the
@@ -264,11 +264,11 @@ class _Planner:
         return candidate
 
 
-def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
+def _opening(operator: Operator, index: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make an operator's initial rows."""
     numbers, rows = {port.part: number for number, port in enumerate(ports)}, Select("SELECT * FROM _input")
     return tuple(
-        Fragment(rows, ((part, sql),), Exchange(place, operator.hashed, ((part, numbers[part]),)))
+        Fragment(rows, ((part, sql),), Exchange(index, operator.hashed, ((part, numbers[part]),)))
         for part, sql in operator.opening.items()
     )
 

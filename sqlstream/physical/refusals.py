@@ -72,9 +72,9 @@ def _refuse_more(node: Node, overlap: Overlap, most: int) -> None:
 def refuse_names(sinks: Sequence[ResultSink]) -> None:
     """Refuse columns whose names begin with the reserved prefix `__sqlstream_`."""
     for node in (n for sink in sinks for n in walk(sink)):
-        for place, field in enumerate(node.schema):
+        for index, field in enumerate(node.schema):
             if field.name.lower().startswith(_OWN) and not _passes_arrival(node, field.name):
-                span = node.items[place].expression.span if isinstance(node, Projection) else None
+                span = node.items[index].expression.span if isinstance(node, Projection) else None
                 raise UnsupportedError(
                     f'a column with the name "{field.name}"',
                     span or next((n.span for n in walk(node) if isinstance(n, Scan)), None),

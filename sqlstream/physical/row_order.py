@@ -101,9 +101,9 @@ def _with_order(node: Node) -> OrderedPlan | UnknownOrder:
         return _by_time(node, node.leaving_time)
     match node:
         case Scan():
-            if place := source_of(node.table).order:
+            if order := source_of(node.table).order:
                 return OrderedPlan(
-                    replace(node, table=replace(node.table, columns=(*node.table.columns, *place))), place
+                    replace(node, table=replace(node.table, columns=(*node.table.columns, *order))), order
                 )
             return UnknownOrder(f"the rows of a batch of {node.label} have no order")
         case Filter():

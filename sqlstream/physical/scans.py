@@ -9,7 +9,7 @@ from sqlstream.catalog import DEBEZIUM, Column, Table
 from sqlstream.connectors.formats.changelogs import changes_of, weight
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to, no_value, skips
-from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW
+from sqlstream.duck.internal_columns import ADDS, CHANGE, FILE_ORDER, ROW
 from sqlstream.duck.sql import Relation, Select, quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.physical.plan import ScanStage, SinkPlan
@@ -26,7 +26,7 @@ def scanned(table: Table) -> Select:
     ]
     if not table.has_changes:
         return Select(f"SELECT {', '.join(columns)} FROM _input")
-    more = [c.name for c in (CHANGE, *PLACE)] if table.primary_key else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
+    more = [c.name for c in (CHANGE, *FILE_ORDER)] if table.primary_key else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
     return Select(f"SELECT {', '.join([*columns, *more])} FROM ({changes_of(table, Relation('_input'))})")
 
 

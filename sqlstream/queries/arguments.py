@@ -41,7 +41,7 @@ class RelationFactory(Protocol):
     ) -> str: ...
 
 
-def placed(
+def by_parameter(
     arguments: Sequence[CallArgument], names: Sequence[str], usage: str, span: Span, required: int | None = None
 ) -> list[CallArgument]:
     """Return the arguments in the order of their `names`, and check that the first `required` ones (default: all) are there.
@@ -50,8 +50,8 @@ def placed(
     """
     all_names = f"The arguments are {', '.join(names)}."
     by_name: dict[str, CallArgument] = {}
-    for place, one in enumerate(arguments):
-        name = (one.name or (names[place] if place < len(names) else "")).lower()
+    for index, one in enumerate(arguments):
+        name = (one.name or (names[index] if index < len(names) else "")).lower()
         if one.name is not None and name not in names:
             hint = missing("argument", one.name, names)
             raise QueryError(f'there is no argument "{one.name}"', one.span, detail=all_names, hint=hint)

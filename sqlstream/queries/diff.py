@@ -19,7 +19,7 @@ from sqlstream.duck.internal_columns import EXPIRES_AT, internal
 from sqlstream.duck.sql import FALSE, Condition, Items, Select, over, quote_name, quote_text, same_columns, union_all
 from sqlstream.duck.types import time_literal
 from sqlstream.errors import QueryError, Span
-from sqlstream.queries.arguments import CallArgument, placed
+from sqlstream.queries.arguments import CallArgument, by_parameter
 from sqlstream.queries.statement import tokenize
 from sqlstream.queries.version_differences import (
     ADDED,
@@ -62,7 +62,7 @@ def create_diff(
     folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
     """Create the relation of a call of `sqlstream.diff`: see `Maker`. `folders` are savepoints by the folders that name them."""
-    state, *named = placed(arguments, ("state", "older", "newer"), USAGE, span)
+    state, *named = by_parameter(arguments, ("state", "older", "newer"), USAGE, span)
     folders = folders or {}
     opened = [find_savepoint_named(warehouse, one.value, one.span, folders) for one in named]
     # A job that was dropped is still in its savepoints.
@@ -350,16 +350,16 @@ class _Difference:
 
     # -- SQL
 
-    def _select(self, place: int, view: str, columns: Sequence[str], kind: int) -> Select:
-        count = "1" if place else "-1"
-        own = self._own_columns[place]
+    def _select(self, index: int, view: str, columns: Sequence[str], kind: int) -> Select:
+        count = "1" if index else "-1"
+        own = self._own_columns[index]
         listed = ", ".join(quote_name(c) if c in own else f"NULL AS {quote_name(c)}" for c in columns)
-        own_view = f"{self.schemas[place]}.{quote_name(view)}"
+        own_view = f"{self.schemas[index]}.{quote_name(view)}"
         return Select(f"SELECT {listed}, {kind} AS {_KIND}, {count} AS {_COUNT} FROM {own_view}")
 
     def _differing(self, view: str, columns: Sequence[str], kind: int) -> Select:
         """Return the rows that a view has more or less often in the newer version, with the difference."""
-        both = union_all(self._select(place, view, columns, kind) for place in (0, 1))
+        both = union_all(self._select(index, view, columns, kind) for index in (0, 1))
         total = f"sum({_COUNT})"
         items = f"* EXCLUDE ({_COUNT}), {total} AS {_COUNT}"
         return Select(f"SELECT {items} FROM ({both}) GROUP BY ALL HAVING {total} <> 0")

@@ -121,8 +121,8 @@ class KeyState:
             for i, (c, s) in enumerate(zip(self._columns, stored, strict=True), 1)
         )
         sql = f"SELECT {key_hash.bucket(keys, len(labels))} FROM (SELECT {items})"
-        [(place,)] = self.connection.execute(sql, self._parameters()).fetchall()
-        return int(labels[place])
+        [(index,)] = self.connection.execute(sql, self._parameters()).fetchall()
+        return int(labels[index])
 
     def batches(self) -> list[int]:
         """Return the batches that wrote rows of the key, in ascending order."""

@@ -347,9 +347,9 @@ class Relations:
             raise QueryError(translate(error, SourceText("query", travel.value)).message, travel.clause) from error
         return result
 
-    def _evaluated(self, connection: duckdb.DuckDBPyConnection, sql: str, place: Span, message: str) -> Any:
+    def _evaluated(self, connection: duckdb.DuckDBPyConnection, sql: str, span: Span, message: str) -> Any:
         """Return the only value of a SELECT. Its expression is at the same position as in the statement, for errors."""
-        origin = place.source
+        origin = span.source
         value = SourceText(origin.name, sql)
         try:
             statement = parse_statement(value, connection)
@@ -358,20 +358,20 @@ class Relations:
             ours = (isinstance(r, StateRelation | WarehouseTable) or path[-1].lower() in declared for path, r in named)
             if statement.travels or statement.calls or any(ours):
                 hint = "A query in it can read the tables of sqlstream.*, such as sqlstream.snapshots."
-                what = "AT" if place.text[:2].upper() == "AT" else "an argument"
-                raise QueryError(f"{what} takes a constant, or a query over sqlstream.*", place, hint=hint)
+                what = "AT" if span.text[:2].upper() == "AT" else "an argument"
+                raise QueryError(f"{what} takes a constant, or a query over sqlstream.*", span, hint=hint)
             for _, relation in named:
                 # Another name may be a CTE.
                 if relation is not None:
                     self._create(connection, _path(relation), relation, lambda job: job.newest)
             rows = connection.execute(sql).fetchall()
             if len(rows) != 1 or len(rows[0]) != 1:
-                raise QueryError(message, place)
+                raise QueryError(message, span)
         except duckdb.Error as error:
-            raise QueryError(translate(error, value).message, place) from error
+            raise QueryError(translate(error, value).message, span) from error
         except QueryError as error:
-            span = Span(origin, error.span.start, error.span.end) if error.span else place
-            raise QueryError(error.message, span, hint=error.hint) from error
+            at = Span(origin, error.span.start, error.span.end) if error.span else span
+            raise QueryError(error.message, at, hint=error.hint) from error
         return rows[0][0]
 
 

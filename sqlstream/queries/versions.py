@@ -96,7 +96,7 @@ def find_moment(
     operator = next((o for o in operators if relation.name in o.views), None)
     if operator is None or opened.job.newest is None:
         raise QueryError(
-            f'savepoint "{opened.savepoint.place}" has no "{relation.name}"',
+            f'savepoint "{opened.savepoint.location}" has no "{relation.name}"',
             span,
             detail=f'It is of job "{opened.savepoint.record.job}".',
             hint=missing("operator", relation.name, [view for o in operators for view in o.views]),

@@ -74,12 +74,12 @@ class PositionAllocator:
 
     def give(self, splits: Mapping[int, Sequence[Split]]) -> dict[int, list[int]]:
         """Return, by scan, the position of the first row of each split of a batch, and reserve positions for all their rows."""
-        places: dict[int, list[int]] = {}
+        positions: dict[int, list[int]] = {}
         for scan, of_scan in sorted(splits.items()):
             for split in of_scan:
-                places.setdefault(scan, []).append(self.following)
+                positions.setdefault(scan, []).append(self.following)
                 self.following += self._sources[scan].most_rows(split)
-        return places
+        return positions
 
     def skip(self, work: Iterable[Work]) -> None:
         """Move `following` behind the positions of all splits in a descriptor."""
@@ -94,7 +94,7 @@ def after_all(work: Iterable[Work], following: int = 0) -> int:
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     """Return the text of a descriptor. Each split, the largest first, goes to the slot with the fewest bytes so far."""
     # A heap of slots by load, then by index.
-    load = [(0, place, slot) for place, slot in enumerate(slots)]
+    load = [(0, index, slot) for index, slot in enumerate(slots)]
     lines: list[dict[str, Json]] = []
     head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}
     if descriptor.own_watermarks:
@@ -104,8 +104,8 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     for scan, splits in descriptor.splits.items():
         arrived = descriptor.arrived.get(scan) or [0] * len(splits)
         for split, first in sorted(zip(splits, arrived, strict=True), key=lambda pair: -pair[0].bytes):
-            size, place, slot = load[0]
-            heapreplace(load, (size + max(split.bytes, 1), place, slot))
+            size, index, slot = load[0]
+            heapreplace(load, (size + max(split.bytes, 1), index, slot))
             lines.append({"slot": slot, "scan": scan, **head, "split": split.to_list(), "arrived": first})
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, **head, "tick": tick})

@@ -189,7 +189,7 @@ class Commits:
         self._workers = workers
         self.source_activity = SourceActivity(job, began=began, monotonic=monotonic)
         # The names of the scans that make each watermark.
-        self._sources_by_watermark = [job.plan.names(places) for places in job.plan.watermark_groups]
+        self._sources_by_watermark = [job.plan.names(indexes) for indexes in job.plan.watermark_groups]
         self._zones = {scan.name: job.zone_of(scan) for scan in job.plan.scans}
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
@@ -262,7 +262,7 @@ class Commits:
         version = last_committed(fs, self.paths)
         names = [s.name for s in self.job.plan.scans]
         waits_for = {stage.name: self.job.plan.waits_for(stage) for stage in self.job.plan.stages}
-        zones = {self.job.zone_of(self.job.plan.scans[place]) for place in self.job.plan.watched}
+        zones = {self.job.zone_of(self.job.plan.scans[index]) for index in self.job.plan.watched}
         zone = zones.pop() if len(zones) == 1 else "UTC"
         totals = Totals(sources={name: SourceMetrics() for name in names}, waits_for=waits_for, zone=zone)
         self._manifests: dict[int, str] = {}
@@ -308,7 +308,7 @@ class Commits:
         for stage in self.job.plan.stages:
             due = earliest(one.event_timer for one in self.totals.buckets.get(stage.name, {}).values())
             if due is not None:
-                timers |= {place: min(due, timers.get(place, due)) for place in stage.timed_by}
+                timers |= {index: min(due, timers.get(index, due)) for index in stage.timed_by}
         return timers
 
     def watermark_statuses(self) -> dict[int, WatermarkStatus]:

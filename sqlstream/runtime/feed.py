@@ -179,7 +179,7 @@ class Feed:
         self._fired_at = ProcessingTime(-1)
         self._stages = scans
         self._sources = [source_of(stage.table) for stage in scans]
-        self._places = PositionAllocator(self._sources)
+        self._positions = PositionAllocator(self._sources)
         seen = self._read_fold()
         positions, descriptors = self._restore(project, seen)
         context = partial(
@@ -238,7 +238,7 @@ class Feed:
         fold = self._descriptors.fold()
         if fold is None:
             return [None] * len(self._sources)
-        self.sequence, self._places.following = fold.sequence, fold.arrived
+        self.sequence, self._positions.following = fold.sequence, fold.arrived
         return list(fold.seen)
 
     def _restore(self, project: str, seen: Sequence[bytes | None]) -> tuple[list[Position], dict[int, str]]:
@@ -255,7 +255,7 @@ class Feed:
             self.ended = self.ended or any(w.last for w in work)
             self.time = max([self.time, *(w.time for w in work)])
             self._add(positions, work)
-            self._places.skip(work)
+            self._positions.skip(work)
             for w in work:
                 if w.split is not None:
                     self._last_splits.add(sequence, w.scan, [self._sources[w.scan].split(w.split)])
@@ -328,8 +328,8 @@ class Feed:
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
-        number, places = self.sequence + 1, self._places.give(splits)
-        return Descriptor(number, clock, splits, ticks, last, calls, opens, places, self._own_watermarks, watermark)
+        number, positions = self.sequence + 1, self._positions.give(splits)
+        return Descriptor(number, clock, splits, ticks, last, calls, opens, positions, self._own_watermarks, watermark)
 
     def drain(self) -> None:
         """End the input for good: neither this run nor a later one reads more, and the next batch is the last one."""
@@ -419,7 +419,7 @@ class Feed:
             self._add(self._folded, from_lines(read_sealed(self._fs, self._path(sequence))))
         # After a crash the same ones may be folded again. The place is behind those of later descriptors, too.
         seen = tuple(position.to_bytes() for position in self._folded)
-        self._descriptors.write_fold(Fold(old[-1], seen, self._places.following), old)
+        self._descriptors.write_fold(Fold(old[-1], seen, self._positions.following), old)
 
     def _add(self, positions: Sequence[Position], batch: Sequence[Work]) -> None:
         """Move the scans' positions past a batch."""

@@ -321,7 +321,7 @@ def run_fragment(
     """
     find, batch, watermarks = finder(job), times.batch, times.watermarks
     # The places of expressions above several inputs, and of the operator that the rows go to.
-    elsewhere = {name: least(watermarks.scans[i] for i in places) for name, places in job.plan.watermark_variables}
+    elsewhere = {name: least(watermarks.scans[i] for i in indexes) for name, indexes in job.plan.watermark_variables}
     if job.plan.asks_watermark and fragment.exchange is not None:
         elsewhere[ABOVE_VARIABLE] = watermarks.operators[fragment.exchange.stage]
     execute.set_watermarks(con, elsewhere)
@@ -401,7 +401,7 @@ def overflows(name: str, explain: Explain | None = None) -> Iterator[None]:
         raise (explain(e) if explain else None) or JobError(message, hint=hint) from error
 
 
-def _placed(error: duckdb.Error, explain: Explain) -> SqlStreamError | None:
+def _explained(error: duckdb.Error, explain: Explain) -> SqlStreamError | None:
     """Return the error of `explain`; None if it has none, or if DuckDB fails during the explanation."""
     try:
         return explain(error)
@@ -418,6 +418,6 @@ def user_errors(name: str, explain: Explain | None = None) -> Iterator[None]:
         e = duckdb_errors.of_duckdb(error)
         if e is None:
             raise
-        explanation = recover(e) or (_placed(e, explain) if explain else None)
+        explanation = recover(e) or (_explained(e, explain) if explain else None)
         translation = duckdb_errors.translate(e, "")
         raise explanation or JobError(f'"{name}": {translation.message}', detail=translation.detail) from error

@@ -63,10 +63,10 @@ class Watermarks:
         clock = newest(self.clock, in_millis(clock))
         operators = []
         for stage, before in zip(plan.stages, self.operators, strict=True):
-            reached = clock if stage.timed_by == (CLOCK,) else least(scans[place] for place in stage.timed_by)
+            reached = clock if stage.timed_by == (CLOCK,) else least(scans[index] for index in stage.timed_by)
             # What does not wait has no watermark of its own to keep: it shows that of its inputs.
             operators.append(newest(before, reached) if stage.reads_time else reached)
-        job = newest(self.job, least(scans[place] for place in plan.watched))
+        job = newest(self.job, least(scans[index] for index in plan.watched))
         return Watermarks(job, scans, tuple(operators), clock)
 
     def at_least(self, plan: PhysicalPlan, watermark: EventTime | None) -> Watermarks:
@@ -199,8 +199,8 @@ def idle_ticks(
     ({0: 50}, {0: 70})
     """
     ticks: dict[int, EventTime] = {}
-    for places in [statuses] if sets is None else sets:
-        of_set = _ticks_of({i: statuses[i] for i in places if i in statuses}, now)
+    for indexes in [statuses] if sets is None else sets:
+        of_set = _ticks_of({i: statuses[i] for i in indexes if i in statuses}, now)
         ticks |= {i: max(to, ticks.get(i, to)) for i, to in of_set.items()}
     return dict(sorted(ticks.items()))
 

@@ -153,9 +153,9 @@ class Events:
     """Sends the events of one watcher to all listeners. Without listeners it reads nothing."""
 
     def __init__(
-        self, warehouse: Warehouse, places: ListenerLimit, supervised: Callable[[str], str | None] = lambda job: None
+        self, warehouse: Warehouse, limit: ListenerLimit, supervised: Callable[[str], str | None] = lambda job: None
     ):
-        self._warehouse, self._places, self._supervised = warehouse, places, supervised
+        self._warehouse, self._limit, self._supervised = warehouse, limit, supervised
         self._listeners: set[_Listener] = set()
         # The last event of each (job, kind), which a new listener gets first. The lock keeps looks away meanwhile.
         self._last: dict[tuple[str, str], Event] = {}
@@ -165,7 +165,7 @@ class Events:
 
     async def listen(self, job: str | None) -> AsyncIterator[bytes]:
         """Yield events as bytes, first the state of each job, until the listener leaves. Raises HttpError."""
-        self._places.take()
+        self._limit.take()
         listener = _Listener(job)
         try:
             async with self._looking:
@@ -189,7 +189,7 @@ class Events:
                 yield event.text()
         finally:
             self._listeners.discard(listener)
-            self._places.leave()
+            self._limit.leave()
 
     async def _watch(self, watcher: Watcher) -> None:
         while self._listeners:

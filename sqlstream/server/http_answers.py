@@ -142,9 +142,9 @@ def _as_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     """Return a relation with its values as texts; of a STRUCT, each field is a text."""
     items = []
     # By position: names may repeat.
-    for place, kind in enumerate(relation.types, 1):
+    for index, kind in enumerate(relation.types, 1):
         sql_type = "VARCHAR"
         if kind.id == "struct":
             sql_type = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
-        items.append(f"CAST(#{place} AS {sql_type})")
+        items.append(f"CAST(#{index} AS {sql_type})")
     return relation.project(", ".join(items))

@@ -58,8 +58,8 @@ def opened_service(
     # Lookups of keys run in this process, because they must be fast: their statements are the server's own, and read the few rows
     # of a key.
     pool = QueryPool(settings.project)
-    places = ListenerLimit(settings.limits.subscribers)
-    events, tails = Events(warehouse, places, supervisor.about), TableTails(warehouse, places)
+    limit = ListenerLimit(settings.limits.subscribers)
+    events, tails = Events(warehouse, limit, supervisor.about), TableTails(warehouse, limit)
     lookups = Lookups(warehouse, settings.limits.lookups, pool.prepare)
     connections = Connections(settings.limits.connections)
     supervisor.start()

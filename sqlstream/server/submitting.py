@@ -23,7 +23,7 @@ from sqlstream.jobs.restart_strategies import PREFIX
 from sqlstream.jobs.savepoints.restore_plans import Restore, plan_restore
 from sqlstream.jobs.start import check_same_query, ended_for_good
 from sqlstream.jobs.upgrades.upgrading import Upgrade
-from sqlstream.secrets import places, shown
+from sqlstream.secrets import secret_spans, shown
 from sqlstream.server.access import Role
 from sqlstream.server.messages import (
     PlanRequest,
@@ -229,7 +229,7 @@ def _session(
 
 def _check_secrets(source: SourceText) -> None:
     """Raise UsageError for a secret in a script, which the warehouse would store; `${NAME}` is allowed."""
-    for start, end in places(source.text):
+    for start, end in secret_spans(source.text):
         text = source.text[start:end]
         if not (text.startswith("${") and text.endswith("}") and ":-" not in text):
             raise UsageError(

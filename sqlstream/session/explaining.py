@@ -93,9 +93,9 @@ def plan_text(job: PlannedJob) -> str:
         lines += _step(number, _scan_step(scan, scan.node.table, plan.options_apart(number - 1)))
     for number, stage in enumerate(plan.stages, len(plan.scans) + 1):
         assert stage.node is not None
-        place = number - len(plan.scans) - 1
+        index = number - len(plan.scans) - 1
         feeding = [
-            [f.exchange is not None and f.exchange.stage == place for f in scan.fragments] for scan in plan.scans
+            [f.exchange is not None and f.exchange.stage == index for f in scan.fragments] for scan in plan.scans
         ]
         lines += _step(number, _operator_step(job, stage, stage.node, _fed_by(leaves, twins, feeding)))
     first = len(plan.scans) + len(plan.stages) + 1
@@ -111,10 +111,10 @@ def _leaves(job: PlannedJob) -> Leaves:
     """Return the scans and stateful nodes, from which other steps read, with the numbers of their steps."""
     plan = job.physical
     scans: list[tuple[Node, int]] = [
-        (scan, place + 1)
+        (scan, index + 1)
         for sink in job.optimized
         for scan in walk(sink)
-        if isinstance(scan, Scan) and (place := plan.place_of(scan)) is not None
+        if isinstance(scan, Scan) and (index := plan.index_of(scan)) is not None
     ]
     return scans + [(s.node, n) for n, s in enumerate(plan.stages, len(plan.scans) + 1) if s.node is not None]
 

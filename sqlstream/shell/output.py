@@ -128,10 +128,10 @@ class ShellOutput:
 def unexpected(error: BaseException) -> SqlStreamError:
     """Return an unforeseen exception as an error for people: its class, its message, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    location = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     text = "; ".join(str(error).split("\n")) or "it says nothing more"
     return SqlStreamError(
-        f"unexpected {type(error).__name__}{place}",
+        f"unexpected {type(error).__name__}{location}",
         detail=f"{text}.",
         hint="This is a mistake in sqlstream: please report it with the statement. The shell and its jobs go on.",
     )

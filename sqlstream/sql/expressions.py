@@ -49,7 +49,7 @@ def _quoted_digits(parse: Callable[[Any, Token], exp.Expr]) -> Callable[[Any, To
     return parser
 
 
-def placed(parse: F) -> F:
+def spanned(parse: F) -> F:
     """Let a parser method mark the node that it returns with the text that it was read from."""
 
     @wraps(parse)
@@ -117,9 +117,9 @@ class ExpressionParser(StandardCallParser):
         TokenType.UNICODE_STRING: lambda self, token: self.expression(exp.Literal.string(_decoded(token.text)), token),
     }
 
-    _parse_unary = placed(StandardCallParser._parse_unary)
-    _parse_range = placed(StandardCallParser._parse_range)
-    _parse_lambda = placed(StandardCallParser._parse_lambda)
+    _parse_unary = spanned(StandardCallParser._parse_unary)
+    _parse_range = spanned(StandardCallParser._parse_range)
+    _parse_lambda = spanned(StandardCallParser._parse_lambda)
 
     def _parse_conjunction(self) -> exp.Expr | None:
         return _balanced(super()._parse_conjunction(), exp.And)
@@ -191,7 +191,7 @@ class ExpressionParser(StandardCallParser):
         add_span(to_map, start, self._prev.end)
         return to_map
 
-    @placed
+    @spanned
     def _parse_interval(
         self, require_interval: bool = True, parse_function_unit: bool = True
     ) -> exp.Add | exp.Interval | None:
@@ -254,7 +254,7 @@ class ExpressionParser(StandardCallParser):
 
         return self._parse_csv(argument)
 
-    @placed
+    @spanned
     def _parse_arrow_lambda(self) -> exp.Expr | None:
         """Parse `x -> ..` and `(x, i) -> ..`; DuckDB's own `lambda x: ..` is read by sqlglot."""
         index = self._index

@@ -121,13 +121,13 @@ class CreateTableAs:
 class TableParts:
     """Parts of a table that ALTER TABLE adds or modifies.
 
-    `places` says where columns are to stand, by their names: behind another column, or in front of all for None.
+    `positions` says where columns are to stand, by their names: behind another column, or in front of all for None.
     """
 
     columns: tuple[ColumnDef, ...]
     watermark: WatermarkDef | None
     primary_key: tuple[Name, ...]
-    places: Mapping[str, Name | None]
+    positions: Mapping[str, Name | None]
 
 
 @dataclass(frozen=True, slots=True)

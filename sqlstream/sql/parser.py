@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import TokenType
 
-from sqlstream.sql.expressions import ExpressionParser, placed
+from sqlstream.sql.expressions import ExpressionParser, spanned
 from sqlstream.sql.hints import JOIN_HINTS, OptionsHint, select_hints, table_options
 from sqlstream.sql.spans import add_span, span_of
 
@@ -38,17 +38,17 @@ class StreamingParser(ExpressionParser):
     }
     QUERY_MODIFIER_TOKENS: ClassVar[set[TokenType]] = set(QUERY_MODIFIER_PARSERS)
 
-    _parse_table_alias = placed(ExpressionParser._parse_table_alias)
-    _parse_with = placed(ExpressionParser._parse_with)
-    _parse_cte = placed(ExpressionParser._parse_cte)
-    _parse_where = placed(ExpressionParser._parse_where)
-    _parse_group = placed(ExpressionParser._parse_group)
-    _parse_having = placed(ExpressionParser._parse_having)
-    _parse_qualify = placed(ExpressionParser._parse_qualify)
-    _parse_order = placed(ExpressionParser._parse_order)
-    _parse_limit = placed(ExpressionParser._parse_limit)
-    _parse_offset = placed(ExpressionParser._parse_offset)
-    _parse_table_sample = placed(ExpressionParser._parse_table_sample)
+    _parse_table_alias = spanned(ExpressionParser._parse_table_alias)
+    _parse_with = spanned(ExpressionParser._parse_with)
+    _parse_cte = spanned(ExpressionParser._parse_cte)
+    _parse_where = spanned(ExpressionParser._parse_where)
+    _parse_group = spanned(ExpressionParser._parse_group)
+    _parse_having = spanned(ExpressionParser._parse_having)
+    _parse_qualify = spanned(ExpressionParser._parse_qualify)
+    _parse_order = spanned(ExpressionParser._parse_order)
+    _parse_limit = spanned(ExpressionParser._parse_limit)
+    _parse_offset = spanned(ExpressionParser._parse_offset)
+    _parse_table_sample = spanned(ExpressionParser._parse_table_sample)
 
     def _parse_statement(self) -> exp.Expr | None:
         # sqlglot asks for a statement after WITH and inside a CTE.
@@ -57,7 +57,7 @@ class StreamingParser(ExpressionParser):
             raise self._refused("WITH before INSERT", self._token_span(self._curr), hint)
         return self._parse_query()
 
-    @placed
+    @spanned
     def _parse_select_query(
         self,
         nested: bool = False,
@@ -67,7 +67,7 @@ class StreamingParser(ExpressionParser):
     ) -> exp.Expr | None:
         return _with_own_joins(super()._parse_select_query(nested, table, parse_subquery_alias, parse_set_operation))
 
-    @placed
+    @spanned
     def _parse_ordered(self, parse_method: Callable[[], exp.Expr | None] | None = None) -> exp.Ordered | None:
         start, parsed = self._curr, list[exp.Expr | None]()
 
@@ -112,7 +112,7 @@ class StreamingParser(ExpressionParser):
     def _parse_set_operations(self, this: exp.Expr | None) -> exp.Expr | None:
         return super()._parse_set_operations(_with_own_joins(this))
 
-    @placed
+    @spanned
     def _parse_table(
         self,
         schema: bool = False,

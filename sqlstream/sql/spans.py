@@ -13,10 +13,10 @@ from sqlstream.errors import SourceText, Span
 
 def span_of(node: exp.Expr, source: SourceText, default: Span | None = None) -> Span:
     """Return the place of a node; `default`, or the start of the source, if neither it nor a node below has marks."""
-    places = [place for descendant in node.walk() if (place := own_span(descendant))]
-    if not places:
+    spans = [span for descendant in node.walk() if (span := own_span(descendant))]
+    if not spans:
         return default or Span(source, 0, 0)
-    return Span(source, min(start for start, _ in places), max(end for _, end in places) + 1)
+    return Span(source, min(start for start, _ in spans), max(end for _, end in spans) + 1)
 
 
 def operator_span(node: exp.Expr, source: SourceText) -> Span:
@@ -47,16 +47,16 @@ def name_span(call: exp.Anonymous, source: SourceText) -> Span:
 
 def add_span(node: exp.Expr, start: int, end: int) -> None:
     """Widen the marks of a node to cover the characters start..end (inclusive)."""
-    if place := own_span(node):
-        start, end = min(start, place[0]), max(end, place[1])
+    if span := own_span(node):
+        start, end = min(start, span[0]), max(end, span[1])
     node.meta["start"], node.meta["end"] = start, end
 
 
-def placed_at(node: exp.Expr, old: exp.Expr, place: Span) -> exp.Expr:
-    """Return a node with the marks of `old`, which it replaces, widened to `place`, as `old` may have marks on leaves only."""
+def with_span_of(node: exp.Expr, old: exp.Expr, span: Span) -> exp.Expr:
+    """Return a node with the marks of `old`, which it replaces, widened to `span`, as `old` may have marks on leaves only."""
     node.meta.update(old.meta)
-    if place.start < place.end:
-        add_span(node, place.start, place.end - 1)
+    if span.start < span.end:
+        add_span(node, span.start, span.end - 1)
     return node
 
 

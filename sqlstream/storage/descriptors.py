@@ -136,8 +136,8 @@ class Descriptors:
 
     def _in_order(self, files: Sequence[str], packs: int, last: int, first: int) -> Iterator[str]:
         done = first - 1
-        for place, file in enumerate(files):
-            for sequence, text in sorted((_unpacked(file) if place < packs else _by_number(file)).items()):
+        for index, file in enumerate(files):
+            for sequence, text in sorted((_unpacked(file) if index < packs else _by_number(file)).items()):
                 # After a crash two files may have it.
                 if done < sequence <= last:
                     if sequence > done + 1:

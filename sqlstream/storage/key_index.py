@@ -46,13 +46,13 @@ class KeyIndex:
     def __init__(self, hashes: Hashes, rows: pa.Table):
         order = np.argsort(hashes)
         self.schema = rows.schema
-        self._hashes, self._places = hashes[order], order.astype(np.uint32)
+        self._hashes, self._positions = hashes[order], order.astype(np.uint32)
         self._names = rows.column_names
         # Columns that hold one value, as weights mostly do, are kept as that; one column must say how many rows there are.
         constants = [(name, _constant(rows.column(name))) for name in self._names[1:]]
         self._constants = {name: value for name, value in constants if value is not None}
         self._rows = rows.drop_columns(list(self._constants)).combine_chunks()
-        self.bytes = self._hashes.nbytes + self._places.nbytes + self._rows.nbytes
+        self.bytes = self._hashes.nbytes + self._positions.nbytes + self._rows.nbytes
         self.used = time.monotonic()
 
     @property
@@ -63,8 +63,8 @@ class KeyIndex:
     def has(self, hashes: Hashes) -> bool:
         """Return whether a row's key has one of the hashes."""
         self.used = time.monotonic()
-        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        return bool((self._hashes[places] == hashes).any())
+        positions = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        return bool((self._hashes[positions] == hashes).any())
 
     def find(self, hashes: Hashes) -> pa.Table:
         """Return the rows whose keys have one of the hashes, which must be distinct. Other keys can have the same hash."""
@@ -73,7 +73,7 @@ class KeyIndex:
         counts = np.searchsorted(self._hashes, hashes, "right") - begins
         # Of each hash the places from its begin on, one after the other.
         starts = np.repeat(begins - np.cumsum(counts) + counts, counts)
-        rows = self._rows.take(pa.array(self._places[starts + np.arange(len(starts))]))
+        rows = self._rows.take(pa.array(self._positions[starts + np.arange(len(starts))]))
         for name, value in self._constants.items():
             rows = rows.append_column(name, pa.repeat(value, len(starts)))
         return rows.select(self._names)

@@ -38,9 +38,9 @@ TABLE = "table"
 class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table that a job reads, with its time column and watermark.
 
-    `kind` is its connector; `place` identifies where it is, as in SinkRecord. `options` are those of the table, without secrets,
-    of long ones a digest: scans of one table can have different ones. Records of earlier versions have none of these. `zone` is
-    the time zone whose local times its watermark and its newest event time are; records of earlier versions have UTC.
+    `kind` is its connector; `location` identifies where it is, as in SinkRecord. `options` are those of the table, without
+    secrets, of long ones a digest: scans of one table can have different ones. Records of earlier versions have none of these.
+    `zone` is the time zone whose local times its watermark and its newest event time are; records of earlier versions have UTC.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     time_column: str | None = None
     watermark_expression: str | None = None
     kind: str = ""
-    place: str = ""
+    location: str = msgspec.field(default="", name="place")
     options: Mapping[str, str] = {}
     zone: str = "UTC"
 
@@ -205,7 +205,7 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     With `changing`, rows are written with weights. If there is a `key`, the table has one row per key; with `upserts` that is the
     last row written. If a batch can write several rows of a key, the columns `order`, which come after the others, order them.
-    `place` identifies where a table outside of the warehouse is, if its options say so. `paths` say how rows reach the sink;
+    `location` identifies where a table outside of the warehouse is, if its options say so. `paths` say how rows reach the sink;
     records of earlier versions have none.
     """
 
@@ -216,7 +216,7 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     key: tuple[str, ...] = ()
     upserts: bool = False
     order: Columns = ()
-    place: str = ""
+    location: str = msgspec.field(default="", name="place")
     paths: tuple[RowPath, ...] = ()
 
 

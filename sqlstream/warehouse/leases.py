@@ -34,7 +34,7 @@ from sqlstream.warehouse.locks import (
     JobLock,
     LockHolder,
     SessionLock,
-    place_of,
+    host_id_of,
     read_holder,
     session_directory,
 )
@@ -53,14 +53,14 @@ _LOOKS_EVERY = 0.25
 class LeaseRecord(msgspec.Struct, frozen=True):
     """The holder of a lease; none if `pid` is 0. It lasts `seconds`, until `until` by the clock of the holder.
 
-    Other hosts use `until` to see whether the job runs, never to take the lease. `place` identifies a host or container, also
-    among hosts of equal names: only in the same place can the holder's session file be checked. A lease that `goes` is being
+    Other hosts use `until` to see whether the job runs, never to take the lease. `host_id` identifies a host or container, also
+    among hosts of equal names: only in the same one can the holder's session file be checked. A lease that `goes` is being
     deleted by the process that held it.
     """
 
     pid: int
     host: str
-    place: str
+    host_id: str = msgspec.field(name="place")
     session: str
     seconds: float
     until: ProcessingTime
@@ -125,8 +125,8 @@ class Lease(JobLock):
     def _record(self, *, free: bool = False, goes: bool = False) -> str:
         until = ProcessingTime(now() + int(self._seconds * SECOND))
         pid, name = 0 if free else os.getpid(), os.path.basename(self._session.path)
-        place = place_of(self._session.directory)
-        record = LeaseRecord(pid, socket.gethostname(), place, name, self._seconds, until, goes)
+        host_id = host_id_of(self._session.directory)
+        record = LeaseRecord(pid, socket.gethostname(), host_id, name, self._seconds, until, goes)
         return sealed(json.dumps({**msgspec.structs.asdict(record), "put": uuid4().hex}))
 
     def _write(self, before: Tag | None, *, free: bool = False, goes: bool = False) -> None:
@@ -271,7 +271,7 @@ def is_being_run(fs: Filesystem, job: JobPaths) -> bool:
     if record is None or record.is_free or record.goes:
         return False
     directory = session_directory(fs, job.warehouse)
-    if os.path.isdir(directory) and record.place == place_of(directory):
+    if os.path.isdir(directory) and record.host_id == host_id_of(directory):
         return LockHolder(record.pid, record.host, f"{directory}/{record.session}").is_alive
     # Clocks differ, and a renewal may be under way.
     return now() < record.until + int(2 * record.seconds * SECOND)
@@ -283,7 +283,7 @@ def _is_held(record: LeaseRecord | None, session: SessionLock) -> bool | None:
         return None
     if record.is_free:
         return False
-    if record.place != place_of(session.directory):
+    if record.host_id != host_id_of(session.directory):
         return None
     holder = LockHolder(record.pid, record.host, f"{session.directory}/{record.session}")
     # A JVM that outlives its process still holds its session, and renews no lease.

@@ -209,12 +209,12 @@ def _others(session: SessionLock) -> bool:
 
 
 def _refusal(fs: Filesystem, job: JobPaths, holder: LockHolder) -> UsageError:
-    place = "" if holder.is_here else f" on {holder.host}"
+    where = "" if holder.is_here else f" on {holder.host}"
     if _is_elsewhere(fs, holder):
         hint = f'When that process is gone, delete "{job.lock}".'
-        return UsageError(f'job "{job.name}" is locked by process {holder.pid}{place}', hint=hint)
+        return UsageError(f'job "{job.name}" is locked by process {holder.pid}{where}', hint=hint)
     if holder.is_alive:
-        return UsageError(f'job "{job.name}" is being run by process {holder.pid}{place}')
+        return UsageError(f'job "{job.name}" is being run by process {holder.pid}{where}')
     return UsageError(
         f'job "{job.name}" is still being run by the Spark process that process {holder.pid} left behind',
         hint="End that Java process, then run the job again.",
@@ -234,7 +234,7 @@ def session_directory(fs: Filesystem, warehouse: str) -> str:
     return f"{tempfile.gettempdir()}/sqlstream-{os.getuid()}/{digest}"
 
 
-def place_of(directory: str) -> str:
+def host_id_of(directory: str) -> str:
     """Return a random text that identifies a folder of sessions, also among hosts and containers of equal names."""
     path = f"{directory}/place"
     with storage_errors(path, writes=True):

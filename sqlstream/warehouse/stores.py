@@ -116,9 +116,9 @@ class StoreFilesystem(Filesystem):
         self.bucket, self._options = bucket, dict(options)
         self._cached = cached
         self._stores: dict[int, Any] = {}
-        place = f"{bucket} {sorted(self._options.items())}"
-        self._scheme = f"sqlstream-{blake2b(place.encode(), digest_size=6).hexdigest()}"
-        self._place = place
+        store_id = f"{bucket} {sorted(self._options.items())}"
+        self._scheme = f"sqlstream-{blake2b(store_id.encode(), digest_size=6).hexdigest()}"
+        self._store_id = store_id
         remote_files.serve(self._scheme, f"{bucket}/", self)
         if cached:
             # A wrong SQLSTREAM_CACHE_SIZE is an error now, and not after a file was put.
@@ -155,7 +155,7 @@ class StoreFilesystem(Filesystem):
 
     def _name(self, path: str) -> str:
         """Return the name of a file in the cache, which tells it from files of other stores."""
-        return f"{self._place} {path}"
+        return f"{self._store_id} {path}"
 
     def _is_kept(self, path: str) -> bool:
         return self._cached and _IMMUTABLE.search(path) is not None

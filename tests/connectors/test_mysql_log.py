@@ -14,7 +14,7 @@ from sqlstream.connectors.cdc.changes import IncompleteLog, TableTruncated
 from sqlstream.connectors.mysql_cdc import statements
 from sqlstream.connectors.mysql_cdc.binlog import BinlogDecoder
 from sqlstream.connectors.mysql_cdc.options import BinlogSettings
-from sqlstream.connectors.mysql_cdc.places import as_place
+from sqlstream.connectors.mysql_cdc.positions import as_place
 from sqlstream.connectors.mysql_cdc.types import log_text, reads
 from sqlstream.errors import BindError, UnsupportedError
 from tests.kinds import last_job

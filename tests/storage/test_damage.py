@@ -393,7 +393,7 @@ def test_what_was_read_long_ago_is_nowhere_else(copy: Warehouse, way: str) -> No
 
 
 def test_what_a_batch_left_that_was_not_committed_is_no_damage(copy: Warehouse) -> None:
-    fs, place = copy.fs, next(iter(Versions(copy, "totals").places()))
+    fs, place = copy.fs, next(iter(Versions(copy, "totals").directories()))
     manifests = place.manifests(0)
     manifest = read_manifest(fs, f"{manifests}/{max(fs.list(manifests))}")
     gone = {t: tuple(structs.replace(s, name=f"gone-{s.name}") for s in own) for t, own in manifest.tables.items()}

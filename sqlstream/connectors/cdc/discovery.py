@@ -155,9 +155,9 @@ class ReceivedChanges(Discovery, Generic[ServerT]):
         if self._fs.exists(marker):
             begun = json.loads(read_sealed(self._fs, marker))
             return begun["place"], [self._file(n, begun["place"], size) for n, size in enumerate(begun["sizes"])]
-        place, sizes = self._begin()
-        write_sealed(self._fs, marker, json.dumps({"place": place, "sizes": sizes}), durable=True)
-        return place, [self._file(n, place, size) for n, size in enumerate(sizes)]
+        position, sizes = self._begin()
+        write_sealed(self._fs, marker, json.dumps({"place": position, "sizes": sizes}), durable=True)
+        return position, [self._file(n, position, size) for n, size in enumerate(sizes)]
 
     def _write_snapshot(self, rows: Iterator[pa.RecordBatch]) -> Iterator[int]:
         """Write rows of texts into files; yield the size of each in bytes."""

@@ -182,8 +182,8 @@ def _next_int(arguments: Sequence[str]) -> ValueFactory:
 
 
 def _double(arguments: Sequence[str]) -> ValueFactory:
-    places, low, high = int(arguments[0]), float(arguments[1]), float(arguments[2])
-    return lambda context: f"{low + (high - low) * context.random.random():.{places}f}"
+    digits, low, high = int(arguments[0]), float(arguments[1]), float(arguments[2])
+    return lambda context: f"{low + (high - low) * context.random.random():.{digits}f}"
 
 
 def _price(arguments: Sequence[str]) -> ValueFactory:

@@ -41,7 +41,7 @@ from sqlstream.connectors.interface import (
 from sqlstream.connectors.options import COUNT, MAX_BYTES, MONITOR, TEXT, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.uris import is_absolute, is_remote
-from sqlstream.duck.internal_columns import PLACE
+from sqlstream.duck.internal_columns import FILE_ORDER
 from sqlstream.errors import Span
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Files(FileRows):
     replay_reason = "files are read again"
     rewinds = True
     slot: str | None = None
-    order = PLACE
+    order = FILE_ORDER
 
     def check_input(self, project: str) -> None:
         FileDiscovery.of(self.table, project=project, parallelism=1).poll()

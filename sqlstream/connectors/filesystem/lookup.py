@@ -52,8 +52,8 @@ def files_now(table: Table, project: str) -> list[FileSplit]:
 
     Raises DataError for a file outside of the folders that the table is confined to.
     """
-    place = PathPattern(table.options["path"], project)
-    files = sorted(place.files() or ())
+    pattern = PathPattern(table.options["path"], project)
+    files = sorted(pattern.files() or ())
     check_files(table, [file.path for file in files])
     return [near(FileSplit(f.path, f.size, f.mtime_ns, f.size)) for f in files if f.size]
 

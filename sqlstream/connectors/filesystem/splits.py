@@ -159,7 +159,7 @@ class FileDiscovery(Discovery):
         whole: bool = False,
     ):
         try:
-            self._place = PathPattern(path, project)
+            self._pattern = PathPattern(path, project)
         except (OSError, pa.ArrowException) as error:
             raise UsageError(f'table "{table}": "{path}" cannot be opened', detail=str(error)) from error
         super().__init__()
@@ -268,15 +268,15 @@ class FileDiscovery(Discovery):
 
     def _listing(self) -> Iterator[FoundFile]:
         try:
-            files = self._place.files()
+            files = self._pattern.files()
         except PermissionError as error:
-            raise UsageError(f'table "{self._table}": no permission to list "{self._place.text}"') from error
+            raise UsageError(f'table "{self._table}": no permission to list "{self._pattern.text}"') from error
         except OSError as error:
-            message = f'table "{self._table}": "{self._place.text}" cannot be listed'
+            message = f'table "{self._table}": "{self._pattern.text}" cannot be listed'
             raise UsageError(message, detail=error.strerror or str(error)) from error
         if files is None:
             if self.bounded:
-                message = f'table "{self._table}": no file or directory matches "{self._place.text}"'
+                message = f'table "{self._table}": no file or directory matches "{self._pattern.text}"'
                 hint = "Set 'source.monitor-interval', such as '1 s', to wait for files that arrive later."
                 raise UsageError(message, hint=hint)
             return
@@ -328,7 +328,7 @@ class FileDiscovery(Discovery):
 
     def _read_row_groups(self, file: FoundFile) -> list[tuple[int, int]] | None:
         try:
-            with self._place.open(file.path) as stream:
+            with self._pattern.open(file.path) as stream:
                 metadata = pq.read_metadata(stream)
             names = {name.lower() for name in metadata.schema.to_arrow_schema().names}
         except Exception:

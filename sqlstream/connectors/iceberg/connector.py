@@ -97,11 +97,11 @@ class IcebergConnector(LakeConnector):
     summary = "a table of Apache Iceberg"
     reach = Reach.ELSEWHERE
     infers = "Iceberg tables"
-    place = "table"
+    location_option = "table"
     passed_through = (CATALOG, PROPERTIES)
     unit = "snapshot-id"
     options = (
-        TableOption(place, TEXT, "the table, with its namespace", required=True, example="db.orders"),
+        TableOption(location_option, TEXT, "the table, with its namespace", required=True, example="db.orders"),
         TableOption("catalog", TEXT, "name of the catalog", default="default"),
         *PACE,
         TableOption("scan.snapshot-id", NUMBER, "the snapshot that is read; the table is bounded"),

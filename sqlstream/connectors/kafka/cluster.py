@@ -147,16 +147,16 @@ class Cluster:
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of a consumer group; partitions without one are left out."""
-        places = [self._kafka.TopicPartition(*p) for p in partitions]
-        request = self._kafka.ConsumerGroupTopicPartitions(group, places)
+        topic_partitions = [self._kafka.TopicPartition(*p) for p in partitions]
+        request = self._kafka.ConsumerGroupTopicPartitions(group, topic_partitions)
         [answer] = self._admin.list_consumer_group_offsets([request], request_timeout=ANSWER_SECONDS).values()
         offsets = self._answer(answer, group).topic_partitions
         return {TopicPartition(p.topic, p.partition): p.offset for p in offsets if p.offset >= 0}
 
     def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> Future[Any]:
         """Commit offsets of a consumer group; return a future, without waiting."""
-        places = [self._kafka.TopicPartition(*p, offset) for p, offset in offsets.items()]
-        request = self._kafka.ConsumerGroupTopicPartitions(group, places)
+        topic_partitions = [self._kafka.TopicPartition(*p, offset) for p, offset in offsets.items()]
+        request = self._kafka.ConsumerGroupTopicPartitions(group, topic_partitions)
         answers = self._admin.alter_consumer_group_offsets([request], request_timeout=ANSWER_SECONDS)
         return next(iter(answers.values()))
 

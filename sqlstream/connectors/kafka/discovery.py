@@ -76,7 +76,7 @@ class TopicDiscovery(Discovery):
         A partition that came later starts at its first offset.
         """
         mode = options.startup_mode(self._table)
-        starts = self._place(STARTUP, mode, partitions)
+        starts = self._offsets_of(STARTUP, mode, partitions)
         record = self._context.remember("start", {p.name: offset for p, offset in starts.items()})
         old_starts = {p: record[p.name] for p in partitions if p.name in record}
         new = [p for p in partitions if p not in old_starts and self._position.get(p.name) is None]
@@ -84,14 +84,14 @@ class TopicDiscovery(Discovery):
 
     def _bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         ends, latest = (
-            self._place(BOUNDED, options.bounded_mode(self._table), partitions),
+            self._offsets_of(BOUNDED, options.bounded_mode(self._table), partitions),
             self._cluster.latest(partitions),
         )
         named = {p.name: min(offset, latest[p]) for p, offset in ends.items()}
         record = self._context.remember("bound", named) if self._context.finish else named
         return {p: record[p.name] for p in partitions if p.name in record}
 
-    def _place(self, group: str, mode: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _offsets_of(self, group: str, mode: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset in each partition for a mode, of startup or of the bound (`group`)."""
         cluster, table_options = self._cluster, self._table.options
         match mode:

@@ -130,8 +130,8 @@ class MessageEncoders:
             rows = pa.Table.from_batches([pa.RecordBatch.from_struct_array(structs.filter(is_there))])
             encoded = iter(encode(rows))
             values = [next(encoded) if there else None for there in is_there.to_pylist()]
-            place = messages.column_names.index(column)
-            messages = messages.set_column(place, column, pa.array(values, pa.large_binary()))
+            index = messages.column_names.index(column)
+            messages = messages.set_column(index, column, pa.array(values, pa.large_binary()))
         return messages
 
 

@@ -255,8 +255,8 @@ class MessageReader:
         if not standing.begun:
             # The consumer may still tell the position of an earlier assignment.
             return -1
-        [place] = self._consumer.position([self._kafka.TopicPartition(*partition)])
-        return int(place.offset)
+        [topic_partition] = self._consumer.position([self._kafka.TopicPartition(*partition)])
+        return int(topic_partition.offset)
 
     def _lose(self, messages: RangeMessages, offset: int | None, table: str, *, continues: bool) -> None:
         """Continue a range behind offsets that the broker no longer has, and count them. It refused `offset`.
@@ -292,9 +292,9 @@ class MessageReader:
         Where an open transaction has begun before the first message, none is shown: both are equal. librdkafka's query for both
         returns them sorted then, with the beginning of the transaction as the first message.
         """
-        place = self._kafka.TopicPartition(*partition, self._kafka.OFFSET_BEGINNING)
-        [begin] = self._consumer.offsets_for_times([place], timeout=_QUERY_SECONDS)
-        _, high = self._consumer.get_watermark_offsets(place, timeout=_QUERY_SECONDS)
+        topic_partition = self._kafka.TopicPartition(*partition, self._kafka.OFFSET_BEGINNING)
+        [begin] = self._consumer.offsets_for_times([topic_partition], timeout=_QUERY_SECONDS)
+        _, high = self._consumer.get_watermark_offsets(topic_partition, timeout=_QUERY_SECONDS)
         return int(begin.offset), max(int(high), int(begin.offset))
 
     def _silence(self, table: str, open_ranges: Mapping[TopicPartition, RangeMessages], patience: float) -> OutageError:
@@ -326,10 +326,10 @@ def _runs(messages: Sequence[Any], topics: Mapping[str, int]) -> Iterator[Sequen
     """Yield runs of consecutive messages of the same partition; `topics` numbers the assigned topics."""
     if not messages:
         return
-    places = np.fromiter(map(type(messages[0]).partition, messages), np.int64, len(messages))
+    numbers = np.fromiter(map(type(messages[0]).partition, messages), np.int64, len(messages))
     if len(topics) > 1:
-        places += np.fromiter((topics.get(m.topic(), -1) << 32 for m in messages), np.int64, len(messages))
-    cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(messages)]
+        numbers += np.fromiter((topics.get(m.topic(), -1) << 32 for m in messages), np.int64, len(messages))
+    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(messages)]
     yield from (messages[first:end] for first, end in pairwise(cuts))
 
 

@@ -118,8 +118,8 @@ class TopicTransactions:
         producer = sender.producer
         self._ask(producer.begin_transaction)
         sender.send(messages, deadline)
-        place = self._topic.kafka.TopicPartition(self._topic.name, 0, batch)
-        self._ask(producer.send_offsets_to_transaction, [place], self._group, deadline=deadline)
+        topic_partition = self._topic.kafka.TopicPartition(self._topic.name, 0, batch)
+        self._ask(producer.send_offsets_to_transaction, [topic_partition], self._group, deadline=deadline)
         self._ask(producer.commit_transaction, deadline=deadline)
 
     def _ask(
@@ -173,8 +173,8 @@ class TopicTransactions:
         offsets: list[Any] = []
 
         def ask(timeout: float) -> None:
-            place = self._topic.kafka.TopicPartition(self._topic.name, 0)
-            [answer] = consumer.committed([place], timeout=timeout)
+            topic_partition = self._topic.kafka.TopicPartition(self._topic.name, 0)
+            [answer] = consumer.committed([topic_partition], timeout=timeout)
             if answer.error is not None:
                 raise self._topic.kafka.KafkaException(answer.error)
             offsets.append(answer.offset)

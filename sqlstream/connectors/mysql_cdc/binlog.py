@@ -26,7 +26,7 @@ from sqlstream.connectors.cdc.changes import (
     TableTruncated,
 )
 from sqlstream.connectors.mysql_cdc import statements
-from sqlstream.connectors.mysql_cdc.places import FIRST, as_place, file_of, numbered
+from sqlstream.connectors.mysql_cdc.positions import FIRST, as_position, file_of, numbered
 from sqlstream.connectors.mysql_cdc.types import log_text, logged_reads, logged_type
 
 # Events with rows that the library does not read: MySQL's compressed transactions, MariaDB's compressed events.
@@ -130,7 +130,7 @@ class BinlogDecoder:
                 self._begin_transaction(changes)
                 self._in_transaction = False
                 self._file = numbered(event.next_binlog)[1]
-                self.end = max(self.end, as_place(self._file, event.position))
+                self.end = max(self.end, as_position(self._file, event.position))
             elif isinstance(event, _GTID_EVENTS) or event.event_type == BINLOG.ANONYMOUS_GTID_LOG_EVENT:
                 self._begin_transaction(changes)
             elif isinstance(event, row_events.TableMapEvent):
@@ -213,18 +213,18 @@ class BinlogDecoder:
             self._move(event)
 
     def _is_past(self, event: Any) -> bool:
-        return self.until is not None and as_place(self._file, event.packet.log_pos) > self.until
+        return self.until is not None and as_position(self._file, event.packet.log_pos) > self.until
 
     def _move(self, event: Any) -> None:
         """Move the end behind an event. Servers write 0 into events that they make for a reader."""
         offset = event.packet.log_pos
         if not offset:
             return
-        place = as_place(self._file, offset)
-        if place < self.end and isinstance(event, log_events.XidEvent):
+        position = as_position(self._file, offset)
+        if position < self.end and isinstance(event, log_events.XidEvent):
             # Offsets have 32 bits: after a file of more, the next one begins.
-            place = as_place(self._file + 1, FIRST)
-        self.end = max(self.end, place)
+            position = as_position(self._file + 1, FIRST)
+        self.end = max(self.end, position)
 
     def _table_map(self, event: Any) -> None:
         """Note how rows are to be read. The event comes before rows, in each transaction."""

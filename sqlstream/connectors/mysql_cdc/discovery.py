@@ -14,7 +14,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.cdc.discovery import WORTH_MOVING, ReceivedChanges
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.mysql_cdc.options import BinlogSettings
-from sqlstream.connectors.mysql_cdc.places import file_of, offset_of
+from sqlstream.connectors.mysql_cdc.positions import file_of, offset_of
 from sqlstream.connectors.mysql_cdc.server import BinlogServer
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
@@ -49,13 +49,13 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
         # Those of a process that has died while it took a snapshot.
         self._remove(lambda number: True)
         if self._settings.has_snapshot:
-            with self._server.snapshot() as (place, rows):
-                return place, list(self._write_snapshot(rows))
+            with self._server.snapshot() as (position, rows):
+                return position, list(self._write_snapshot(rows))
         match self._settings.mode:
             case "earliest-offset":
                 return self._server.beginning(), []
             case "specific-offset":
-                return self._server.place_of(self._settings.file, self._settings.offset), []
+                return self._server.position_of(self._settings.file, self._settings.offset), []
         return self._server.end_of_log(), []
 
     def _bound(self) -> int | None:
@@ -69,12 +69,12 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
         # A job that has gone back to a savepoint has another last batch.
         if moved is not None and moved["after"] == self._received:
             self._read_to = self._moved = moved["place"]
-        self._logs = self._server.check_place(self._read_to)
+        self._logs = self._server.check_position(self._read_to)
         origin = self._stored(_LOG) or {"place": 0, "identity": None}
-        place, identity = origin["place"], origin["identity"]
-        is_there = identity is not None and file_of(place) in self._logs
-        if is_there and self._server.log_identity(place) != identity:
-            raise self._server.other_log(place)
+        position, identity = origin["place"], origin["identity"]
+        is_there = identity is not None and file_of(position) in self._logs
+        if is_there and self._server.log_identity(position) != identity:
+            raise self._server.other_log(position)
         self._write(_LOG, {"place": self._read_to, "identity": self._server.log_identity(self._read_to)})
 
     # -- changes
@@ -84,7 +84,7 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
 
         end = self._server.end_of_log()
         if self._read_to != end:
-            self._logs = self._server.check_place(self._read_to)
+            self._logs = self._server.check_position(self._read_to)
         self._log_end = self._target or end
         if self._read_to >= self._log_end:
             self._finish_poll()
@@ -126,11 +126,11 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
     @property
     def backlog(self) -> int:
         """The bytes of log, at the last poll, after the last file that was handed out; 0 if they have no change of the table."""
-        place = max(int(self._end), self._caught_up)
-        if place >= self._log_end:
+        position = max(int(self._end), self._caught_up)
+        if position >= self._log_end:
             return 0
-        after = sum(size for number, size in self._logs.items() if number > file_of(place))
-        return after + max(0, self._logs.get(file_of(place), 0) - offset_of(place))
+        after = sum(size for number, size in self._logs.items() if number > file_of(position))
+        return after + max(0, self._logs.get(file_of(position), 0) - offset_of(position))
 
     def notices(self) -> Sequence[str]:
         return self._notices

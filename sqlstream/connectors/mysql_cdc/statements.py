@@ -107,9 +107,9 @@ def _words(statement: str) -> list[str]:
 def _names(words: Sequence[str], database: str) -> set[tuple[str, str]]:
     """Return all that may be names of tables among words, in small letters, with their databases."""
     names = set()
-    for place, word in enumerate(words):
-        if place >= 2 and words[place - 1] == ".":
-            names.add((words[place - 2].lower(), word.lower()))
+    for index, word in enumerate(words):
+        if index >= 2 and words[index - 1] == ".":
+            names.add((words[index - 2].lower(), word.lower()))
         else:
             names.add((database.lower(), word.lower()))
     return names

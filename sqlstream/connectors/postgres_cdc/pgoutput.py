@@ -111,24 +111,24 @@ class Decoder:
         self._relations[number] = tuple(names.index(column) for column in self.columns)
 
     def _change(self, data: bytes, changes: DecodedChanges) -> None:
-        places = self._relations[_INT32.unpack_from(data, 1)[0]]
-        if places is None:
+        indexes = self._relations[_INT32.unpack_from(data, 1)[0]]
+        if indexes is None:
             return
         kind, first = data[0], data[5]
         row, at = _tuple(data, 6)
         if kind == 73:  # I
-            changes.add(INSERTED, self._whole([row[i] for i in places]))
+            changes.add(INSERTED, self._whole([row[i] for i in indexes]))
         elif kind == 68:  # D
             self._check_old(first)
-            changes.add(DELETED, self._whole([row[i] for i in places]))
+            changes.add(DELETED, self._whole([row[i] for i in indexes]))
         elif first == _NEW:
             self._check_old(first)
-            changes.add(AFTER, self._whole([row[i] for i in places]))
+            changes.add(AFTER, self._whole([row[i] for i in indexes]))
         else:
             self._check_old(first)
             old, (new, _) = row, _tuple(data, at + 1)
-            filled = [old[i] if new[i] is UNCHANGED and first == _OLD else new[i] for i in places]
-            changes.add(BEFORE, self._whole([old[i] for i in places]))
+            filled = [old[i] if new[i] is UNCHANGED and first == _OLD else new[i] for i in indexes]
+            changes.add(BEFORE, self._whole([old[i] for i in indexes]))
             changes.add(AFTER, self._whole(filled))
 
     def _check_old(self, kind: int) -> None:

@@ -135,8 +135,8 @@ def _arg(call: AggregateCall, columns: Columns) -> Built:
     if call.order_by:
         # Of the rows with the extreme key the first one in the order is chosen: the first to arrive, or the last.
         sign = "" if call.latest_first == (way == "max") else "-"
-        place = call.keys[0]
-        row, type_ = f"o := {sign}{place.expression}, {row}", f"o {place.type}, {type_}"
+        position = call.keys[0]
+        row, type_ = f"o := {sign}{position.expression}, {row}", f"o {position.type}, {type_}"
     row, type_ = f"k := {key}, {row}", f"k {key_type}, {type_}"
     conditions = [f"({key}) IS NOT NULL"] + ([] if suffix else [f"({value}) IS NOT NULL"])
     if suffix == ["nulls", "last"]:
@@ -185,11 +185,11 @@ def _arrived_column(call: AggregateCall, columns: Columns, *, least: bool) -> st
     [value], [type_], [key] = call.arguments, call.argument_types, call.keys
     way = "min" if least else "max"
     where = call.where(f"({value}) IS NOT NULL" if call.function == "any_value" else "")
-    place = _fold_column(columns, way, key.expression, key.type, where)
+    position = _fold_column(columns, way, key.expression, key.type, where)
     return columns.add(
         type_,
         f"arg_{way}_null({value}, {key.expression}){where}",
-        lambda c, over: f"arg_{way}_null({c}, {place}){over}",
+        lambda c, over: f"arg_{way}_null({c}, {position}){over}",
     )
 
 
@@ -202,8 +202,11 @@ def _picks(call: AggregateCall, columns: Columns) -> Built:
             f"{call.function} takes rows in the order in which they arrive; write list(x ORDER BY y)[:n]"
         )
     if call.order_by:
-        place = call.keys[0]
-        row, row_type = f"struct_pack(o := {place.expression}, v := {value})", f"STRUCT(o {place.type}, v {type_})"
+        position = call.keys[0]
+        row, row_type = (
+            f"struct_pack(o := {position.expression}, v := {value})",
+            f"STRUCT(o {position.type}, v {type_})",
+        )
         rows = f"list_transform({_extremes_column(call, columns, row, row_type, least=first)}, lambda r: r.v)"
     else:
         rows = _extremes_column(call, columns, value, type_, least=first)

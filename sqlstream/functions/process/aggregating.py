@@ -247,7 +247,7 @@ def _of_duckdb(name: str, parameters: tuple[str, ...], returns: str) -> Aggregat
         raise UnsupportedAggregate(REFUSED.get(function) or f"DuckDB has no aggregate {name}{suggestion}")
     shape = FUNCTIONS[function]
     arguments = tuple(f"a{i}" for i in range(len(parameters)))
-    if any(place < len(arguments) for place in shape.constants) or function in ("approx_quantile", "approx_top_k"):
+    if any(index < len(arguments) for index in shape.constants) or function in ("approx_quantile", "approx_top_k"):
         raise UnsupportedAggregate(f"{name} takes a constant, which a state has none for")
     typed = ", ".join(f"CAST(NULL AS {type})" for type in parameters)
     try:

@@ -147,11 +147,11 @@ class SharedList(BroadcastStateHandle, ListState[T]):
     def _forget(self) -> None:
         # Lists, which later rows only extend, and their lengths after the row.
         self._history: History[tuple[list[T], int]] | None = None
-        self._places: list[int] = []
+        self._item_keys: list[int] = []
 
     def _loaded_history(self) -> History[tuple[list[T], int]]:
         if self._history is None:
-            self._places, items = self.load_items()
+            self._item_keys, items = self.load_items()
             self._history = [(0, (items, len(items)))]
         return self._history
 
@@ -189,7 +189,7 @@ class SharedList(BroadcastStateHandle, ListState[T]):
         (_, (before, length)), (_, (now, _)) = history[0], history[-1]
         if now is not before:
             return True, list(enumerate(now))
-        return False, list(enumerate(now[length:], self._places[-1] + 1 if self._places else 0))
+        return False, list(enumerate(now[length:], self._item_keys[-1] + 1 if self._item_keys else 0))
 
 
 class SharedMap(BroadcastStateHandle, MapState[K, V]):

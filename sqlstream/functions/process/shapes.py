@@ -69,16 +69,16 @@ def _row_class(fields: tuple[str, ...]) -> Any:
     row_class = named("Row", fields, rename=True)
     row_class.__annotations__ = dict.fromkeys(fields, Any)
 
-    def by_place(self: tuple[Any, ...], place: Any) -> Any:
-        if isinstance(place, str):
+    def by_index(self: tuple[Any, ...], index: Any) -> Any:
+        if isinstance(index, str):
             error = TypeError("the columns of a row are its attributes")
             error.add_note(
-                f"Write row.{place}." if place in row_class._fields else missing("column", place, row_class._fields)
+                f"Write row.{index}." if index in row_class._fields else missing("column", index, row_class._fields)
             )
             raise error
-        return tuple.__getitem__(self, place)
+        return tuple.__getitem__(self, index)
 
-    row_class.__getitem__ = by_place
+    row_class.__getitem__ = by_index
     return row_class
 
 

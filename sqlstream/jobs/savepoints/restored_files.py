@@ -65,7 +65,7 @@ def _refuse(savepoint: Savepoint, faults: Sequence[DamageError]) -> None:
             first.path,
             f"{first.fault}{more}",
             torn=False,
-            detail=f'It belongs to savepoint "{savepoint.place}", which cannot be restored. Nothing was changed.',
+            detail=f'It belongs to savepoint "{savepoint.location}", which cannot be restored. Nothing was changed.',
             hint="Restore the file from a backup, or take another savepoint.",
         )
 
@@ -174,9 +174,9 @@ def draft_folder(warehouse: Warehouse, job: str) -> Warehouse:
     return warehouse.below(f"savepoints/{DRAFT}{warehouse.job(job).root.rpartition('/')[2]}")
 
 
-def is_draft(place: str) -> bool:
+def is_draft(location: str) -> bool:
     """Return whether a savepoint's folder is one of savepoints that are rewritten for a changed query."""
-    return place.rpartition("/")[2].startswith(DRAFT)
+    return location.rpartition("/")[2].startswith(DRAFT)
 
 
 def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | None:

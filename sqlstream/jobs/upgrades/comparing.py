@@ -154,8 +154,8 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
     """Return the reason why retractions of the new inputs may not match rows of the old inputs, if there is one."""
     assert old.shape is not None
     assert new.shape is not None
-    for place in _changing(new.shape) | _changing(old.shape):
-        before, after = (_paths(r.shape.paths, place) for r in (old, new) if r.shape is not None)
+    for index in _changing(new.shape) | _changing(old.shape):
+        before, after = (_paths(r.shape.paths, index) for r in (old, new) if r.shape is not None)
         # It may have the name of another one that the job had.
         if anew := [source for source, _ in after if source in unmatched]:
             return f"its input takes rows back, and {anew[0]} begins anew: its rows would come once more"
@@ -163,8 +163,8 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
         if renamed != before:
             return f"{_TAKES_BACK}: it reads or filters otherwise"
         # The rule for ties below does not change rows that are stored there.
-        was = {i.name: _form_by_columns(i) for i in _columns(old.shape, place)}
-        if any(was.get(i.name, _form_by_columns(i)) != _form_by_columns(i) for i in _columns(new.shape, place)):
+        was = {i.name: _form_by_columns(i) for i in _columns(old.shape, index)}
+        if any(was.get(i.name, _form_by_columns(i)) != _form_by_columns(i) for i in _columns(new.shape, index)):
             return f"{_TAKES_BACK}: columns are made otherwise"
         if any(_is_of_others(item, old.shape) for item in new.shape.of_kind("aggregate")):
             return f"{_TAKES_BACK}: columns are made otherwise"
@@ -183,9 +183,9 @@ def _form_by_columns(item: ShapeItem) -> str:
     return text_form(without_arrival(item.value))
 
 
-def _columns(shape: OperatorShape, place: int) -> Iterator[ShapeItem]:
+def _columns(shape: OperatorShape, index: int) -> Iterator[ShapeItem]:
     """Yield the columns that an operator stores of the rows of an input."""
-    return (item for item in shape.of_kind("column") if item.input == place)
+    return (item for item in shape.of_kind("column") if item.input == index)
 
 
 def _changing(shape: OperatorShape) -> set[int]:
@@ -193,8 +193,8 @@ def _changing(shape: OperatorShape) -> set[int]:
     return set(settings_of(shape).changing)
 
 
-def _paths(paths: Iterable[RowPath], place: int) -> list[tuple[str, tuple[str, ...]]]:
-    return [(p.source, steps_form(p.steps)) for p in paths if p.input == place]
+def _paths(paths: Iterable[RowPath], index: int) -> list[tuple[str, tuple[str, ...]]]:
+    return [(p.source, steps_form(p.steps)) for p in paths if p.input == index]
 
 
 def _old_name(source: str, pairs: Pairs) -> str:

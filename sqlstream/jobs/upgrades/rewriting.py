@@ -289,9 +289,9 @@ class _Rewriter:
     ) -> dict[int, tuple[Segment, ...]]:
         """Write the rows of a SELECT into the buckets of their keys; return the segments by bucket."""
         names = {c.name for c in table.columns}
-        place = key_hash.bucket(hashed, len(labels)) if all(c.name in names for c in hashed) else "0"
+        target = key_hash.bucket(hashed, len(labels)) if all(c.name in names for c in hashed) else "0"
         stored = encoded(table.columns, subquery(Select(f"SELECT {typed(table.columns)} FROM ({sql})")))
-        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_MADE} AS SELECT *, {place} AS {_BUCKET} FROM ({stored})")
+        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_MADE} AS SELECT *, {target} AS {_BUCKET} FROM ({stored})")
         by_label: dict[int, tuple[Segment, ...]] = {}
         for number, label in enumerate(labels):
             where = "" if table.replicated else f" WHERE {_BUCKET} = {number}"

@@ -144,7 +144,7 @@ def _columns(operator: OperatorRecord, table: TableRecord, time: ProcessingTime)
     named = dict(_named(operator, table))
     used_names = {name.lower() for name, _ in named.values()}
     copies = _copies(operator, table)
-    places = {c for i in _items(operator, table) if is_arrival(i) for c in i.columns.get(table.name, ())}
+    positions = {c for i in _items(operator, table) if is_arrival(i) for c in i.columns.get(table.name, ())}
     for stored, type in table.columns:
         if stored == WEIGHT:
             continue
@@ -155,7 +155,7 @@ def _columns(operator: OperatorRecord, table: TableRecord, time: ProcessingTime)
             used_names.add(name.lower())
         if key := copies.get(stored):
             yield ShownColumn(name, stored, type, f"key {key}", quote_name(key), hidden=True)
-        elif stored in places:
+        elif stored in positions:
             yield ShownColumn(name, stored, type, "the order of arrival", BEFORE_ALL, hidden=True)
         else:
             time_unit = _clock(operator, table) if stored == AT.name else None

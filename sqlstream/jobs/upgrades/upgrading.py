@@ -226,11 +226,11 @@ class Upgrader:
         try:
             draft = self.rewritten(savepoint, saved, record, comparison, goes_on=True)
             tables_read = [scan.table for scan in self._planned.physical.scans]
-            sentence = f'savepoint "{savepoint.place}" keeps job "{saved.job}" as it was'
+            sentence = f'savepoint "{savepoint.location}" keeps job "{saved.job}" as it was'
             self._notice(f"{sentence}: {way_back(self._warehouse, saved, tables_read)}")
             sinks = tuple(i for i, sink in enumerate(comparison.sinks) if sink.was is not None)
             tables = {sink.table.lower(): sink.table for sink in record.sinks if sink.kind == TABLE}
-            plan = Restoring(draft.place, record.to_json(), tables, sinks)
+            plan = Restoring(draft.location, record.to_json(), tables, sinks)
         except BaseException:
             if before is None:
                 savepoint_folders.drop(self._warehouse, savepoint.record.name)
@@ -304,11 +304,11 @@ class Upgrader:
                 hashed = in_version(operator.hashed, record.key_hash)
                 operators.append(OperatorSource(one.operator, one.was, operator.tables, hashed, tables, timers))
         paths, sinks, outputs = savepoint.warehouse.job(savepoint.record.job), list[SinkSource](), dict[int, int]()
-        for place, (change, sink) in enumerate(zip(comparison.sinks, plan.sinks, strict=True)):
+        for index, (change, sink) in enumerate(zip(comparison.sinks, plan.sinks, strict=True)):
             if change.was is None:
                 continue
             # Also of a table of the warehouse: where it is published, it says which batches are the job's.
-            outputs[place] = change.was
+            outputs[index] = change.was
             if sink.kind == TABLE:
                 sinks.append(_sink_source(sink, saved.sinks[change.was].table, change.columns))
         was = [source.was for source in comparison.sources]
@@ -335,12 +335,12 @@ class Upgrader:
         entry = JobLog(fs, paths.log).entry(version)
         assert entry is not None
         waiting = {}
-        for place, old in target.outputs.items():
+        for index, old in target.outputs.items():
             folder = f"{paths.output}/{old}/"
             for path in fs.walk(folder.removesuffix("/")):
                 # The files in the folder itself are in the savepoint, as of its version.
                 if "/" in (name := path.removeprefix(folder)):
-                    waiting[f"{place}/{name}"] = path
+                    waiting[f"{index}/{name}"] = path
         return with_field(
             target,
             positions={**target.positions, **carry_over_begun(fs, paths.splits, entry.sequence, was)},
@@ -371,15 +371,15 @@ def _reasons_against(new: Comparison, before: Comparison) -> tuple[str, ...]:
 
 
 def _earlier_savepoint(warehouse: Warehouse, saved: JobRecord) -> Savepoint | None:
-    """Return a savepoint of the job as it is now, such as an interrupted upgrade has taken, if there is one."""
+    """Return a savepoint of the job as it is now, such as an interrupted upgrade has existing, if there is one."""
     version = last_committed(warehouse.fs, warehouse.job(saved.job))
     name = default_name(warehouse, saved.job, version)
-    for place in warehouse.savepoints():
-        if place != name and not place.startswith(f"{name}-"):
+    for existing in warehouse.savepoints():
+        if existing != name and not existing.startswith(f"{name}-"):
             continue
         # A damaged savepoint cannot be used.
         with suppress(SqlStreamError, FileNotFoundError):
-            savepoint = find_savepoint(warehouse, place)
+            savepoint = find_savepoint(warehouse, existing)
             restored_files.check_present(savepoint)
             is_same = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(saved.job)) == saved
             if (

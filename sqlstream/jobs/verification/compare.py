@@ -135,9 +135,9 @@ def _by_key(
         f"SELECT count(*) FROM (SELECT 1 FROM {answer} GROUP BY {by} HAVING count(*) > 1)"
     ).fetchall()
     if several:
-        places = [sides.columns.index(name) for name in sides.keys]
+        indexes = [sides.columns.index(name) for name in sides.keys]
         held = {repr(row) for row in con.execute(f"SELECT {by} FROM {sides.actual}").fetchall()}
-        missing = [row for row in missing if repr(tuple(row[place] for place in places)) not in held]
+        missing = [row for row in missing if repr(tuple(row[index] for index in indexes)) not in held]
     return missing, extra, close
 
 
@@ -185,13 +185,13 @@ def _looked_up(
     """Return the other rows of both sides, and the pairs that differ only in looked-up columns."""
     if not sides.looked_up:
         return missing, extra, []
-    own = [place for place, name in enumerate(sides.columns) if name not in sides.looked_up]
+    own = [index for index, name in enumerate(sides.columns) if name not in sides.looked_up]
     waiting: dict[str, list[Row]] = defaultdict(list)
     for row in missing:
-        waiting[repr([row[place] for place in own])].append(row)
+        waiting[repr([row[index] for index in own])].append(row)
     pairs, rest = [], []
     for row in extra:
-        candidates = waiting[repr([row[place] for place in own])]
+        candidates = waiting[repr([row[index] for index in own])]
         if candidates:
             pairs.append((candidates.pop(), row))
         else:

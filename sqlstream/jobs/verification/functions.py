@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import ARRIVED, MODIFIED, PATH, PLACE, ROW
+from sqlstream.duck.internal_columns import ARRIVED, FILE_ORDER, MODIFIED, PATH, ROW
 from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, no_rows, typed
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.verification.inputs import BatchRead
@@ -72,10 +72,10 @@ class RunsFunctions:
         key = (id(node), tuple(one.sql for one in function_inputs), final, corrections.batches)
         if key not in self._tables:
             operator = ProcessPlan(node).operator
-            inputs = [_with_arrival(node, place, one) for place, one in enumerate(operator.inputs)]
+            inputs = [_with_arrival(node, index, one) for index, one in enumerate(operator.inputs)]
             operator = replace(operator, inputs=tuple(one for one, _ in inputs))
-            for place, (one, (_, times)) in enumerate(zip(function_inputs, inputs, strict=True)):
-                self._take(place, one, times)
+            for index, (one, (_, times)) in enumerate(zip(function_inputs, inputs, strict=True)):
+                self._take(index, one, times)
             repeats = corrections.batches and can_repeat(function_inputs)
             steps = self._replayed(node) if repeats else self._at_once(final)
             try:
@@ -98,13 +98,15 @@ class RunsFunctions:
 
     # -- the input
 
-    def _take(self, place: int, function_input: FunctionInput, times: str) -> None:
+    def _take(self, index: int, function_input: FunctionInput, times: str) -> None:
         """Store the rows of an input, with the columns of their order."""
         order = f"{BATCH.name}, {STANDS.name}" if function_input.is_read else "1"
         columns = {MODIFIED: "0", PATH: "''", ROW: f"row_number() OVER (ORDER BY {order})"}
-        placed = ", ".join(f"CAST({sql} AS {column.type}) AS {column.name}" for column, sql in columns.items())
+        position_columns = ", ".join(
+            f"CAST({sql} AS {column.type}) AS {column.name}" for column, sql in columns.items()
+        )
         self.con.execute(
-            f"CREATE OR REPLACE TEMP TABLE {_table(place)} AS SELECT *, {placed}{times} FROM ({function_input.sql})"
+            f"CREATE OR REPLACE TEMP TABLE {_table(index)} AS SELECT *, {position_columns}{times} FROM ({function_input.sql})"
         )
 
     def _at_once(self, final: EventTime | None) -> Iterator[_Step]:
@@ -145,20 +147,20 @@ class RunsFunctions:
                 manifest = state.commit(self.con, number, step.time, watermark)
         count = len(self._tables)
         return {
-            output: self._keep(f"_emitted_{count}_{place}", columns[output], batches)
-            for place, (output, batches) in enumerate(emitted.items())
+            output: self._keep(f"_emitted_{count}_{index}", columns[output], batches)
+            for index, (output, batches) in enumerate(emitted.items())
         }
 
     def _arriving(
         self, node: Process, operator: ProcessOperator, where: Condition | None
     ) -> Iterator[tuple[Port, pa.Table]]:
         """Yield the rows of a batch as they arrive at the operator."""
-        for place, one in enumerate(operator.inputs):
+        for index, one in enumerate(operator.inputs):
             chosen = f" WHERE {where}" if where else ""
-            self.con.execute(f"CREATE OR REPLACE TEMP VIEW {ROWS_OF_BATCH} AS SELECT * FROM {_table(place)}{chosen}")
+            self.con.execute(f"CREATE OR REPLACE TEMP VIEW {ROWS_OF_BATCH} AS SELECT * FROM {_table(index)}{chosen}")
             rows = self.con.sql(f"SELECT * FROM ({operator.parts[one.name]})").to_arrow_table()
             if rows.num_rows:
-                yield Port(one.name, never_late=node.inputs[place].never_late), rows
+                yield Port(one.name, never_late=node.inputs[index].never_late), rows
 
     def _keep(self, name: str, columns: Sequence[Column], batches: Sequence[pa.RecordBatch]) -> Relation:
         """Store the emitted rows in a table, without those that the function retracted, and return the table."""
@@ -182,14 +184,14 @@ def can_repeat(function_inputs: Sequence[FunctionInput]) -> bool:
     return all(one.is_read for one in function_inputs)
 
 
-def _table(place: int) -> Relation:
-    return Relation(f"_given_{place}")
+def _table(index: int) -> Relation:
+    return Relation(f"_given_{index}")
 
 
-def _with_arrival(node: Process, place: int, one: InputPlan) -> tuple[InputPlan, str]:
+def _with_arrival(node: Process, index: int, one: InputPlan) -> tuple[InputPlan, str]:
     """Return an input with the order in which its rows arrive, and SQL for the extra columns of that order."""
-    arrival = ProcessPlan(node).arriving(place)
-    if arrival.columns == PLACE or [c.name for c in arrival.columns] == [ARRIVED.name]:
+    arrival = ProcessPlan(node).arriving(index)
+    if arrival.columns == FILE_ORDER or [c.name for c in arrival.columns] == [ARRIVED.name]:
         return one, ""
     if len(arrival.columns) == 1 and isinstance(arrival.node, Projection):
         # The output of an operator, in the order of a time.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import duckdb
 
 from sqlstream.connectors.interface import ReadContext
-from sqlstream.duck.internal_columns import ADDS, PLACE
+from sqlstream.duck.internal_columns import ADDS, FILE_ORDER
 from sqlstream.duck.sql import Relation, Select, no_rows, quote_name
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.verification.watermarks import JobWatermarks
@@ -42,13 +42,13 @@ class BatchRead:
 class ReadAgain:
     """Temporary tables of `con` with the rows that each scan of a job has read; `moments` are the batches that read them.
 
-    `place_of` returns the place of a scan of the logical plan among the scans of the job, None if the job has no such scan.
+    `index_of` returns the place of a scan of the logical plan among the scans of the job, None if the job has no such scan.
     `watermarks` takes the watermarks before each batch.
     """
 
     job: JobSpec
     con: duckdb.DuckDBPyConnection
-    place_of: Callable[[Scan], int | None]
+    index_of: Callable[[Scan], int | None]
     watermarks: JobWatermarks
     moments: list[BatchRead] = field(default_factory=list)
     _watermarks: dict[int, int] = field(default_factory=dict)
@@ -83,10 +83,10 @@ class ReadAgain:
 
     def relation(self, scan: Scan) -> Relation:
         """Return the table with the rows of a scan of the logical plan. Raises CannotVerify if there is none."""
-        place = self.place_of(scan)
-        if place is None:
+        index = self.index_of(scan)
+        if index is None:
             raise CannotVerify(f'what was read of table "{scan.table.name}" is not known')
-        return _table(place)
+        return _table(index)
 
     def _batch(self, number: int, work: Sequence[Work], before: EventTime | None) -> None:
         stage = self.job.plan.scans[number]
@@ -141,8 +141,8 @@ class ReadAgain:
         """Add the rows of a batch to the table of a scan."""
         rows = execute.over_input(Select(f"SELECT * FROM {relation}"), stage.columns)
         column_names = {name.lower() for name in self.con.sql(rows).columns}
-        place = [c.name for c in PLACE] if {c.name.lower() for c in PLACE} <= column_names else []
-        self._fill(number, _stamped(stage, rows, before, batch, time, place))
+        index = [c.name for c in FILE_ORDER] if {c.name.lower() for c in FILE_ORDER} <= column_names else []
+        self._fill(number, _stamped(stage, rows, before, batch, time, index))
 
     def _fill(self, number: int, rows: Select) -> None:
         how = f"INSERT INTO {_table(number)}" if number in self._tables else f"CREATE TEMP TABLE {_table(number)} AS"
@@ -168,9 +168,9 @@ def _stamped(
     before: EventTime | None,
     batch: int,
     time: ProcessingTime,
-    place: Sequence[str] = (),
+    index: Sequence[str] = (),
 ) -> Select:
-    """Return a batch's rows, with columns that say when they were read; `place` are the columns of their order."""
+    """Return a batch's rows, with columns that say when they were read; `index` are the columns of their order."""
     untimed, where = "false", ""
     if stage.time_column is not None:
         name = quote_name(stage.time_column)
@@ -188,7 +188,7 @@ def _stamped(
         BATCH: str(batch),
         AT: str(time),
         TIMES: times,
-        STANDS: f"row_number() OVER (ORDER BY {', '.join(place)})" if place else "0",
+        STANDS: f"row_number() OVER (ORDER BY {', '.join(index)})" if index else "0",
         UNTIMED: untimed,
     }
     items = ", ".join(f"CAST({sql} AS {column.type}) AS {column.name}" for column, sql in stamps.items())

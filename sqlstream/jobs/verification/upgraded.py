@@ -70,7 +70,8 @@ class EarlierJob:
             raise CannotVerify(
                 f'job "{record.job}" goes on with a changed query after version {savepoint.record.version}',
                 detail="\n".join(f"{reason}." for reason in reasons),
-                hint=f"{_AS_ANOTHER} `sqlstream verify {record.job} OLD.sql --at {savepoint.place}` verifies what it was before.",
+                hint=f"{_AS_ANOTHER} `sqlstream verify {record.job} OLD.sql --at {savepoint.location}` verifies what it was"
+                " before.",
             )
         return earlier
 
@@ -88,12 +89,12 @@ class EarlierJob:
                 yield f'What operator "{one.operator}" made of both queries\' rows has no batch answer: {_plain(notes)}'
             elif isinstance(one, NewOperator) and self.goes_on:
                 yield f'Operator "{one.operator}" begins without state, beside others that go on with theirs'
-        places = [source.was for source in self.comparison.sources]
-        if None in places or len(places) < len(self.saved.scans):
+        indexes = [source.was for source in self.comparison.sources]
+        if None in indexes or len(indexes) < len(self.saved.scans):
             yield "It reads other tables than before"
         elif any(
             optional_form(self.saved.scans[was].watermark_expression) != optional_form(scan.watermark)
-            for was, scan in zip(places, planned.physical.scans, strict=True)
+            for was, scan in zip(indexes, planned.physical.scans, strict=True)
             if was is not None
         ):
             yield "A table that it reads has another watermark than before"
@@ -117,10 +118,10 @@ class EarlierJob:
     @property
     def note(self) -> str:
         """What the verification does not check, for people."""
-        job, place = self.saved.job, self.savepoint.place
+        job, index = self.saved.job, self.savepoint.location
         return (
             f"what the job had written before its query changed, up to version {self.version.version}, is taken as it is;"
-            f" sqlstream verify {job} OLD.sql --at {place} verifies that"
+            f" sqlstream verify {job} OLD.sql --at {index} verifies that"
         )
 
     # -- the input
@@ -129,10 +130,10 @@ class EarlierJob:
         """Return the input of the batches before the upgrade, by the new plan's scans; None if it is not stored."""
         folder = self.savepoint.warehouse
         texts = Descriptors(folder.fs, folder.job(self.saved.job).splits).texts(self.sequence)
-        places = {source.was: place for place, source in enumerate(self.comparison.sources)}
+        indexes = {source.was: index for index, source in enumerate(self.comparison.sources)}
         if texts is None:
             return None
-        return ([replace(one, scan=places[one.scan]) for one in from_lines(text)] for text in texts)
+        return ([replace(one, scan=indexes[one.scan]) for one in from_lines(text)] for text in texts)
 
     def part(self, read: Callable[[Scan], Relation], *, is_before: bool) -> Callable[[Scan], Relation]:
         """Return a function that reads scans: rows before the upgrade or, without `is_before`, the input of the new query.

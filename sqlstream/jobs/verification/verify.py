@@ -66,8 +66,8 @@ def _in_text(plan: PhysicalPlan, scan: Scan) -> Relation:
 def _table_in_text(plan: PhysicalPlan, scan: Scan) -> Relation:
     if scan.table.is_values:
         return Relation(f"(VALUES {scan.table.options['rows']})")
-    place = plan.place_of(scan)
-    apart = plan.options_apart(place) if place is not None else {}
+    index = plan.index_of(scan)
+    apart = plan.options_apart(index) if index is not None else {}
     options = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in apart.items())
     # DuckDB reads it as a comment, which must not end too early.
     hint = f" /*+ OPTIONS({options.replace('*/', '* /')}) */" if options else ""
@@ -95,8 +95,8 @@ def verify_job(
     _check_expired(sinks, entry)
     by_table = _by_table(sinks)
     with connection(job) as con, _usage_error_if_gone(job.name, snapshot.version):
-        watermarks = JobWatermarks(job.plan, con, planned.physical.place_of)
-        inputs = ReadAgain(job, con, planned.physical.place_of, watermarks)
+        watermarks = JobWatermarks(job.plan, con, planned.physical.index_of)
+        inputs = ReadAgain(job, con, planned.physical.index_of, watermarks)
         inputs.read(works)
         reports = []
         inputs.join(history.entries)

@@ -83,7 +83,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
         temporary=statement.temporary,
         span=statement.name.span,
         partitioned_by=partitions or (base.partitioned_by if base else ()),
-        places={k: (v.key_span or v.span, v.span) for k, v in statement.options.items()},
+        option_spans={k: (v.key_span or v.span, v.span) for k, v in statement.options.items()},
     )
 
 
@@ -195,12 +195,12 @@ def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
             hint=f"columns to be written: {', '.join(t.name for t in targets)}",
         )
     texts = literal_columns(statement.query) if statement.appends else ()
-    for place, (own, target) in enumerate(zip(columns, targets, strict=True)):
-        if place not in texts and not assignable(own.type, target.type):
-            span = span_of_column(node, place)
+    for index, (own, target) in enumerate(zip(columns, targets, strict=True)):
+        if index not in texts and not assignable(own.type, target.type):
+            span = span_of_column(node, index)
             written = span.text if span and not span.text.endswith("*") else own.name
             if statement.appends:
-                span, written = span_of_value(statement.query, place, statement.span.source), ".."
+                span, written = span_of_value(statement.query, index, statement.span.source), ".."
             raise BindError(
                 f'column "{own.name}" is {own.type}, but column "{target.name}" of table "{table.name}" is {target.type}',
                 span or statement.target.span,
@@ -215,11 +215,11 @@ def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
 def _without_fractions(node: Node, targets: Sequence[Column], statement: Insert, checker: TypeChecker) -> Node:
     """Return the query with fractions cut off, as CAST does, where numbers go into integer columns; warn about each column."""
     meaning, items = checker.meaning, []
-    for place, (own, target) in enumerate(zip(node.schema, targets, strict=True)):
+    for index, (own, target) in enumerate(zip(node.schema, targets, strict=True)):
         value = Expression.of_column(own.name, own.type)
         sql = cut(value.sql, own.type, target.type) if meaning.is_flinks else None
         if sql is not None:
-            span = span_of_column(node, place) or statement.target.span
+            span = span_of_column(node, index) or statement.target.span
             meaning.notice_cut(own.name, own.type, target.type, span)
             value = Expression.over((value,), sql, target.type)
         items.append(Item(own.name, value))
@@ -233,8 +233,8 @@ def _span_of_columns(statement: Insert) -> Span:
     """Return the place in the text of a query's select list, or of the first row of VALUES."""
     first = statement.query.find(exp.Values if statement.appends else exp.Select)
     columns = first.expressions[:1] if statement.appends and first else first.expressions if first else []
-    places = [span_of(column, statement.span.source, statement.target.span) for column in columns]
-    return places[0].to(places[-1]) if places else statement.target.span
+    option_spans = [span_of(column, statement.span.source, statement.target.span) for column in columns]
+    return option_spans[0].to(option_spans[-1]) if option_spans else statement.target.span
 
 
 def bind_select(statement: Select, binder: Binder, name: str, connector: str) -> ResultSink:

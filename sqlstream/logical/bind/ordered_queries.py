@@ -143,8 +143,8 @@ def _ranked(rank: Rank, skipped: int) -> Filter:
 
 
 def _among(number: str, skipped: int, last: int, span: Span | None) -> Expression:
-    place = Expression.of_column(number, "BIGINT", span)
-    return Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
+    position = Expression.of_column(number, "BIGINT", span)
+    return Expression.over([position], f"{position} > {skipped} AND {position} <= {last}", "BOOLEAN")
 
 
 def _last(fields: Schema, keys: int) -> tuple[Expression, ...]:

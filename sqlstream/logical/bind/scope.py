@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, missing
 from sqlstream.logical.plan.expressions import Schema
-from sqlstream.sql.spans import placed_at, span_of
+from sqlstream.sql.spans import span_of, with_span_of
 
 # The key of a parsed reference's `meta` that holds the schema's column which it means.
 _COLUMN = "column"
@@ -111,11 +111,11 @@ class Scope:
             if len(names) == 1 and names[0].lower() in self.select_aliases:
                 return None
             raise self.missing(column)
-        place = span_of(column, self.source)
-        bound = placed_at(column_reference(schema_column), column, place)
+        span = span_of(column, self.source)
+        bound = with_span_of(column_reference(schema_column), column, span)
         for name in fields[1:]:
             field = exp.Anonymous(this="struct_extract", expressions=[bound, exp.Literal.string(name)])
-            bound = placed_at(field, column, place)
+            bound = with_span_of(field, column, span)
         return bound
 
     def _only(self, name: str, column: exp.Column) -> str | None:

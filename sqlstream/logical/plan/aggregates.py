@@ -202,7 +202,7 @@ class WindowAggregate(Aggregating, WindowEndNode):
     def leaving_time(self) -> str | None:
         return None if self.corrects else self.window.end or self.window.time or self.window.start
 
-    def late_columns(self, place: int) -> Schema:
+    def late_columns(self, index: int) -> Schema:
         """Return the columns of a late row, without the bounds of its window and the number of its grouping set."""
         return visible(without_windows(self.input, self.window))
 

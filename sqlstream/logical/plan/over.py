@@ -33,7 +33,7 @@ RANKS = ("row_number", "rank", "dense_rank")
 # Cuts the rows of a key into n parts; of a rank the function is `ntile(n)`.
 NTILE = "ntile"
 # Functions that are not aggregates, and pick a row by its position.
-PLACED = ("lag", "lead", "first_value", "last_value", "nth_value")
+POSITIONAL = ("lag", "lead", "first_value", "last_value", "nth_value")
 # Over a frame from the first row of the partition on, these need one stored row: the first or the last one.
 EDGES = ("first", "arbitrary", "any_value", "first_value", "last", "last_value")
 # Aggregates that need all rows of such a frame: they have no partial result to which a row can be added.
@@ -78,7 +78,7 @@ class OverItem:
         call = self.call
         if call.function in RANKS:
             return call.function == "row_number"
-        if self.frame.mode == "rows" or call.function in PLACED:
+        if self.frame.mode == "rows" or call.function in POSITIONAL:
             return True
         if call.distinct and not call.order_by:
             return False
@@ -95,7 +95,7 @@ class OverItem:
             return True
         if call.python is not None:
             return not call.python.extends
-        return call.function in PLACED and call.function not in EDGES
+        return call.function in POSITIONAL and call.function not in EDGES
 
     def __str__(self) -> str:
         return f"{self.call}{self.manner}"

@@ -29,8 +29,8 @@ RANDOM = frozenset({"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"})
 _STEPS = 1 << 53
 
 
-def repeatable(bound: exp.Expr, salt: str, place: str) -> exp.Expr:
-    """Return a bound expression whose random calls are computed of a batch's time, `salt`, and `place`, the SQL of a row's place.
+def repeatable(bound: exp.Expr, salt: str, position: str) -> exp.Expr:
+    """Return a bound expression whose random calls are computed of a batch's time, `salt`, and the SQL of a row's `position`.
 
     Two calls of one expression are independent of each other.
     """
@@ -39,7 +39,7 @@ def repeatable(bound: exp.Expr, salt: str, place: str) -> exp.Expr:
     for number, call in enumerate(calls):
         seed = quote_text(f"{salt}/{number}/")
         random_tree = parse_expression(
-            SourceText("random", _random(call.name.lower(), f"{seed} || epoch_us({NOW}) || '/' || {place}"))
+            SourceText("random", _random(call.name.lower(), f"{seed} || epoch_us({NOW}) || '/' || {position}"))
         )
         for node in random_tree.walk():
             node.meta.update(call.meta)

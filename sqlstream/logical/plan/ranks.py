@@ -153,7 +153,7 @@ class WindowRank(Numbering, WindowEndNode):
     def emission(self) -> str:
         return f"rows with their rank, {AT_WINDOW_END}"
 
-    def late_columns(self, place: int) -> Schema:
+    def late_columns(self, index: int) -> Schema:
         """Return the columns of a late row, without the bounds of its window and the number of its grouping set."""
         return visible(without_windows(self.input, self.window))
 

@@ -329,9 +329,9 @@ class Union(Stateless):
     @cached_property
     def window_columns(self) -> WindowColumns | None:
         """The window columns of the first input, if all inputs have theirs at the same positions."""
-        places = {_places(node) for node in self.inputs}
+        indexes = {_indexes(node) for node in self.inputs}
         window = self.inputs[0].window_columns
-        if window is None or len(places) > 1 or self._mixes_times(window):
+        if window is None or len(indexes) > 1 or self._mixes_times(window):
             return None
         return window
 
@@ -361,7 +361,7 @@ class Union(Stateless):
     def _in_all_inputs(self, columns: Callable[[Node], tuple[str, ...]]) -> tuple[str, ...]:
         """Return the columns whose positions `columns` returns for every input, under the names of the first input."""
         shared = set.intersection(*(_positions(node, columns(node)) for node in self.inputs))
-        return tuple(f.name for place, f in enumerate(self.schema) if place in shared)
+        return tuple(f.name for index, f in enumerate(self.schema) if index in shared)
 
 
 def _positions(node: Node, columns: Iterable[str]) -> set[int]:
@@ -370,7 +370,7 @@ def _positions(node: Node, columns: Iterable[str]) -> set[int]:
     return {names.index(name) for name in columns}
 
 
-def _places(node: Node) -> tuple[int | None, ...] | None:
+def _indexes(node: Node) -> tuple[int | None, ...] | None:
     """Return the positions of the window columns, None if there are none."""
     if (window := node.window_columns) is None:
         return None

@@ -62,12 +62,12 @@ def has_both_times(plans: Sequence[Node]) -> bool:
 
 
 def _reads_event_time(node: Node) -> bool:
-    return any(time not in node.children[place].clock_times for place, time in node.times_read)
+    return any(time not in node.children[index].clock_times for index, time in node.times_read)
 
 
 def _with_scans_by_clock(node: Node) -> Node:
     by_time = isinstance(node, StatefulNode) and node.by_clock
-    if by_time or any(time in node.children[place].clock_times for place, time in node.times_read):
+    if by_time or any(time in node.children[index].clock_times for index, time in node.times_read):
         return node.with_children(tuple(map(by_clock, node.children)))
     return node
 
@@ -75,8 +75,8 @@ def _with_scans_by_clock(node: Node) -> Node:
 def _timed(plans: Sequence[Node]) -> Iterator[Node]:
     """Yield the operators that emit a changelog whose event times an operator above uses."""
     for node in (n for plan in plans for n in walk(plan)):
-        for place, _ in node.times_read:
-            yield from _origins(node.children[place])
+        for index, _ in node.times_read:
+            yield from _origins(node.children[index])
 
 
 def _origins(node: Node) -> Iterator[Node]:

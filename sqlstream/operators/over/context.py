@@ -9,7 +9,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import Condition, Items, Select, quote_name
-from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, RANKS, OverCall, later, reach
+from sqlstream.operators.over.calls import AFTER, BEFORE, ID, POSITION, RANKS, OverCall, later, reach
 from sqlstream.units import Duration
 
 # A row's event time in microseconds.
@@ -86,15 +86,15 @@ class OverContext:
         times = [internal("at"), *([internal("turn")] if self.by_clock else [])]
         turn = [f"{TURN} AS {INTERNAL}turn"] if self.by_clock else []
         named = f"SELECT {', '.join([*keys, *self.named, f'{AT} AS {INTERNAL}at', *turn, NEW])} FROM ({rows})"
-        items = self._places(", ".join([*times, *self.order]), is_total=is_total)
+        items = self._positions(", ".join([*times, *self.order]), is_total=is_total)
         return Select(f"SELECT *, {', '.join(self._bounds)} FROM (SELECT *, {', '.join(items)} FROM ({named}))")
 
-    def _places(self, order: str, *, is_total: bool) -> list[str]:
+    def _positions(self, order: str, *, is_total: bool) -> list[str]:
         """Return the select items of rows' places; `order` is the SQL of an order in which rows can be peers."""
         columns = () if is_total else (quote_name(c.name) for c in self.columns)
         tie_breakers = "".join(f", {item}" for item in (*self.tie_breakers, *columns))
         among = f"PARTITION BY {self.partition}"
-        items = [f"row_number() OVER ({among} ORDER BY {order}{tie_breakers}) AS {PLACE}"]
+        items = [f"row_number() OVER ({among} ORDER BY {order}{tie_breakers}) AS {POSITION}"]
         if self._has_equals:
             items.append(f"rank() OVER ({among} ORDER BY {order}) AS {INTERNAL}first")
         for span in self._spans:
@@ -111,14 +111,14 @@ class OverContext:
 
     @property
     def _bounds(self) -> list[str]:
-        """The select items, over the columns of `_places`, of the columns that frames refer to."""
+        """The select items, over the columns of `_positions`, of the columns that frames refer to."""
         number = f"row_number() OVER () AS {ID}"
         if not self._has_equals:
             return [number, f"0 AS {BEFORE}", f"0 AS {AFTER}"]
         equal = f"count(*) OVER (PARTITION BY {self.partition}, {INTERNAL}first)"
         reached = [f"{INTERNAL}in_{span} - 1 - {AFTER} AS {reach(span)}" for span in self._spans]
         reached += [f"{INTERNAL}until_{span} - 1 - {BEFORE} AS {later(span)}" for span in self._later]
-        return [number, f"{PLACE} - {INTERNAL}first AS {BEFORE}", f"{equal} - 1 - {BEFORE} AS {AFTER}", *reached]
+        return [number, f"{POSITION} - {INTERNAL}first AS {BEFORE}", f"{equal} - 1 - {BEFORE} AS {AFTER}", *reached]
 
     @property
     def _has_equals(self) -> bool:
@@ -142,5 +142,5 @@ class OverContext:
         """
         if not self.following:
             return Condition(NEW)
-        waits = f"({NEW} OR {PLACE} > {OLD} - {self.following})"
-        return Condition(waits if ends else f"{waits} AND {PLACE} <= {COUNT} - {self.following}")
+        waits = f"({NEW} OR {POSITION} > {OLD} - {self.following})"
+        return Condition(waits if ends else f"{waits} AND {POSITION} <= {COUNT} - {self.following}")

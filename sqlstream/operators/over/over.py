@@ -38,7 +38,7 @@ from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
 from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
-from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall
+from sqlstream.operators.over.calls import AFTER, BEFORE, ID, POSITION, OverCall
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, OverContext
 from sqlstream.operators.over.running import Running
 from sqlstream.operators.scratch import BATCH_ROWS, keep
@@ -100,7 +100,7 @@ class OverOperator(Operator):
 
     @cached_property
     def _running(self) -> Running:
-        return Running(tuple(c for c in self.calls if c.runs), in_places=bool(self.tie_breakers))
+        return Running(tuple(c for c in self.calls if c.runs), by_position=bool(self.tie_breakers))
 
     @cached_property
     def _framed(self) -> tuple[OverCall, ...]:
@@ -304,10 +304,10 @@ class OverOperator(Operator):
             rows.append(Select(f"SELECT {stored}, false FROM ({last_rows}){older}"))
         keep(con, "_context", context.of(union_all(rows), is_total=self.is_total and not self._keeps_equals(con, rows)))
         if self._running.calls:
-            by = ", ".join([ID, PLACE, BEFORE, AFTER, *context.partition_columns])
+            by = ", ".join([ID, POSITION, BEFORE, AFTER, *context.partition_columns])
             partials = f"SELECT {by}, {self._running.row_items} FROM _context WHERE {NEW} GROUP BY {by}"
             keys = "".join(f"{k} AS {INTERNAL}{k}, " for k in self.hash_columns)
-            none = f"0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER}"
+            none = f"0 AS {POSITION}, 0 AS {BEFORE}, 0 AS {AFTER}"
             before = f"SELECT {keys}{names(self._running.columns)}, {none} FROM _old_{TOTALS}"
             keep(con, _RUNNING, Select(f"{partials} UNION ALL BY NAME {before}"))
             if self._running.scans:
@@ -325,8 +325,8 @@ class OverOperator(Operator):
 
         The job stored such rows while columns decided ties; their position is negative, before all others.
         """
-        place = next(f"c{i}" for i, c in enumerate(self.columns) if c.name == ARRIVED.name)
-        [(count,)] = con.execute(f"SELECT count(*) FROM ({union_all(rows)}) WHERE {place} < 0").fetchall()
+        position = next(f"c{i}" for i, c in enumerate(self.columns) if c.name == ARRIVED.name)
+        [(count,)] = con.execute(f"SELECT count(*) FROM ({union_all(rows)}) WHERE {position} < 0").fetchall()
         return bool(count)
 
     def _emitted(self, *, ends: bool) -> Select:
@@ -337,7 +337,7 @@ class OverOperator(Operator):
         if self._running.calls:
             joined = [f" JOIN ({sql}) USING ({ID})" for sql in self._running.results(partition, _RUNNING, _TOTALS)]
             rows = Relation(f"(SELECT * FROM {rows}{''.join(joined)})")
-        order = f" ORDER BY {PLACE}" if self.sorts else ""
+        order = f" ORDER BY {POSITION}" if self.sorts else ""
         return Select(f"{encoded(self.outputs, rows)} WHERE {self._context.is_due(ends=ends)}{order}")
 
     # -- what stays
@@ -355,7 +355,7 @@ class OverOperator(Operator):
             both = Relation(f"(SELECT {listed}, {WEIGHT} FROM _old_{LAST} UNION ALL {added})")
             self._partition_state.store(con, state, LAST, both, times)
         elif self._last_rows:
-            newest = f"_context WHERE {PLACE} > {COUNT} - {self._last_rows}"
+            newest = f"_context WHERE {POSITION} > {COUNT} - {self._last_rows}"
             newest_rows = Relation(f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})")
             self._partition_state.store(con, state, LAST, newest_rows, times)
         if self._running.calls:
@@ -435,7 +435,7 @@ class OverOperator(Operator):
             last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, live_rows[LAST])})"
             older = f" WHERE NOT ({self._is_held(watermark)})" if self._span else ""
             # At the end of the input nothing waits.
-            waits = f"{PLACE} > {COUNT} - {context.following} AND {watermark} < {-NEVER}"
+            waits = f"{POSITION} > {COUNT} - {context.following} AND {watermark} < {-NEVER}"
             columns = ", ".join(
                 [*(quote_name(c.name) for c in self.columns), *(f"{INTERNAL}{item}" for item in [*computed, *of])]
             )

@@ -224,8 +224,8 @@ class BroadcastRun:
             is_cleared, items = handle.changes
             if is_cleared:
                 collection.cleared.append(0)
-            for place, item in items:
-                collection.put(0, [place], [item])
+            for item_key, item in items:
+                collection.put(0, [item_key], [item])
         try:
             self.states.store()
         except RowMismatch as error:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import PLACE
+from sqlstream.duck.internal_columns import FILE_ORDER
 from sqlstream.duck.sql import Relation, Select, quote_name, typed
 from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.invocation import shown
@@ -87,7 +87,7 @@ class BucketRun:
             self.con.register("_sorted", rows)
             return self._selected(items, Relation("_sorted"))
         order = [*(c.name for c in self.tables.keys), *self.arrivals.order(one)]
-        order += [c.name for c in own] if one.order != PLACE else []
+        order += [c.name for c in own] if one.order != FILE_ORDER else []
         return self._selected(items, Relation(f"_arrived_{self.number}"), f" ORDER BY {', '.join(order)}")
 
     def _selected(self, items: list[str], rows: Relation, order: str = "") -> pa.Table:

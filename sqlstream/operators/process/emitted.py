@@ -80,9 +80,9 @@ class EmittedRows:
         all_columns: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
         all_columns |= self._beside(all_columns, columns, of_keys)
         if self.timed:
-            places = pa.array(np.repeat(np.arange(len(self.times)), lengths))
+            indexes = pa.array(np.repeat(np.arange(len(self.times)), lengths))
             times, late = pa.array(self.times, pa.timestamp("us")), pa.array(self.late, pa.bool_())
-            all_columns |= self._timed(times.take(places), late.take(places), places)
+            all_columns |= self._timed(times.take(indexes), late.take(indexes), indexes)
         self._clear()
         return pa.table(all_columns)
 
@@ -110,7 +110,7 @@ class EmittedRows:
                 raise RowMismatch(of_keys[row].as_py(), what)
         return others
 
-    def _timed(self, times: pa.Array, late: pa.Array, places: pa.Array) -> dict[str, Any]:
+    def _timed(self, times: pa.Array, late: pa.Array, indexes: pa.Array) -> dict[str, Any]:
         """Return ROWTIME and LATE_RESULT. Each argument has one value per row: time, lateness and index of its stretch."""
         return {ROWTIME: times, LATE_RESULT.name: late}
 
@@ -144,11 +144,11 @@ class EmittedTables(EmittedRows):
         sizes = np.cumsum([0, *(table.num_rows for table in self.rows)])
         return np.diff(sizes[[0, *self.ends]])
 
-    def _timed(self, times: pa.Array, late: pa.Array, places: pa.Array) -> dict[str, Any]:
+    def _timed(self, times: pa.Array, late: pa.Array, indexes: pa.Array) -> dict[str, Any]:
         """Return ROWTIME and LATE_RESULT: a row has its own event time or, if that is NULL, the time of its stretch."""
         own = pc.coalesce(self.own_times, times)
         # A row for the time of a timer is on time, although the watermark has passed it.
-        is_behind = pc.less(own.cast(pa.int64()), pa.array(self.limits, pa.int64()).take(places))
+        is_behind = pc.less(own.cast(pa.int64()), pa.array(self.limits, pa.int64()).take(indexes))
         return {ROWTIME: own, LATE_RESULT.name: pc.and_(is_behind, pc.or_(late, pc.less(own, times)))}
 
     def _clear(self) -> None:
@@ -171,11 +171,11 @@ def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
     except pa.ArrowException:
         # Arrow does not compare all types.
         equal = np.zeros(len(emitted), dtype=bool)
-    for place in np.flatnonzero(~equal).tolist():
-        one, other = python_value(emitted[place]), python_value(keys[place])
+    for index in np.flatnonzero(~equal).tolist():
+        one, other = python_value(emitted[index]), python_value(keys[index])
         # NULL equals NULL, and NaN equals NaN.
         if one != other and (one == one or other == other):
-            return int(place)
+            return int(index)
     return None
 
 

@@ -31,7 +31,7 @@ class StoredItems:
         self.con, self.state, self.times = batch.con, batch.state, batch.times
         self.batch, self.tables, self.one, self.touched = batch, tables, one, touched
         self.table: str = one.table
-        self.place_codec = types.codec(one.place.type, hints[0] if one.state.kind == "map" else None)
+        self.item_key_codec = types.codec(one.item_key.type, hints[0] if one.state.kind == "map" else None)
         self.item_codec = types.codec(one.state.type, hints[-1])
         self.columns: tuple[Column, ...] = tables.items(one)
         self.item_columns = one.item_columns

@@ -45,30 +45,30 @@ class KeyStates:
         collections = list(by_handle.values())
         maps = [one for one in collections if isinstance(one.handle, MapState)]
         for number, stored in zip(range(count), self.rows.load(), strict=False):
-            place = 0
+            index = 0
             for handle, is_value, has_ttl, _ in handles:
                 if is_value:
-                    handle.current = stored[place]
+                    handle.current = stored[index]
                     handle.is_written = handle.is_read = False
-                place += 2 if has_ttl else 1
+                index += 2 if has_ttl else 1
             for one in collections:
                 one.enter(number)
             yield number
             row: list[Any] | None = None
-            place = 0
+            index = 0
             for handle, is_value, has_ttl, is_refreshed in handles:
                 if is_value:
                     is_changed = handle.is_written or (handle.is_read and is_refreshed)
                     value = handle.current
                 else:
-                    length = by_handle[id(handle)].leave(stored[place] or 0)
+                    length = by_handle[id(handle)].leave(stored[index] or 0)
                     is_changed, value = length is not None, length or None
                 if is_changed:
                     row = list(stored) if row is None else row
-                    row[place] = value
+                    row[index] = value
                     if has_ttl:
-                        row[place + 1] = now if value is not None else None
-                place += 2 if has_ttl else 1
+                        row[index + 1] = now if value is not None else None
+                index += 2 if has_ttl else 1
             # A key that was empty before and is empty again needs no row.
             if row is not None and (_has_value(row) or _has_value(stored)):
                 self.rows.change(number, row)

@@ -106,7 +106,7 @@ class KeyedRun:
             yield from self._over_keys()
             yield from self._flushed()
             self.instance.check_states()
-            with self._placed():
+            with self._with_errors():
                 self.states.store()
         self.states.sweep()
         if self.timer_tables:
@@ -140,12 +140,12 @@ class KeyedRun:
 
     def _flushed(self) -> Iterator[pa.RecordBatch | SideRows]:
         """Yield the rows of the result that were emitted since the last call, then the rows of side outputs."""
-        with self._placed():
+        with self._with_errors():
             leaving = self.outputs.drain({c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)})
         yield from leaving
 
     @contextmanager
-    def _placed(self) -> Iterator[None]:
+    def _with_errors(self) -> Iterator[None]:
         """Turn a Misfit, with the number of a key, into an error of the function that shows the key."""
         try:
             yield

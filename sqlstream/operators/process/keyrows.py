@@ -76,9 +76,9 @@ class KeyRows:
         joined = f"{TOUCHED} t LEFT JOIN (SELECT * FROM {own}) s ON {self.tables.same('t', 's')}"
         sql = f"SELECT {encoded_items(columns)}, {seen} FROM (SELECT t.{NUMBER}, {own_columns} FROM {joined}) ORDER BY {NUMBER}"
         rows = self.batch.con.sql(sql).to_arrow_table()
-        places = range(rows.num_columns)
-        self.stored = rows.select(places[: len(columns)])
-        return self._tuples(rows.select(places[len(columns) :]))
+        indexes = range(rows.num_columns)
+        self.stored = rows.select(indexes[: len(columns)])
+        return self._tuples(rows.select(indexes[len(columns) :]))
 
     def _seen(self, one: StateTable) -> Items:
         """Return a state's value, NULL if it has expired, and the time at which it was written."""
@@ -113,8 +113,8 @@ class KeyRows:
             old = self.stored.filter(pc.and_(pa.array(has_changed), pc.is_valid(self.stored.column(WEIGHT))))
             self.batch.change(KEYS, old.set_column(old.num_columns - 1, WEIGHT, pc.negate(old.column(WEIGHT))))
         columns = {NUMBER: numbers}
-        for place, (column, codec, what) in enumerate(self.parts):
-            values = [row[place] for row in self.changed]
+        for index, (column, codec, what) in enumerate(self.parts):
+            values = [row[index] for row in self.changed]
             if (aggregate := self.aggregates.get(column)) is not None:
                 values = aggregate.settled(values)
             columns[column.name] = encoded_values(what, column.type, codec, values)
@@ -126,9 +126,9 @@ class KeyRows:
         )
         self.batch.change(KEYS, self.batch.selected((*self.tables.row, WEIGHT_COLUMN), Select(new)))
 
-    def number_of(self, place: int) -> int:
+    def number_of(self, index: int) -> int:
         """Return the number of a key by its place among the changed keys: the `number` of a Misfit."""
-        return self.numbers[place]
+        return self.numbers[index]
 
     def sweep(self) -> None:
         """Delete the expired values of the whole bucket, and rows without values; count rows that lose a value as EXPIRED."""

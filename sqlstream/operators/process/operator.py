@@ -97,7 +97,7 @@ class ProcessOperator(Operator):
     def waiting_tables(self) -> WaitingTables:
         """The tables of rows that wait for the watermark, and of late rows."""
         waiting = tuple(one for one in self.inputs if one.waits)
-        emitted = tuple((place, self.inputs[place]) for place in self.late_inputs)
+        emitted = tuple((index, self.inputs[index]) for index in self.late_inputs)
         return WaitingTables(waiting, self.stored_keys, self.late_rows is not None, emitted)
 
     @cached_property

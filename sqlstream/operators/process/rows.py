@@ -122,7 +122,7 @@ def row_reader(instance: Instance, number: int, one: InputPlan) -> Any:
     try:
         return instance.implementation.rows[number].reader([(c.name, c.type) for c, _ in one.columns])
     except types.UnusableType as error:
-        raise instance.failed(f"cannot take its rows: {error}", place=argument.line) from error
+        raise instance.failed(f"cannot take its rows: {error}", location=argument.line) from error
 
 
 def values_of(rows: pa.Table) -> pa.Table:

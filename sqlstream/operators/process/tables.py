@@ -85,7 +85,7 @@ class StateTable:
         return {**columns, **({self.table: tuple(c.name for c in self.item_columns)} if self.table else {})}
 
     @property
-    def place(self) -> Column:
+    def item_key(self) -> Column:
         """The column that identifies an item of a key: the key of a map, else a position."""
         if self.state.kind != "map":
             return Column(POSITION, "BIGINT")
@@ -94,8 +94,8 @@ class StateTable:
 
     @property
     def item_columns(self) -> tuple[Column, ...]:
-        """The columns of the state's own table behind the key: `place`, ITEM, and AT with a time to live."""
-        return (self.place, Column(ITEM, self.state.type), *((AT,) if self.ttl else ()))
+        """The columns of the state's own table behind the key: `item_key`, ITEM, and AT with a time to live."""
+        return (self.item_key, Column(ITEM, self.state.type), *((AT,) if self.ttl else ()))
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class StateTables:
         """Yield the state that a time to live bounds, state by state: values of keys, items of lists, entries of maps."""
         for one in self.states:
             if one.table is not None:
-                keys = (*self.key_names, one.place.name)
+                keys = (*self.key_names, one.item_key.name)
                 ttl_state = ExpiringState((one.table,), one.table, keys, ttl=one.ttl, name=one.state.name)
                 # To put the value that an entry has already changes nothing in the table.
                 ttl_state = replace(ttl_state, misses_writes=one.state.kind == "map")
@@ -269,7 +269,7 @@ def more_views(
         assert one.table is not None
         items = [*key_items]
         if one.state.kind != "value":
-            items.append((_free(one.place.name, used_names), one.place.type, one.place.name))
+            items.append((_free(one.item_key.name, used_names), one.item_key.type, one.item_key.name))
         items.append((_free("value", used_names), one.state.type, ITEM))
         where = TRUE
         if one.ttl:

@@ -269,12 +269,12 @@ class KeyTimers(Timers):
         A time without a zone is an event time, one with a zone a processing time. Raises TypeError for other types.
         """
         if isinstance(timer, str):
-            places: list[TimerId] = [(True, timer), (False, timer)]
+            timer_ids: list[TimerId] = [(True, timer), (False, timer)]
         elif not isinstance(timer, dt.datetime):
             raise no_timer_id(timer)
         else:
-            places = [(True, event_micros(timer))] if timer.tzinfo is None else [(False, instant_micros(timer))]
-        for timer_id in places:
+            timer_ids = [(True, event_micros(timer))] if timer.tzinfo is None else [(False, instant_micros(timer))]
+        for timer_id in timer_ids:
             self._own.pop(timer_id, None)
 
     def clear(self) -> None:

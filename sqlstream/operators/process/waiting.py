@@ -58,9 +58,9 @@ class WaitingTables:
 
     def late_outputs(self) -> Iterator[LateOutput]:
         """Yield the side outputs of late rows; their columns are the keys and the columns that the function gets."""
-        for place, one in self.late_inputs:
+        for index, one in self.late_inputs:
             columns = tuple((Column(name, type), sql) for name, type, sql in self._columns(one))
-            yield LateOutput(place, columns, _TIME)
+            yield LateOutput(index, columns, _TIME)
 
     def waiting_views(self, relations: Relations) -> Iterator[tuple[str, Rows]]:
         """Yield the views of waiting rows, with their names: `waiting` or, of several inputs, `waiting_<argument>`.

@@ -62,16 +62,16 @@ class ChangedSessions:
             selects.append(f"SELECT {listed} FROM ({self.early.due(batch.relation(PENDING), times)})")
         touched = keep(con, "_of_keys", Select(" UNION ".join(selects)))
         keep(con, _NOW, sessions_of(of_keys(pieces, touched, keys), keys))
-        place = names(self.emitted.groups.place)
-        selects = [f"SELECT {place} FROM {_NOW} WHERE {ends}"]
+        window_keys = names(self.emitted.groups.window_keys)
+        selects = [f"SELECT {window_keys} FROM {_NOW} WHERE {ends}"]
         if self.early is None:
-            selects.append(f"SELECT {place} FROM {within(ARRIVED, _NOW, keys, TRUE)}")
+            selects.append(f"SELECT {window_keys} FROM {within(ARRIVED, _NOW, keys, TRUE)}")
         else:
             is_open = between(times.watermark, None)
             batch.store(self.early.added(within(ARRIVED, _NOW, keys, is_open), times))
             selects.append(self.early.due(self._pending(batch, is_open), times))
             ended = FALSE if times.watermark is None else between(None, times.watermark)
-            selects.append(f"SELECT {place} FROM {within(ARRIVED, _NOW, keys, ended)}")
+            selects.append(f"SELECT {window_keys} FROM {within(ARRIVED, _NOW, keys, ended)}")
         keep(con, _CHANGED, Select(" UNION ".join(selects)))
         if self.early is not None:
             batch.store(self.early.emitted(self._pending(batch, TRUE), _CHANGED))

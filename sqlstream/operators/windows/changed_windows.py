@@ -64,7 +64,7 @@ class ChangedWindows:
         last = EventTime(high + windows.spread_over)
         stored = {name: self._in_range(batch, rows, low, last) for name, rows in batch.rows().items()}
         rows = {name: windows.among(rows, _CHANGED, keys) for name, rows in stored.items()}
-        same = same_columns("_row_", "_in_", [c.name for c in self.emitted.groups.place])
+        same = same_columns("_row_", "_in_", [c.name for c in self.emitted.groups.window_keys])
         emitted = self._in_range(batch, batch.relation(EMITTED), low, high)
         old = Relation(f"(SELECT * FROM {emitted} _row_ SEMI JOIN {_CHANGED} _in_ ON {same})")
         return self.emitted.changes(rows, old)
@@ -81,7 +81,7 @@ class ChangedWindows:
         # What ends after `ended` is emitted now.
         ended = NEVER if batch.state.closed is None else batch.state.closed
         late = windows.ending(ARRIVED, batch.closed, ended)
-        selects = [f"SELECT DISTINCT {names(self.emitted.groups.place)} FROM {late}"]
+        selects = [f"SELECT DISTINCT {names(self.emitted.groups.window_keys)} FROM {late}"]
         if self.early is not None:
             batch.store(self.early.added(windows.ending(ARRIVED, times.watermark, None), times))
             selects.append(self.early.due(self._pending(batch), times))

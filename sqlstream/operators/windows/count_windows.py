@@ -213,19 +213,19 @@ class CountWindowOperator(Operator):
         self._key_state.load(con, state, times)
         joined = self._key_state.same("_final", "_before")
         order = f"{self._by} ORDER BY {', '.join(c.name for c in (TIME, *self._ties))}"
-        place = f"row_number() OVER ({order}) + _count"
+        numbered = f"row_number() OVER ({order}) + _count"
         counts = (
             f"SELECT _final.*, coalesce(_before.{NUMBER.name}, 0) AS _count "
             f"FROM _final LEFT JOIN _old_{COUNTED} _before ON {joined}"
         )
-        keep(con, "_new", Select(f"SELECT {names(self._row)}, {place} AS {NUMBER.name}, _count FROM ({counts})"))
+        keep(con, "_new", Select(f"SELECT {names(self._row)}, {numbered} AS {NUMBER.name}, _count FROM ({counts})"))
         by = f"GROUP BY {names(self.key_columns)}" if self.keys else "HAVING count(*) > 0"
         listed = "".join(f"{c.name}, " for c in self.key_columns)
         number = f"max({NUMBER.name}) AS {NUMBER.name}, min(_count) AS _count"
         keep(con, "_after", Select(f"SELECT {listed}{number}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _new {by}"))
 
     @cached_property
-    def _placed(self) -> Relation:
+    def _numbered(self) -> Relation:
         """The numbered rows of keys that have changed, with the key's number of rows before and after."""
         numbered = names((*self._row, NUMBER))
         both = f"SELECT {numbered} FROM _old_{NUMBERED} UNION ALL SELECT {numbered} FROM _new"
@@ -238,7 +238,7 @@ class CountWindowOperator(Operator):
         number, slide = NUMBER.name, self.slide
         first = f"greatest((({number} - 1) // {slide} + 1) * {slide}, (_before // {slide} + 1) * {slide})"
         last = f"least({number} + {self.size - 1}, _until)"
-        ends = f"SELECT *, unnest(generate_series({first}, {last}, {slide})) AS _end FROM {self._placed}"
+        ends = f"SELECT *, unnest(generate_series({first}, {last}, {slide})) AS _end FROM {self._numbered}"
         window = ", ".join([*(c.name for c in self.key_columns), "_end"])
         start, end = (f"{f}({TIME.name}) OVER (PARTITION BY {window})" for f in ("min", "max"))
         bounds = f"{start} AS _first, {end} AS _last"
@@ -256,7 +256,7 @@ class CountWindowOperator(Operator):
         """Store the rows that later windows need, and the number of rows of each key."""
         needed = f"{NUMBER.name} > (_until // {self.slide} + 1) * {self.slide} - {self.size}"
         columns = names((*self._row, NUMBER))
-        needed_rows = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._placed} WHERE {needed})"
+        needed_rows = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._numbered} WHERE {needed})"
         counted = ", ".join(
             [*self.hash_columns, NUMBER.name, f"CAST({to_millis(times.time)} AS BIGINT) AS {AT.name}", WEIGHT]
         )

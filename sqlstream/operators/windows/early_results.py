@@ -85,32 +85,40 @@ class EarlyResults:
     @cached_property
     def table(self) -> TableDeclaration:
         """The table PENDING; a weight is a number of rows."""
-        return weighted(PENDING, (*self.groups.place, Column(DUE, "BIGINT")), self.groups.windows)
+        return weighted(PENDING, (*self.groups.window_keys, Column(DUE, "BIGINT")), self.groups.windows)
 
     @cached_property
-    def _place(self) -> Items:
-        return names(self.groups.place)
+    def _window_keys(self) -> Items:
+        return names(self.groups.window_keys)
 
     def due(self, pending: Relation, times: StepTimes) -> Select:
-        """Return the windows to emit now, as `place`."""
+        """Return the windows to emit now, as `window_keys`."""
         due = self.interval.condition(times)
-        return Select(f"SELECT {self._place} FROM ({self.waiting(pending)}) GROUP BY {self._place} HAVING {due}")
+        return Select(
+            f"SELECT {self._window_keys} FROM ({self.waiting(pending)}) GROUP BY {self._window_keys} HAVING {due}"
+        )
 
     def waiting(self, pending: Relation) -> Select:
-        """Return the windows with rows that no result shows: `place`, DUE, and the number of those rows as ROWS."""
-        place, total = f"{self._place}, {DUE}", f"sum({WEIGHT})"
-        return Select(f"SELECT {place}, {total} AS {ROWS} FROM {pending} GROUP BY {place} HAVING {total} > 0")
+        """Return the windows with rows that no result shows: `window_keys`, DUE, and the number of those rows as ROWS."""
+        window_keys, total = f"{self._window_keys}, {DUE}", f"sum({WEIGHT})"
+        return Select(
+            f"SELECT {window_keys}, {total} AS {ROWS} FROM {pending} GROUP BY {window_keys} HAVING {total} > 0"
+        )
 
     def added(self, arrived: Relation, times: StepTimes) -> Relations:
         """Return what to store, by table: open windows of the rows that `arrived`, DUE, and their number."""
         due = f"CAST({self.interval.due(times)} AS BIGINT) AS {DUE}"
         number = f"CAST(sum({ROWS}) AS BIGINT) AS {WEIGHT}"
-        return {PENDING: Relation(f"(SELECT {self._place}, {due}, {number} FROM {arrived} GROUP BY {self._place})")}
+        return {
+            PENDING: Relation(
+                f"(SELECT {self._window_keys}, {due}, {number} FROM {arrived} GROUP BY {self._window_keys})"
+            )
+        }
 
     def emitted(self, pending: Relation, windows: Relation) -> Relations:
         """Return what to store, by table, when `windows` are emitted: the rows in them are no longer pending."""
-        same = same_columns("_waiting_", "_in_", [c.name for c in self.groups.place])
+        same = same_columns("_waiting_", "_in_", [c.name for c in self.groups.window_keys])
         rows = f"({self.waiting(pending)}) _waiting_ SEMI JOIN {windows} _in_ ON {same}"
         number = f"CAST(-({self.interval.shown}) AS BIGINT) AS {WEIGHT}"
-        deductions = Relation(f"(SELECT {self._place}, {DUE}, {number} FROM {rows})")
+        deductions = Relation(f"(SELECT {self._window_keys}, {DUE}, {number} FROM {rows})")
         return {PENDING: rows_where(deductions, Condition(f"{WEIGHT} <> 0"))}

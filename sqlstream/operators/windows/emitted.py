@@ -44,7 +44,7 @@ class EmittedResults:
     @cached_property
     def table(self) -> TableDeclaration:
         """The table EMITTED: keys, current bounds, emitted bounds and results, KEPT, weight."""
-        return weighted(EMITTED, (*self.groups.place, *self._shown), self.groups.windows)
+        return weighted(EMITTED, (*self.groups.window_keys, *self._shown), self.groups.windows)
 
     @cached_property
     def _shown(self) -> tuple[Column, ...]:
@@ -68,7 +68,7 @@ class EmittedResults:
         bounds = ", ".join(f"{_START if name == START else _END} AS {name}" for name in self.groups.windows.bounds)
         items = ", ".join([*self.groups.key_names, bounds, names(self._shown)])
         rows = Select(f"SELECT {items}, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self._renamed.result(new)})")
-        return rows if old is None else difference((*self.groups.place, *self._shown), subquery(rows), old)
+        return rows if old is None else difference((*self.groups.window_keys, *self._shown), subquery(rows), old)
 
     def leaving(self, changes: Relation) -> Select:
         """Return changes as the operator emits them: output columns and weight."""

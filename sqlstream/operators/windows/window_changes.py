@@ -59,8 +59,8 @@ class WindowChanges:
         return self.of.outputs
 
     def result(self, relations: Relations) -> Select:
-        placed = (*self.groups.place, *(c for c, _ in self._rows))
-        rows = repeated(placed, subquery(summed(placed, relations[PARTIALS])))
+        columns_of_rows = (*self.groups.window_keys, *(c for c, _ in self._rows))
+        rows = repeated(columns_of_rows, subquery(summed(columns_of_rows, relations[PARTIALS])))
         return self.of.of_rows(subquery(rows))
 
     def present(self, partials: Relation) -> Relation:

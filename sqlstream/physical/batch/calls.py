@@ -9,7 +9,7 @@ from sqlstream.duck.aggregates.aggregate_call import row_of
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.sql import Items, quote_name
 from sqlstream.logical.plan.expressions import AggregateItem, Dependencies, Expression
-from sqlstream.logical.plan.over import PLACED, RANKS, OverItem
+from sqlstream.logical.plan.over import POSITIONAL, RANKS, OverItem
 from sqlstream.physical.batch.rows import CannotVerify
 
 
@@ -115,7 +115,7 @@ def over(
     if call.function in RANKS:
         return f"{call.function}() OVER ({by}ORDER BY {rows if call.function == 'row_number' else peers}) AS {name}"
     nulls = " IGNORE NULLS" if item.ignore_nulls else ""
-    if call.function in PLACED:
+    if call.function in POSITIONAL:
         inside = ", ".join(e.sql for e in call.arguments)
         # A frame of RANGE holds all rows of one time: the order of their columns decides which is the first.
         among = f" ORDER BY {rows}" if frame.mode == "range" and call.function not in ("lag", "lead") else ""

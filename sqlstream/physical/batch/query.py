@@ -305,16 +305,16 @@ class BatchQuery:
                 hint="sqlstream verify runs it anew over all that the job has read.",
             )
         if id(process) not in self._emitted:
-            inputs = [self._function_input(process, place) for place in range(len(process.inputs))]
+            inputs = [self._function_input(process, index) for index in range(len(process.inputs))]
             self._emitted[id(process)] = (process, self._inputs.processed(process, inputs, self.corrections))
         columns = [f.name for f in node.schema]
         emitted = self._emitted[id(process)][1][name]
         sql = f"SELECT {', '.join(map(quote_name, columns))} FROM {emitted}"
         return self.add(process.name or process.function.name, sql, columns)
 
-    def _function_input(self, node: Process, place: int) -> FunctionInput:
+    def _function_input(self, node: Process, index: int) -> FunctionInput:
         """Return the rows of an input of a process function; late rows are left out if the input has an ORDER BY."""
-        below, read = node.inputs[place], node.reads[place]
+        below, read = node.inputs[index], node.reads[index]
         if below.is_changelog:
             raise CannotVerify(f"{node.label} gets rows that are taken back, which a batch does not have", node.span)
         rows = self.rows(below)

@@ -151,8 +151,8 @@ def in_count_windows(node: CountWindows, below: BatchRows) -> Select:
     numbered = f"SELECT *, row_number() OVER ({by} {order}) AS {_ROW}, count(*) OVER ({by}) AS {END} FROM {below.sql}"
     last = f"least(({_ROW} + {size - 1}) // {slide}, {END} // {slide})"
     windows = f"unnest(generate_series(({_ROW} + {slide - 1}) // {slide}, {last})) AS {_SESSION}"
-    placed = f"SELECT *, {windows} FROM ({numbered})"
-    whole = f"SELECT * EXCLUDE ({END}), {_edges(node.keys, f'epoch_us({time})', f'epoch_us({time})')} FROM ({placed})"
+    numbered_rows = f"SELECT *, {windows} FROM ({numbered})"
+    whole = f"SELECT * EXCLUDE ({END}), {_edges(node.keys, f'epoch_us({time})', f'epoch_us({time})')} FROM ({numbered_rows})"
     start, end = (
         f"epoch_us(timezone('{node.zone}', timezone('UTC', make_timestamp({edge}))))" if node.zone else edge
         for edge in (START, END)
@@ -214,7 +214,7 @@ def aggregated(query: BatchQuery, node: WindowAggregate, sessions_below: Session
     keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
     bounds = [quote_name(name) for name in node.window.names]
     items = [*keys, *bounds, *(aggregate(a, runs=query.runs) for a in node.aggregates)]
-    by = ", ".join(str(place) for place in range(1, len(keys) + len(bounds) + 1))
+    by = ", ".join(str(index) for index in range(1, len(keys) + len(bounds) + 1))
     where = "" if due == "true" else f" WHERE {due}"
     sql = f"SELECT {', '.join(items)} FROM {below.sql}{where} GROUP BY {by}"
     return query.add(node.name or "window_aggregate", sql, [f.name for f in node.schema])

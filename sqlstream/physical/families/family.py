@@ -142,6 +142,6 @@ def key_columns(node: Node, names: tuple[str, ...]) -> tuple[tuple[Column, str],
     return tuple((Column(name, types[name]), quote_name(name)) for name in names)
 
 
-def kept_rows(node: Node, place: int = 0) -> Iterator[ColumnItem]:
-    """Yield an item for every column of a node, the input at `place` of an operator that stores whole rows."""
-    return (ColumnItem.of(field, place) for field in node.schema)
+def kept_rows(node: Node, index: int = 0) -> Iterator[ColumnItem]:
+    """Yield an item for every column of a node, the input at `index` of an operator that stores whole rows."""
+    return (ColumnItem.of(field, index) for field in node.schema)

@@ -45,7 +45,7 @@ class JoinedPlan(OperatorPlan[J]):
     @property
     def input_names(self) -> tuple[str, ...]:
         """The aliases of the inputs in the query; "left" or "right" for an input without one."""
-        return tuple(alias or ("left", "right")[place] for place, alias in enumerate(self.node.aliases))
+        return tuple(alias or ("left", "right")[index] for index, alias in enumerate(self.node.aliases))
 
     def side_views(self) -> Iterator[tuple[str, Rows]]:
         operator = self.operator
@@ -53,8 +53,8 @@ class JoinedPlan(OperatorPlan[J]):
         return zip(self.input_names, views, strict=True)
 
     def items(self) -> Iterator[Item]:
-        for place, below in enumerate(self.node.inputs):
-            yield from kept_rows(below, place)
+        for index, below in enumerate(self.node.inputs):
+            yield from kept_rows(below, index)
 
     @property
     def _matching(self) -> JoinCondition:
@@ -66,7 +66,7 @@ class JoinedPlan(OperatorPlan[J]):
 
 def _with_changes(branch: Branch, *, is_changelog: bool) -> Branch:
     """Return a path into a join, with weights if its input is a changelog."""
-    return branch.with_weight() if is_changelog and not branch.placed else branch
+    return branch.with_weight() if is_changelog and not branch.ordered else branch
 
 
 class JoinPlan(JoinedPlan[Join]):
@@ -85,7 +85,7 @@ class JoinPlan(JoinedPlan[Join]):
         return tuple(structs.replace(one, name=name) for one, name in pairs)
 
     def settings(self, inputs: InputOrigins) -> JoinState:
-        ttls = tuple((place, ttl) for place, ttl in enumerate(self.node.ttls) if ttl)
+        ttls = tuple((index, ttl) for index, ttl in enumerate(self.node.ttls) if ttl)
         return JoinState(join=self.node.kind, condition=inputs.condition(self.node.condition), ttls=ttls)
 
     def batch(self, query: BatchQuery) -> BatchRows:
@@ -140,4 +140,4 @@ class TemporalJoinPlan(JoinedPlan[TemporalJoin]):
 
 def _times(node: IntervalJoin | TemporalJoin, inputs: InputOrigins) -> tuple[Sql, ...]:
     """Return the times of the inputs."""
-    return tuple(inputs.time(time, place) for place, time in enumerate(node.times))
+    return tuple(inputs.time(time, index) for index, time in enumerate(node.times))

@@ -64,7 +64,7 @@ def _shortened(text: str) -> str:
     return text
 
 
-def placed(error: SqlStreamError, source: SourceText) -> SqlStreamError:
+def with_client_span(error: SqlStreamError, source: SourceText) -> SqlStreamError:
     """Move the place of an error from the text that ran to the text that the client wrote; return the error."""
     if error.span is not None:
         error.span = Span(source, error.span.start, error.span.end)

@@ -106,19 +106,19 @@ class Portal:
     # The text that runs, for the places of errors.
     source: SourceText | None = None
     # Where its place is taken, while its query has a process.
-    places: ResultLimit | None = None
+    limit: ResultLimit | None = None
 
     def close(self) -> None:
         """Close the answer, which frees its process."""
-        places, self.places = self.places, None
+        limit, self.limit = self.limit, None
         if self.answer is not None:
             self.answer.close()
-        if places is not None:
-            places.leave()
+        if limit is not None:
+            limit.leave()
 
     def is_idle(self, since: float) -> bool:
         """Return whether its query has a process, and no rows were fetched after the time `since`."""
-        return self.places is not None and isinstance(self.answer, StreamedRows) and self.answer.since < since
+        return self.limit is not None and isinstance(self.answer, StreamedRows) and self.answer.since < since
 
     @property
     def size(self) -> int:
@@ -130,10 +130,10 @@ class Backend:
     """Opens the queries of a client; its methods run in threads."""
 
     def __init__(
-        self, reader: StateReader, session: ClientSession, process: int, limits: ClientLimits, places: ResultLimit
+        self, reader: StateReader, session: ClientSession, process: int, limits: ClientLimits, limit: ResultLimit
     ):
         self._reader, self._session, self._process = reader, session, process
-        self._limits, self._places = limits, places
+        self._limits, self._limit = limits, limit
 
     def open(self, portal: Portal) -> None:
         """Bind a portal's query, which determines its columns. Raises SqlStreamError, QueryStopped and ProtocolError."""
@@ -143,8 +143,8 @@ class Backend:
         request = PostgresRequest(
             portal.source.text, self._session, self._process, portal.formats, self._limits.rows, portal.is_described
         )
-        self._places.take()
-        portal.places = self._places
+        self._limit.take()
+        portal.limit = self._limit
         try:
             portal.answer = StreamedRows(self._reader.open(request, portal.running))
         except BaseException:

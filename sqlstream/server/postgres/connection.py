@@ -165,8 +165,8 @@ class ClientConnection:
             if error.fatal:
                 raise
             await self._failed(error.fields())
-        except _PositionedError as placed:
-            await self._failed(placed.fields)
+        except _PositionedError as positioned:
+            await self._failed(positioned.fields)
         except (ClientDisconnected, TimeoutError):
             raise
         except Exception as error:
@@ -307,7 +307,7 @@ class ClientConnection:
             portal = self._portal(name)
         statement = portal.prepared.statement
         if statement is not None and not portal.done and self._has_rows(statement):
-            await self._placed(portal, self._open(portal))
+            await self._answered(portal, self._open(portal))
         answer = portal.answer
         self._writer.write(messages.NO_ROWS if answer is None else messages.row_description(answer.columns))
         if portal.is_described:
@@ -321,13 +321,13 @@ class ClientConnection:
         if portal.prepared.statement is None:
             self._writer.write(messages.EMPTY)
             return
-        await self._placed(portal, self._executed(portal, limit if limit > 0 else None))
+        await self._answered(portal, self._executed(portal, limit if limit > 0 else None))
 
     async def _executed(self, portal: Portal, limit: int | None) -> None:
         await self._open(portal)
         await self._rows(portal, limit)
 
-    async def _placed(self, portal: Portal, done: Awaitable[None]) -> None:
+    async def _answered(self, portal: Portal, done: Awaitable[None]) -> None:
         """Await work on a portal. Raises _Placed in place of a SqlStreamError, and closes the portal after any error."""
         try:
             with self._watched(portal):

@@ -15,7 +15,7 @@ from sqlstream import Session
 from sqlstream.errors import UsageError
 from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.jobs.savepoints.restore_plans import Restore
-from sqlstream.jobs.upgrades.adaptations.places import ArrivalPositions
+from sqlstream.jobs.upgrades.adaptations.positions import ArrivalPositions
 from sqlstream.jobs.upgrades.changes import UnadaptableOperator
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine

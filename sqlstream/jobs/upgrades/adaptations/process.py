@@ -33,7 +33,7 @@ from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem
 # The expression of a state in a shape, if it is a value in the row of a key.
 _VALUE = "value"
 # The first column of the order in which rows arrive, in the tables of rows that wait (see `InputPlan.arriving`).
-_PLACE = "o0"
+_POSITION = "o0"
 
 
 class ProcessAdaptation(Adaptation[ProcessState]):
@@ -64,7 +64,7 @@ class ProcessAdaptation(Adaptation[ProcessState]):
         for item in carrying.added:
             if item.input in self.after.changing and item.kind == "column":
                 raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
-        expressions = {**_written(carrying, operator), **_placed(carrying)}
+        expressions = {**_written(carrying, operator), **_positioned(carrying)}
         converted = _converted(self.old, carrying, operator, state_sql)
         expressions |= converted
         sources = {KEYS: KEYS} if any(table.name == KEYS for table in self.old.tables) else {}
@@ -199,13 +199,13 @@ def _written(carrying: StateTransfer, operator: ProcessOperator) -> dict[tuple[s
     return expressions
 
 
-def _placed(carrying: StateTransfer) -> dict[tuple[str, str], str]:
+def _positioned(carrying: StateTransfer) -> dict[tuple[str, str], str]:
     """Return the SQL of the places in the order of arrival of rows that wait, if columns decided ties before."""
     before = {table.name: dict(table.columns) for table in carrying.old.tables}
     return {
-        (table.name, _PLACE): BEFORE_ALL
+        (table.name, _POSITION): BEFORE_ALL
         for table in carrying.new.tables
-        if carrying.gains_arrival and _PLACE in dict(table.columns) and _PLACE not in before.get(table.name, {})
+        if carrying.gains_arrival and _POSITION in dict(table.columns) and _POSITION not in before.get(table.name, {})
     }
 
 

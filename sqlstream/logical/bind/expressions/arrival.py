@@ -48,8 +48,8 @@ class ArrivalColumns:
             type = self._checker.type(fields, value, self._source)
             self._items[sql] = Item(name, Expression.of(value, type, span_of(value, self._source)))
         column = column_reference(self._items[sql].name)
-        place = span_of(value, self._source)
-        add_span(column, place.start, place.end - 1)
+        span = span_of(value, self._source)
+        add_span(column, span.start, span.end - 1)
         if not isinstance(part, exp.Ordered):
             return column
         ordered = part.copy()

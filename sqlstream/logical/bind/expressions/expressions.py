@@ -13,7 +13,7 @@ from sqlstream.duck.types import has_elements, kind_of
 from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError
 from sqlstream.logical.bind.expressions import flink_functions, flink_values
 from sqlstream.logical.bind.expressions.aggregate_names import OTHER_AGGREGATES
-from sqlstream.logical.bind.expressions.arguments import place_arguments
+from sqlstream.logical.bind.expressions.arguments import order_arguments
 from sqlstream.logical.bind.expressions.decimals import average_type, decimal_of, quotient
 from sqlstream.logical.bind.expressions.flink_call import FlinkCall, WrongArgument
 from sqlstream.logical.bind.expressions.flink_functions import FLINKS_TYPES, INSTEAD, REWRITTEN
@@ -117,7 +117,7 @@ class ExpressionBinder:
             case exp.Anonymous():
                 self._check_call(node)
                 if (function := self.catalog.function(node.name)) is not None:
-                    place_arguments(node, function, self.scope.source)
+                    order_arguments(node, function, self.scope.source)
                 if clock := CLOCKS.get(node.name.lower()):
                     return filled(clock, node)
                 if (written := self._flink_call(node)) is not None:

@@ -117,8 +117,8 @@ def _substring(call: FlinkCall) -> str | None:
     is_usual = length is not None and length >= 0
     if is_usual and start is not None and start > 0:
         return None
-    place = "1" if start == 0 else "_1" if start is not None else "CASE WHEN _1 = 0 THEN 1 ELSE _1 END"
-    part = f"substring(_0, {place}, _2)" if has_length else f"substring(_0, {place})"
+    begin = "1" if start == 0 else "_1" if start is not None else "CASE WHEN _1 = 0 THEN 1 ELSE _1 END"
+    part = f"substring(_0, {begin}, _2)" if has_length else f"substring(_0, {begin})"
     cases = "" if is_usual else "WHEN _2 < 0 THEN NULL "
     if start is None or start < 0:
         cases += "WHEN _1 < 0 AND length(_0) + _1 < 0 THEN '' "

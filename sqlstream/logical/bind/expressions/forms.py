@@ -12,7 +12,7 @@ from sqlstream.errors import SourceText
 from sqlstream.sql.statements import parse_expression
 
 # The placeholder of an argument in a form.
-_PLACE = re.compile(r"_\d+")
+_PARAMETER = re.compile(r"_\d+")
 
 
 def like(old: exp.Expr, new: exp.Expr) -> exp.Expr:
@@ -27,7 +27,7 @@ def filled(form: str, call: exp.Expr, argument: Callable[[int], exp.Expr] | None
     for node in filled.walk():
         node.meta.update(call.meta)
     for column in list(filled.find_all(exp.Column)):
-        if argument is not None and _PLACE.fullmatch(column.name):
+        if argument is not None and _PARAMETER.fullmatch(column.name):
             value = argument(int(column.name[1:])).copy()
             # DISTINCT and ORDER BY stand in a call, and in no parentheses.
             plain = isinstance(value, exp.Column | exp.Literal | exp.Anonymous | exp.Paren | exp.Distinct | exp.Order)

@@ -168,11 +168,11 @@ class LateralBinder:
         if limit is None or order is None:
             hint = "Write both: they take the first elements."
             raise self._unsupported("ORDER BY or LIMIT alone in LATERAL", order or limit or select, hint)
-        places = {name.lower(): f"_{i}" for i, name in enumerate(names)}
-        items = [binder.ordered(item, places, numbers) for item in order.expressions]
+        positions = {name.lower(): f"_{i}" for i, name in enumerate(names)}
+        items = [binder.ordered(item, positions, numbers) for item in order.expressions]
         plain = not binder.aggregates and group is None and not select.args.get("distinct")
         # Elements that are equal in the order are ordered by their position, or by all columns.
-        tie_breakers = map(quote_name, numbers if plain else places.values())
+        tie_breakers = map(quote_name, numbers if plain else positions.values())
         sql += f" ORDER BY {', '.join([*items, *tie_breakers])}"
         if with_ties(select):
             raise self._unsupported("WITH TIES in LATERAL", limit, "Leave it out, or say more in ORDER BY.")
@@ -234,11 +234,11 @@ class _RowBinder(ExpressionBinder):
                     last.replace(exp.Order(this=last.copy(), expressions=order))
         return to_duckdb(bound)
 
-    def ordered(self, item: exp.Expr, places: dict[str, str], numbers: Sequence[str]) -> str:
-        """Return the SQL of an item of ORDER BY with its direction; it may name a column of the select list, by `places`."""
+    def ordered(self, item: exp.Expr, positions: dict[str, str], numbers: Sequence[str]) -> str:
+        """Return the SQL of an item of ORDER BY with its direction; it may name a column of the select list, by `positions`."""
         value = item.this if isinstance(item, exp.Ordered) else item
-        if isinstance(value, exp.Column) and not value.table and (place := places.get(value.name.lower())):
-            sql = quote_name(place)
+        if isinstance(value, exp.Column) and not value.table and (position := positions.get(value.name.lower())):
+            sql = quote_name(position)
         else:
             sql = self.item(value, numbers)
         descending = isinstance(item, exp.Ordered) and item.args.get("desc")
@@ -257,8 +257,8 @@ def _expanded(select: exp.Select, scope: Scope) -> list[exp.Expr]:
     return items
 
 
-def _name(item: exp.Expr, place: int) -> str:
-    return item.alias_or_name or f"column{place}"
+def _name(item: exp.Expr, position: int) -> str:
+    return item.alias_or_name or f"column{position}"
 
 
 def _rows(parts: Sequence[Expression], sql: str, span: Span) -> Expression:

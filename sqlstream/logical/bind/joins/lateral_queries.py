@@ -194,7 +194,7 @@ class LateralQueries:
         if (clause := next(clauses, None)) is not None:
             raise self._unsupported("this beside an aggregate without GROUP BY in LATERAL", clause, _ALONE)
         counts = []
-        for place, item in enumerate(select.expressions):
+        for index, item in enumerate(select.expressions):
             call = item.unalias().unnest()
             while isinstance(call, exp.Filter | exp.WithinGroup):
                 call = call.this
@@ -202,7 +202,7 @@ class LateralQueries:
             if name not in _ZERO | _NULL:
                 raise self._unsupported("this in LATERAL, whose subquery aggregates without GROUP BY", item, _ALONE)
             if name in _ZERO:
-                counts.append(place)
+                counts.append(index)
         return tuple(counts)
 
     def _key(self, match: tuple[CorrelatedEquality, exp.Expr], names: _Names) -> exp.Expr:

@@ -11,7 +11,7 @@ from sqlstream.catalog import Catalog, Function
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import has_elements, kind_of
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
-from sqlstream.logical.bind.expressions.arguments import place_arguments
+from sqlstream.logical.bind.expressions.arguments import order_arguments
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope, VisibleRelation, unique
@@ -94,7 +94,7 @@ class ListBinder:
         binder = ExpressionBinder(scope, self.catalog, self.checker)
         binder.refuse_aggregates(call, "in FROM")
         bound = call.copy()
-        place_arguments(bound, function, self.source)
+        order_arguments(bound, function, self.source)
         bound.set("expressions", [binder.rewrite(argument) for argument in bound.expressions])
         return _ListSource(binder.typed(bound, call), function.name, ordinality, None)
 

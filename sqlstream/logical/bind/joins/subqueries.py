@@ -167,9 +167,9 @@ class Subqueries:
         """Return whether a value is known not to be NULL: a literal, a NOT NULL column, or one that a filter below checks."""
         if isinstance(side, exp.Literal):
             return True
-        if not isinstance(side, exp.Column) or side.name not in self.joins.places:
+        if not isinstance(side, exp.Column) or side.name not in self.joins.indexes:
             return False
-        node = self.joins.nodes[self.joins.places[side.name]]
+        node = self.joins.nodes[self.joins.indexes[side.name]]
         return node is not None and _never_null(node, side.name)
 
 
