@@ -89,7 +89,7 @@ class Table:
     within: tuple[str, ...] = field(default=(), compare=False, repr=False)
     # What INSERT OVERWRITE says of the partition that it writes, by column; empty for all of them. None: rows are added.
     overwrites: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
-    # The places of the key and of the value of each option, by its name.
+    # The positions of the key and of the value of each option, by its name.
     option_spans: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
     # Warnings about its expressions, for the jobs that read it.
     notices: tuple[StatementWarning, ...] = field(default=(), compare=False, repr=False)
@@ -97,7 +97,7 @@ class Table:
     in_duckdbs: tuple[tuple[Column, ...], Watermark | None] | None = field(default=None, compare=False, repr=False)
 
     def option_span(self, name: str, *, value: bool = False) -> Span | None:
-        """Return the place of an option's key, or of its value, in WITH; the table's place if the option is not there."""
+        """Return the position of an option's key, or of its value, in WITH; the table's position if the option is not there."""
         span = self.option_spans.get(name)
         return span[value] if span is not None else self.span
 
@@ -251,7 +251,7 @@ class TableArgument:
     """A table argument of a process function, and the method that receives its rows.
 
     `columns` are the columns that the type hint of the row names, with their types; None: all columns of the table. `line` is
-    the place of the hint in the Python file. A table that `changes` may retract rows. The rows of a `broadcast` table have no
+    the position of the hint in the Python file. A table that `changes` may retract rows. The rows of a `broadcast` table have no
     key: they are for all keys.
     """
 
@@ -396,7 +396,7 @@ class Catalog:
         self.faults: list[CatalogFault] = []
         # Returns the names of tables that jobs have written, whether they are declared here or not.
         self.written_tables: Callable[[], Iterable[str]] = tuple
-        # Applies the hint OPTIONS, which is at a place in the text, to a table.
+        # Applies the hint OPTIONS, which is at a position in the text, to a table.
         self.with_options: Callable[[Table, Mapping[str, str], Span], Table] = _merged
 
     def declared(self, name: str) -> Table | View | None:

@@ -335,7 +335,7 @@ class _Environment:
         return value
 
     def check(self) -> None:
-        """Raise BindError that names all missing variables, at the place of the first."""
+        """Raise BindError that names all missing variables, at the position of the first."""
         if not self._missing:
             return
         [(first, span), *others] = self._missing.items()
@@ -378,7 +378,7 @@ def _text(value: Any) -> str:
 
 
 def _broken(source: SourceText, message: str) -> UsageError:
-    """Return the error for a text that is not valid TOML, at the place that the parser's message names."""
+    """Return the error for a text that is not valid TOML, at the position that the parser's message names."""
     span = None
     if at := _AT.search(message):
         start = sum(len(line) + 1 for line in source.text.split("\n")[: int(at[1]) - 1]) + int(at[2]) - 1
@@ -387,7 +387,7 @@ def _broken(source: SourceText, message: str) -> UsageError:
 
 
 class _KeyPositions:
-    """The places of keys in a TOML text; keys that do not begin a line are not found."""
+    """The positions of keys in a TOML text; keys that do not begin a line are not found."""
 
     def __init__(self, source: SourceText):
         self._source = source
@@ -406,7 +406,7 @@ class _KeyPositions:
         self._spans.setdefault(key, (start + match.start("key"), start + match.end("key")))
 
     def of(self, key: _Key) -> Span | None:
-        """Return the place of a key, or of the innermost table around it; None if neither is known."""
+        """Return the position of a key, or of the innermost table around it; None if neither is known."""
         at = next((self._spans[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self._spans), None)
         return None if at is None else Span(self._source, *at)
 

@@ -1,7 +1,7 @@
 """Secrets: passwords, tokens and keys in options, and passwords inside of URLs. They are used, and never shown.
 
-A secret is recognized by the name of its option, or by its place in a URL or a connection string. It is no part of a plan, so a
-job continues when it changes. Where an option is shown, MASK replaces it. Texts of other software, such as the messages of
+A secret is recognized by the name of its option, or by its position in a URL or a connection string. It is no part of a plan, so
+a job continues when it changes. Where an option is shown, MASK replaces it. Texts of other software, such as the messages of
 exceptions, are searched for the secrets that this process has seen.
 """
 
@@ -148,7 +148,7 @@ def secret_spans(sql: str) -> list[tuple[int, int]]:
 
 
 def hidden(sql: str) -> str:
-    """Return a script whose secrets are stars, one per character: the places of all other characters stay the same."""
+    """Return a script whose secrets are stars, one per character: the positions of all other characters stay the same."""
     for start, end in secret_spans(sql):
         sql = sql[:start] + "*" * (end - start) + sql[end:]
     return sql

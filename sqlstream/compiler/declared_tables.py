@@ -38,7 +38,8 @@ class DeclaredTables:
         self._project, self._plans_jobs = project, plans_jobs
         # Whether they are of a catalog file: then errors that depend on the machine are raised when a job uses the table.
         self.in_catalog = False
-        # Called with the name, options and place of each table whose options a script sets, before anything is opened; may raise.
+        # Called with the name, options and position of each table whose options a script sets, before anything is opened; may
+        # raise.
         self.check: Callable[[str, Mapping[str, str], Span | None], None] = lambda name, options, span: None
         # Whole statements of the tables, see `whole`, by name in lower case.
         self._statements: dict[str, CreateTable] = {}
@@ -125,7 +126,7 @@ class DeclaredTables:
                 message = f'the hint goes over the "{key}" that table "{table.name}" was given from outside'
                 warn(StatementWarning(message, span))
         self.check(table.name, options, span)
-        # Options of the hint have their place there; the others keep their places.
+        # Options of the hint have their position there; the others keep their positions.
         option_spans = {name: location for name, location in table.option_spans.items() if name not in overrides}
         variant = replace(table, options=options, span=span, option_spans=option_spans, within=self._options.within)
         variant = self._without_flinks(variant)

@@ -53,7 +53,7 @@ class NumberedRows:
     """The well-formed rows of a split with their numbers, by which a message can name a row.
 
     `plan` has run `ReadPlan.take`; its rows have the column ROW (`internal_columns`), a number from 0. `places` takes numbers
-    that count from 1 (ROW + 1), and maps them to the places and texts of the rows.
+    that count from 1 (ROW + 1), and maps them to the positions and texts of the rows.
     """
 
     plan: ReadPlan

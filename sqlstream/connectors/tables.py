@@ -67,9 +67,9 @@ def translated_options(
 ) -> dict[str, tuple[str, str]]:
     """Translate the options of a table `name` of Flink's `jdbc`, `iceberg` or `delta`; return other options unchanged.
 
-    The result maps the name of an option to (its value, the option that it was translated from). `span_of` returns the place of
-    an option in the statement. Raises UnsupportedError for a table that has no counterpart, and for options of Flink before 1.11,
-    which have other names in Flink, too.
+    The result maps the name of an option to (its value, the option that it was translated from). `span_of` returns the position
+    of an option in the statement. Raises UnsupportedError for a table that has no counterpart, and for options of Flink before
+    1.11, which have other names in Flink, too.
     """
     try:
         match options.get("connector", "").lower():

@@ -13,7 +13,7 @@ import duckdb
 from sqlstream.duck.text_files import PACKINGS, WHOLE, malformed_line, packed_fault
 from sqlstream.errors import QueryError, SourceText, Span, missing, nearest, sql_types
 
-# The last lines of a message with a place in the text: `LINE 2: ...text of the line...`, and carets below.
+# The last lines of a message with a position in the text: `LINE 2: ...text of the line...`, and carets below.
 _POSITION = re.compile(r"\n+(?P<label>LINE (?P<line>\d+): )(?P<text>.*)\n(?P<carets> *\^+)\s*$")
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (Error|Exception): ")
 # What DuckDB says to do about a division by zero, among it options that nobody can set.
@@ -83,7 +83,7 @@ def translate(
     others: Mapping[str, str] = MappingProxyType({}),
     columns: Sequence[str] = (),
 ) -> QueryError:
-    """Translate an error of DuckDB into the error to raise, with a place in the text `source` if DuckDB names one.
+    """Translate an error of DuckDB into the error to raise, with a position in the text `source` if DuckDB names one.
 
     `relations` and `others` are as for `missing_table`; `columns` are those of the relations in the query, for hints.
     """
@@ -203,7 +203,7 @@ def plain(error: duckdb.Error) -> str:
 
 
 def _span(text: str, source: SourceText) -> Span | None:
-    """Return the place that DuckDB marks, None if it marks none.
+    """Return the position that DuckDB marks, None if it marks none.
 
     DuckDB sees a rewritten text, which has the same lines, but not always the same columns: the nearest equal text is taken.
     """

@@ -1,4 +1,4 @@
-"""Internal columns beside the columns of the user: the kind of change, the place in a file, the partition."""
+"""Internal columns beside the columns of the user: the kind of change, the position in a file, the partition."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ROW = Column(internal("row"), "BIGINT", metadata="row-number")
 PARTITION = Column(internal("partition"), "VARCHAR", metadata="partition-name")
 
 
-# The place of a row in the order of arrival, over all batches and scans of a job: of two rows, the one with the greater number
-# came later. Workers compute it from the place of the row's split in the descriptor, for tables that have this column.
+# The position of a row in the order of arrival, over all batches and scans of a job: of two rows, the one with the greater number
+# came later. Workers compute it from the position of the row's split in the descriptor, for tables that have this column.
 ARRIVED = Column(internal("arrived"), "BIGINT", metadata="row.arrived")
 
 

@@ -1,4 +1,4 @@
-"""Declarations of Python functions of all kinds: names in SQL, typed parameters, and places in the user's files for errors."""
+"""Declarations of Python functions of all kinds: names in SQL, typed parameters, and positions in the user's files for errors."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Declaration(ABC):
         return source_locations.location(self.inner, self.root)
 
     def definition(self) -> Span | None:
-        """Return the place of `def name`; None if its source text is unavailable."""
+        """Return the position of `def name`; None if its source text is unavailable."""
         return source_locations.definition(self.inner, self.root)
 
 
@@ -195,10 +195,10 @@ class FunctionDeclaration(Declaration):
 
     @abstractmethod
     def call(self) -> Call:
-        """Return the object that DuckDB calls per chunk of rows. Raises BindError or UnsupportedError, with the place."""
+        """Return the object that DuckDB calls per chunk of rows. Raises BindError or UnsupportedError, with the position."""
 
     def declared(self) -> Function:
-        """Return the catalog's entry of the function. Raises BindError or UnsupportedError, with the place."""
+        """Return the catalog's entry of the function. Raises BindError or UnsupportedError, with the position."""
         call = self.call()
         return Function(
             name=call.name,

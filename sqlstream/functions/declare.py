@@ -29,7 +29,7 @@ def declare(
     """Return the catalog's entry of a Python function or class; options passed here override its decorator's.
 
     Without a decorator, a generator function is a table function, everything else a scalar function. Errors show files relative
-    to `root` (default: the current folder). Raises BindError or UnsupportedError, with the place.
+    to `root` (default: the current folder). Raises BindError or UnsupportedError, with the position.
     """
     method = called_method(function)
     inner = plain_function(getattr(function, method) if method else function)

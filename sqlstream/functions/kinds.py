@@ -42,7 +42,7 @@ def declare_any(value: Any, *, name: str | None = None, root: str | None = None,
     """Return the catalog's entry of a Python function or class of any kind; `name` overrides its own name.
 
     `options` override the decorator's. Without a decorator, a class with `accumulate` and `finish` is an aggregate function, and
-    a class with the methods of a process function is a process function. Raises BindError or UnsupportedError, with the place.
+    a class with the methods of a process function is a process function. Raises BindError or UnsupportedError, with the position.
     Options of process functions and aggregate functions are an error, too: only the decorator can set them.
     """
     option = next((option for option, setting in options.items() if setting is not None), None)

@@ -29,7 +29,7 @@ class NotPicklable(Exception):
 def pack(call: Invocation) -> bytes:
     """Pickle a call by value, with all of the user's code that it needs: helpers, globals, classes, sibling modules.
 
-    Installed packages are pickled by name. Raises Uncarriable.
+    Installed packages are pickled by name. Raises NotPicklable.
     """
     with _by_value():
         try:
@@ -52,7 +52,7 @@ def unpack(name: str, pickled: bytes) -> Any:
 
 
 def pack_class(value: object) -> bytes:
-    """Pickle a class, or an object that holds one, by value, with all of the user's code that it needs. Raises Uncarriable."""
+    """Pickle a class, or an object that holds one, by value, with all of the user's code that it needs. Raises NotPicklable."""
     with _by_value():
         try:
             return _dumps(value)

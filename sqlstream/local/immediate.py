@@ -24,7 +24,7 @@ from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_
 
 
 def values_splits(job: JobSpec) -> Mapping[int, Sequence[Split]]:
-    """Return the splits of the scans of VALUES, one for each, by the place of the scan in the plan."""
+    """Return the splits of the scans of VALUES, one for each, by the index of the scan in the plan."""
     return {i: [ALL] for i, scan in enumerate(job.plan.scans) if scan.table.is_values}
 
 

@@ -45,7 +45,7 @@ class SteppedRun:
         self._positions = PositionAllocator([source_of(scan.table) for scan in job.plan.scans])
         for number in self._descriptors.numbers():
             self._positions.skip(from_lines(read_sealed(self.commits.warehouse.fs, self._descriptors.path(number))))
-        # The feed of each kind of sources, and the places of its scans in the plan.
+        # The feed of each kind of sources, and the indexes of its scans in the plan.
         self._feeds: dict[str, Feed] = {}
         self._numbers: dict[str, list[int]] = {}
 

@@ -43,7 +43,7 @@ class Branch:
 
     With `lookups`, it is over the tables of the last lookup. Rows have further columns after the schema's: with
     `weighted` their weight (WEIGHT), with `timed` the event time that put them into windows (EVENT_TIME), with `ordered` the kind
-    of change and the place in the source (CHANGE and PLACE).
+    of change and the position in the source (CHANGE and FILE_ORDER).
     """
 
     leaf: Scan | Stateful

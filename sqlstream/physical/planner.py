@@ -125,7 +125,7 @@ class _Planner:
         self.scans: list[tuple[Scan, ScanStage, list[Fragment]]] = []
         self.stages: list[tuple[Stateful, StatefulStage, list[Fragment]]] = []
         self.names: set[str] = set()
-        # The places of the scans whose rows reach each stage.
+        # The indexes of the scans whose rows reach each stage.
         self._read: list[frozenset[int]] = []
 
     def add(self, branch: Branch, fragment: Fragment) -> None:
@@ -147,7 +147,7 @@ class _Planner:
         return self.stages[-1][2]
 
     def _scans_of(self, leaf: Scan | Stateful) -> frozenset[int]:
-        """Return the places of the scans whose rows a leaf passes on, which has been planned."""
+        """Return the indexes of the scans whose rows a leaf passes on, which has been planned."""
         if isinstance(leaf, Scan):
             return frozenset(index for index, (own, _, _) in enumerate(self.scans) if own.is_same(leaf))
         return next(self._read[index] for index, (own, _, _) in enumerate(self.stages) if own == leaf)
@@ -191,7 +191,7 @@ class _Planner:
             ports += [Port(part, feed.branch.never_late or node.inputs_never_late) for part, _ in parts]
             feeds.append((self._leaf(feed.branch.leaf), feed.branch, parts, numbers))
         read = frozenset().union(*(self._scans_of(branch.leaf) for _, branch, _, _ in feeds))
-        # The recursion above has planned all stages that feed this one: its place is the next one.
+        # The recursion above has planned all stages that feed this one: its position is the next one.
         index = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
             everywhere = operator.broadcast.issuperset(part for part, _ in parts)

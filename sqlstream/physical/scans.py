@@ -1,4 +1,4 @@
-"""The SQL of scans: columns, changes and places of rows in files, and the tables for malformed rows."""
+"""The SQL of scans: columns, changes and positions of rows in files, and the tables for malformed rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlstream.storage.zsets import WEIGHT
 def scanned(table: Table) -> Select:
     """Return a table's visible columns, the computed ones too, over `_input`.
 
-    A table of changes also has the column CHANGE, then PLACE with a PRIMARY KEY, WEIGHT without one.
+    A table of changes also has the column CHANGE, then FILE_ORDER with a PRIMARY KEY, WEIGHT without one.
     """
     columns = [
         _read(c, table) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible

@@ -26,7 +26,8 @@ class RelationFactory(Protocol):
     """Creates the relation of a call, and returns the relation's name as SQL.
 
     The relation is in a new catalog of the connection, named `catalog`. `jobs` are the jobs of the warehouse by lower-case name,
-    `span` is the place of the call. Raises QueryError; VersionGone; FileNotFoundError or DamageError when a file cannot be read.
+    `span` is the position of the call. Raises QueryError; VersionGone; FileNotFoundError or DamageError when a file cannot be
+    read.
     """
 
     def __call__(

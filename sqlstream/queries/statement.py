@@ -263,7 +263,7 @@ def _closing(tokens: list[Token], opening: int) -> int | None:
 
 
 def _relation_before(tokens: list[Token], at: int) -> tuple[int | None, int]:
-    """Return the places of the first and the last token of the relation before an AT clause; None if there is no relation.
+    """Return the positions of the first and the last token of the relation before an AT clause; None if there is no relation.
 
     The form is `path [[AS] alias [(columns)]] AT (..)`.
     """

@@ -45,7 +45,7 @@ _WHOLE = (
 
 
 def name_of_key(number: int) -> str:
-    """Return the name of the argument with the value of a key column, by the column's place (from 0) in the key."""
+    """Return the name of the argument with the value of a key column, by the column's index (from 0) in the key."""
     return internal(f"key_{number}")
 
 

@@ -56,7 +56,7 @@ class Work:
     tick: EventTime | None = None
     fires_timers: bool = False
     opens: bool = False
-    # The place of the split's first row in the order of arrival; earlier versions of sqlstream did not write it.
+    # The position of the split's first row in the order of arrival; earlier versions of sqlstream did not write it.
     arrived: int = 0
     own_watermarks: bool = False
     clock: EventTime | None = None

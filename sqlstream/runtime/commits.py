@@ -52,7 +52,7 @@ from sqlstream.warehouse.records import read_json
 from sqlstream.zones import local_clock
 
 _REPORTS = msgspec.json.Decoder(Report)
-# Called with the place of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
+# Called with the index of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
 Emit = Callable[[int, Sequence[str]], None]
 
 

@@ -417,7 +417,7 @@ class Feed:
             return
         for sequence in old:
             self._add(self._folded, from_lines(read_sealed(self._fs, self._path(sequence))))
-        # After a crash the same ones may be folded again. The place is behind those of later descriptors, too.
+        # After a crash the same ones may be folded again. The position is behind those of later descriptors, too.
         seen = tuple(position.to_bytes() for position in self._folded)
         self._descriptors.write_fold(Fold(old[-1], seen, self._positions.following), old)
 

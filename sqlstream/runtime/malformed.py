@@ -63,7 +63,7 @@ def astray_rows(
         f" FROM (WITH _input AS (SELECT * FROM {rows.plan.well_formed}) {scan.numbered})"
         f" WHERE {astray(time, bounds)} GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    positions = rows.positions([n for n, *_ in outliers])
+    positions = rows.places([n for n, *_ in outliers])
     rows.plan.forget(con)
     return [replace(positions[n], reason=_reason(scan, at, ahead)) for n, at, ahead in outliers]
 
@@ -81,7 +81,7 @@ def unfit_rows(
         all_rows = Select(f"SELECT * FROM ({all_rows}) WHERE epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]}")
     unfit = f"SELECT DISTINCT {ROW.name} + 1 FROM ({union_all(scan.unfit)}) ORDER BY 1"
     numbers = [n for (n,) in con.execute(over_input(all_rows, Select(unfit))).fetchall()]
-    positions = rows.positions(numbers)
+    positions = rows.places(numbers)
     rows.plan.forget(con)
     return [replace(positions[n], reason=_UNFIT) for n in numbers]
 

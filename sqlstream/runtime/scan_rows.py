@@ -1,7 +1,7 @@
-"""Reads the splits of a scan: the rows of its table, with their places in the order of arrival if the query needs these.
+"""Reads the splits of a scan: the rows of its table, with their positions in the order of arrival if the query needs these.
 
 Sources do not know the column ARRIVED. A source that numbers its rows gives the columns `TableSource.numbering` in its stead, and
-a row's place is that of its split plus its number in the split. The splits of other sources are read one by one.
+a row's position is that of its split plus its number in the split. The splits of other sources are read one by one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlstream.duck.internal_columns import ARRIVED, PATH, ROW
 from sqlstream.duck.sql import Relation, Select, quote_text, subquery, union_all
 from sqlstream.runtime.batch_descriptors import Work
 
-# The places of splits, and the rows of one split.
+# The positions of splits, and the rows of one split.
 _POSITIONS, _OF_SPLIT = "_arrival_places", "_arrival_rows_"
 # So many runs of rows are told apart by conditions, more by a join.
 _FEW = 16
@@ -86,7 +86,7 @@ class ScanRows:
         return self._reader.read_again(con, error, self.splits, self._context)
 
     def well_formed(self, con: duckdb.DuckDBPyConnection, plan: ReadPlan) -> Relation:
-        """Return the well-formed rows of a plan from `take` or `read_again`, with their places if the table has the column."""
+        """Return the well-formed rows of a plan from `take` or `read_again`, with their positions if the table has the column."""
         rows = plan.well_formed
         if not self._has_positions:
             return rows

@@ -60,7 +60,7 @@ class Output:
     """A message of a task to the driver, whose `body` is JSON, by its `kind`.
 
     "segment" is a Segment that was written for a sink, "written" is [number of rows, records for the committer] of a sink's
-    Writer, "metrics" is a Report. `sink` is the place of the sink in the plan.
+    Writer, "metrics" is a Report. `sink` is the index of the sink in the plan.
     """
 
     kind: str
@@ -320,7 +320,7 @@ def run_fragment(
     Raises JobError for rows that fail, as `explain` explains them.
     """
     find, batch, watermarks = finder(job), times.batch, times.watermarks
-    # The places of expressions above several inputs, and of the operator that the rows go to.
+    # The positions of expressions above several inputs, and of the operator that the rows go to.
     elsewhere = {name: least(watermarks.scans[i] for i in indexes) for name, indexes in job.plan.watermark_variables}
     if job.plan.asks_watermark and fragment.exchange is not None:
         elsewhere[ABOVE_VARIABLE] = watermarks.operators[fragment.exchange.stage]

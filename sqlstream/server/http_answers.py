@@ -25,7 +25,7 @@ _TEXT_PART = 1 << 16
 class HttpQuery:
     """A query of an HTTP client. An answer in JSON has at most `limit` rows; with `text`, all values are texts.
 
-    `is_made` says that the server wrote the SQL: errors then show no place in it, which would mean nothing to the client.
+    `is_made` says that the server wrote the SQL: errors then show no position in it, which would mean nothing to the client.
     """
 
     sql: str

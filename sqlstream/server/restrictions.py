@@ -42,7 +42,7 @@ def forbidden(message: str, span: Span | None = None, hint: str = _HINT) -> Http
 
 
 class TableRestrictions:
-    """Checks the tables that SQL of the role `submit` declares. Call it with a table's name, options and place.
+    """Checks the tables that SQL of the role `submit` declares. Call it with a table's name, options and position.
 
     Their local files must be in the `folders`, now and later.
     """

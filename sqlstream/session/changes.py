@@ -304,7 +304,7 @@ class RowPrinter:
 
 
 def printers(sinks: Sequence[SinkPlan], stream: TextStream, *, titled: bool) -> dict[int, RowPrinter]:
-    """Return printers for the sinks that a session prints, by their places in the plan.
+    """Return printers for the sinks that a session prints, by their indexes in the plan.
 
     With `titled`, the name of the table is above the rows, unless it has a LIMIT.
     """

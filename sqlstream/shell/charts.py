@@ -95,14 +95,14 @@ def line(
     columns = max(width - widest - 2, 8)
     across, down = columns * 2 - 1, height * 4 - 1
     cells = [[0] * columns for _ in range(height)]
-    dots = [
+    pixels = [
         (round((x - first) / (last - first or 1.0) * across), round((high - y) / (high - low or 1.0) * down))
         for x, y in points
     ]
-    for a, b in pairwise(dots):
+    for a, b in pairwise(pixels):
         _draw(cells, a, b)
-    if len(dots) == 1:
-        _draw(cells, dots[0], dots[0])
+    if len(pixels) == 1:
+        _draw(cells, pixels[0], pixels[0])
     yield f"{' ' * widest} {axes[1]}"
     for row, dots in enumerate(cells):
         text = "".join(chr(0x2800 + cell) if cell else " " for cell in dots).rstrip()

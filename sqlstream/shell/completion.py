@@ -54,13 +54,13 @@ class Suggestion:
 
 
 class Suggestions:
-    """Suggests texts for the place of the cursor."""
+    """Suggests texts for the position of the cursor."""
 
     def __init__(self, names: KnownNames, commands: Mapping[str, str]):
         self._names, self._commands = names, commands
 
     def behind(self, text: str, following: str = "") -> list[Suggestion]:
-        """Return suggestions for the place between `text` and the text that follows it, the likeliest first."""
+        """Return suggestions for the position between `text` and the text that follows it, the likeliest first."""
         statement = cut(SourceText("shell", text)).rest.text
         if (command := _COMMAND.match(statement)) is not None:
             if command["rest"] is None:

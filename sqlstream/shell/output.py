@@ -103,7 +103,7 @@ class ShellOutput:
             self.say(line, "red" if caret else "green" if line.startswith("hint: ") else "")
 
     def warn(self, job: str, warning: SqlStreamError) -> None:
-        """Print a warning about a job, with its place."""
+        """Print a warning about a job, with its position."""
         width = self._notices.width if self._notices.is_terminal else None
         self.say(f"{job}: {warning.render(width)}", "yellow")
 

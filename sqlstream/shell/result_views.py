@@ -50,11 +50,11 @@ class MaterializedTable:
     def __init__(self, most: int):
         self.most = most
         # Ordered dictionaries, whose first item is found at once: that of a dict is found behind all that were deleted before it.
-        # The rows by their places, in the order of the places; None where the row before an update was taken away.
+        # The rows by their positions, in the order of the positions; None where the row before an update was taken away.
         self._rows: OrderedDict[int, Row | None] = OrderedDict()
-        # The places of equal rows, in the order in which they came.
+        # The positions of equal rows, in the order in which they came.
         self._positions: dict[Row, OrderedDict[int, None]] = {}
-        # The places without a row, for the rows after updates.
+        # The positions without a row, for the rows after updates.
         self._freed: OrderedDict[int, None] = OrderedDict()
         self._next = 0
 
@@ -93,7 +93,7 @@ class MaterializedTable:
             self._drop_oldest()
 
     def _take(self, row: Row, position: int | None = None) -> int:
-        """Forget that a row is at `position`, by default the oldest place of a row like it; return the place."""
+        """Forget that a row is at `position`, by default the oldest position of a row like it; return the position."""
         positions = self._positions[row]
         position = next(iter(positions)) if position is None else position
         del positions[position]
@@ -102,7 +102,7 @@ class MaterializedTable:
         return position
 
     def _drop_oldest(self) -> None:
-        """Drop a place that has no row, else the oldest row."""
+        """Drop a position that has no row, else the oldest row."""
         if self._freed:
             # No update has come for it yet; if one comes, its row is a new one.
             position, _ = self._freed.popitem(last=False)

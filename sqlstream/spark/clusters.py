@@ -92,5 +92,5 @@ def check_checkpoint(master: str, warehouse: Filesystem, conf: Mapping[str, str]
 
 
 def checkpoint_files(location: str) -> tuple[Filesystem, str]:
-    """Return the file system of a place in a checkpoint (a path, or a URI as Hadoop writes it), and the path in it."""
+    """Return the file system of a location in a checkpoint (a path, or a URI as Hadoop writes it), and the path in it."""
     return open_filesystem(re.sub("^s3a:", "s3:", location))

@@ -60,7 +60,7 @@ class AlterationParser(DefinitionParser):
         raise self._expected("ADD, MODIFY, DROP, RENAME, SET or RESET")
 
     def _parse_parts(self) -> TableParts:
-        """Read columns with their places, a watermark and a primary key: one of them, or several in parentheses."""
+        """Read columns with their positions, a watermark and a primary key: one of them, or several in parentheses."""
         body, positions = TableBody(), dict[str, Name | None]()
         several = self._match(TokenType.L_PAREN)
         while True:

@@ -74,7 +74,7 @@ def _hint_name(region: Span) -> str:
 
 
 def regions(source: SourceText) -> Iterator[Span]:
-    """Yield the places of quoted texts and comments. Raises ParseError for one that is not closed."""
+    """Yield the positions of quoted texts and comments. Raises ParseError for one that is not closed."""
     text, at = source.text, 0
     while match := _REGION.search(text, at):
         start, at = match.span()

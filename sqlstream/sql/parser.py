@@ -1,8 +1,8 @@
 """Queries to a syntax tree: Flink's streaming syntax over DuckDB's.
 
-sqlglot knows most of the grammar. The changes here keep a query's meaning and its place in the text: functions keep their names
-(sqlglot would rename and rearrange them), and nodes are marked with the text that they were read from. `grammar` rejects what
-sqlglot reads too leniently.
+sqlglot knows most of the grammar. The changes here keep a query's meaning and its position in the text: functions keep their
+names (sqlglot would rename and rearrange them), and nodes are marked with the text that they were read from. `grammar` rejects
+what sqlglot reads too leniently.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class StreamingParser(ExpressionParser):
     ) -> exp.Table | exp.Dot | None:
         table = super()._parse_table_parts(schema, is_db_reference, wildcard, fast)
         if isinstance(table, exp.Table) and (options := self._table_options()):
-            # No node of the tree: the place of the table ends with its name.
+            # No node of the tree: the position of the table ends with its name.
             table.set("table_options", options)
         return table
 

@@ -1,4 +1,4 @@
-"""The places of syntax tree nodes in the text.
+"""The positions of syntax tree nodes in the text.
 
 The parser marks nodes with the first and last character that they were read from (`start` and `end` in `meta`, both inclusive, as
 sqlglot marks its tokens). A node's span is the smallest one that covers its marks and the marks of all nodes below it.
@@ -12,7 +12,7 @@ from sqlstream.errors import SourceText, Span
 
 
 def span_of(node: exp.Expr, source: SourceText, default: Span | None = None) -> Span:
-    """Return the place of a node; `default`, or the start of the source, if neither it nor a node below has marks."""
+    """Return the position of a node; `default`, or the start of the source, if neither it nor a node below has marks."""
     spans = [span for descendant in node.walk() if (span := own_span(descendant))]
     if not spans:
         return default or Span(source, 0, 0)
@@ -20,7 +20,7 @@ def span_of(node: exp.Expr, source: SourceText, default: Span | None = None) -> 
 
 
 def operator_span(node: exp.Expr, source: SourceText) -> Span:
-    """Return the place of UNION, INTERSECT or EXCEPT between two queries; the whole node's if it is unknown."""
+    """Return the position of UNION, INTERSECT or EXCEPT between two queries; the whole node's if it is unknown."""
     assert isinstance(node, exp.SetOperation)
     start, end = span_of(node.this, source).end, span_of(node.expression, source).start
     between = source.text[start:end]
@@ -32,13 +32,13 @@ def operator_span(node: exp.Expr, source: SourceText) -> Span:
 
 
 def head_span(node: exp.Expr, below: exp.Expr | None, source: SourceText) -> Span:
-    """Return the place of a node up to the end of its part `below`, such as `LEFT JOIN t`; the whole node if `below` is None."""
+    """Return the position of a node up to the end of its part `below`, such as `LEFT JOIN t`; the whole node if `below` is None."""
     whole = span_of(node, source)
     return Span(source, whole.start, span_of(below, source, whole).end) if below is not None else whole
 
 
 def name_span(call: exp.Anonymous, source: SourceText) -> Span:
-    """Return the place of a function's name, without its arguments."""
+    """Return the position of a function's name, without its arguments."""
     if isinstance(call.this, exp.Expr):
         return span_of(call.this, source)
     start = span_of(call, source).start

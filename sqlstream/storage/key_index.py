@@ -1,7 +1,7 @@
 """In-memory indexes of large segments, which find the rows of few keys without reading the segment.
 
 Reading a segment costs as much as it holds, however few rows are wanted. When a process looks up few keys in a large segment for
-the second time, it keeps the segment's rows, and the places of each key hash; from then on a lookup costs as much as it finds.
+the second time, it keeps the segment's rows, and the positions of each key hash; from then on a lookup costs as much as it finds.
 Segments never change, so an index never becomes wrong, and nothing of it is stored.
 """
 
@@ -71,7 +71,7 @@ class KeyIndex:
         self.used = time.monotonic()
         begins = np.searchsorted(self._hashes, hashes, "left")
         counts = np.searchsorted(self._hashes, hashes, "right") - begins
-        # Of each hash the places from its begin on, one after the other.
+        # Of each hash the positions from its begin on, one after the other.
         starts = np.repeat(begins - np.cumsum(counts) + counts, counts)
         rows = self._rows.take(pa.array(self._positions[starts + np.arange(len(starts))]))
         for name, value in self._constants.items():

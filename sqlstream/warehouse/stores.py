@@ -185,7 +185,7 @@ class StoreFilesystem(Filesystem):
     def put_if(self, path: str, text: str, before: Tag | None) -> Tag:
         """Write a small file if its content still has the tag `before`, or, for None, if there is none; return the new tag.
 
-        Raises Changed if that is not so.
+        Raises PreconditionFailed if that is not so.
         """
         errors = _obstore().exceptions
         try:

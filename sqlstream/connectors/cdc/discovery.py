@@ -26,7 +26,7 @@ from sqlstream.warehouse.records import read_sealed, write_sealed
 _KEPT = 64
 # Changes that are written as one row group.
 _CHUNK = 50_000
-# Bytes of log without a change of the table after which the place is stored although no batch ends.
+# Bytes of log without a change of the table after which the position is stored although no batch ends.
 WORTH_MOVING = 1 << 20
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
 

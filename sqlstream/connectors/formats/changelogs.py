@@ -1,7 +1,7 @@
 """Tables whose rows are changes: a column names the operation of each row, or Debezium's envelope does.
 
 `changes_of` turns them into rows with the table's columns and `__sqlstream_change`: I (insert), U (after an update), B (before an
-update) or D (delete). If the table has a key, three more columns (PLACE) order the changes.
+update) or D (delete). If the table has a key, three more columns (FILE_ORDER) order the changes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def source_table(table: Table) -> Table:
     """Return the table with the columns to read from its files, if its rows are changes; other tables are returned unchanged.
 
     The column of operations is added, unless it is declared. For Debezium, the fields of the envelope take the place of the
-    columns that are stored in files. The columns PLACE are added if the table has a key.
+    columns that are stored in files. The columns FILE_ORDER are added if the table has a key.
     """
     if not table.has_changes:
         return table

@@ -163,7 +163,7 @@ class Cluster:
     # -- answers
 
     def _answer(self, answer: Future[Any], name: str) -> Any:
-        """Wait for an answer and return it. Raises Unanswered if a later attempt may succeed."""
+        """Wait for an answer and return it. Raises BrokersUnavailable if a later attempt may succeed."""
         deadline = time.monotonic() + ANSWER_SECONDS + 1
         while True:
             try:

@@ -223,8 +223,8 @@ class Sender:
     def send(self, messages: pa.Table, deadline: Deadline) -> None:
         """Put messages, with the columns of `MessageLayout.messages`, into the client's queue, which it sends in the background.
 
-        Raises Broken if a new client must send them, OutageError if the queue stays full until the deadline, and the errors of
-        `Topic.refuse`.
+        Raises BrokenClient if a new client must send them, OutageError if the queue stays full until the deadline, and the errors
+        of `Topic.refuse`.
         """
         for chunk in messages.to_batches(_CHUNK):
             self._send_some(chunk, deadline)
@@ -253,7 +253,7 @@ class Sender:
                 self._produce(deadline, row, {})
 
     def poll(self, seconds: float = 0.0) -> None:
-        """Wait at most `seconds` for delivery reports and errors, and handle them. Raises Broken."""
+        """Wait at most `seconds` for delivery reports and errors, and handle them. Raises BrokenClient."""
         try:
             self.producer.poll(seconds)
         except self.topic.kafka.KafkaException as error:

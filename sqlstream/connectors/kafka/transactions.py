@@ -125,7 +125,7 @@ class TopicTransactions:
     def _ask(
         self, call: Callable[..., Any], *arguments: Any, deadline: Deadline | None = None, sender: Sender | None = None
     ) -> None:
-        """Call the client, and retry if its error is retriable. Raises Broken if a new client is needed."""
+        """Call the client, and retry if its error is retriable. Raises BrokenClient if a new client is needed."""
         sender = sender or self._sender
         while True:
             try:

@@ -119,7 +119,7 @@ class BinlogDecoder:
     def decode(self, events: Iterable[Any]) -> Iterator[DecodedChanges]:
         """Yield the changes of each transaction that has some.
 
-        Raises Truncated, Incomplete, ColumnGone, Mistyped or Unreadable.
+        Raises TableTruncated, IncompleteLog, ColumnGone, ColumnTypeChanged or UnreadableLog.
         """
         self._file = file_of(self.end)
         changes = DecodedChanges.none(len(self.columns))

@@ -1,6 +1,6 @@
 """Follows a table of a MySQL or MariaDB server by the server's binary log.
 
-The place in the log is the job's own: nothing stays on the server. The server keeps its log for some time, whoever reads it.
+The position in the log is the job's own: nothing stays on the server. The server keeps its log for some time, whoever reads it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sqlstream.connectors.mysql_cdc.positions import file_of, offset_of
 from sqlstream.connectors.mysql_cdc.server import BinlogServer
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
-# Files in the source's folder: what tells the log from others, at a place where the job was; the place up to which the log has no
-# change of the table after a batch.
+# Files in the source's folder: what tells the log from others, at a position where the job was; the position up to which the log
+# has no change of the table after a batch.
 _LOG, _MOVED = "log.json", "moved.json"
 
 
@@ -30,8 +30,8 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
         self._settings = settings
         # A job whose table is to begin elsewhere, as options of a restore say, has forgotten it.
         self._beginning = context.remember("begin", uuid4().hex[:8])
-        # The files of the log and their sizes, when they were last asked for; the place from which the next poll reads, and the
-        # last one that was stored without a batch.
+        # The files of the log and their sizes, when they were last asked for; the position from which the next poll reads, and
+        # the last one that was stored without a batch.
         self._logs: dict[int, int] = {}
         self._read_to = self._moved = 0
         self._notices: Sequence[str] = ()

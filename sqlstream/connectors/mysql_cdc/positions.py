@@ -7,7 +7,7 @@ FIRST = 4
 
 
 def as_position(file: int, offset: int) -> int:
-    """Return a place as a number.
+    """Return a position as a number.
 
     >>> as_position(3, 4)
     12884901892
@@ -16,12 +16,12 @@ def as_position(file: int, offset: int) -> int:
 
 
 def file_of(position: int) -> int:
-    """Return the number of the file of a place."""
+    """Return the number of the file of a position."""
     return position >> 32
 
 
 def offset_of(position: int) -> int:
-    """Return the offset of a place in its file."""
+    """Return the offset of a position in its file."""
     return position & 0xFFFFFFFF
 
 

@@ -201,7 +201,7 @@ class BinlogServer(LogServer):
             for name in cascades
         ]
 
-    # -- places in the log
+    # -- positions in the log
 
     def _status(self) -> tuple[Any, ...]:
         """Return the log file and the position of the end of the log, the databases that are logged, and those that are not."""
@@ -222,18 +222,18 @@ class BinlogServer(LogServer):
         return {numbered(name)[1]: int(size) for name, size, *_ in self._run("SHOW BINARY LOGS")}
 
     def position_of(self, name: str, offset: int) -> int:
-        """Return the place in a log file by its name. Raises UsageError if the server has no such file."""
+        """Return the position in a log file by its name. Raises UsageError if the server has no such file."""
         names = {file_name(self._base, number): number for number in self.logs()}
         if name not in names:
             raise self._wrong(f'the server has no log file "{name}"', missing("log file", name, names))
         return as_position(names[name], offset)
 
     def beginning(self) -> int:
-        """Return the place of the first change that the server still has."""
+        """Return the position of the first change that the server still has."""
         return as_position(min(self.logs()), FIRST)
 
     def check_position(self, position: int) -> dict[int, int]:
-        """Return `logs`. Raises DataError unless the log has all changes after a place."""
+        """Return `logs`. Raises DataError unless the log has all changes after a position."""
         logs = self.logs()
         if file_of(position) < min(logs):
             raise self.lost(f"the server has purged its log file {file_name(self._base, file_of(position))}")
@@ -252,7 +252,7 @@ class BinlogServer(LogServer):
         return None if gtid is None else str(gtid)
 
     def other_log(self, position: int) -> DataError:
-        """Return the error for a log that is not the one in which the job has read up to a place."""
+        """Return the error for a log that is not the one in which the job has read up to a position."""
         return self.lost(
             f"the server's log is another one at {as_text(self._base, position)}, up to which the job has read: it is "
             "another server, or its log was reset"
@@ -262,7 +262,7 @@ class BinlogServer(LogServer):
 
     @contextmanager
     def snapshot(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-        """Yield the place in the log of a consistent snapshot, and its rows as batches of texts."""
+        """Yield the position in the log of a consistent snapshot, and its rows as batches of texts."""
         con = client.connect(
             self.table, self._settings.address, conv={}, cursorclass=self.pymysql.cursors.SSCursor, read_timeout=None
         )
@@ -279,12 +279,12 @@ class BinlogServer(LogServer):
                 con.close()
 
     def _open_snapshot(self, con: Any) -> int:
-        """Begin a transaction that sees the rows at a place in the log, which is returned."""
+        """Begin a transaction that sees the rows at a position in the log, which is returned."""
         if self.product == "MariaDB":
             client.run(con, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             status = {name.lower(): value for name, value in client.run(con, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
             return as_position(numbered(status["binlog_snapshot_file"])[1], int(status["binlog_snapshot_position"]))
-        # MySQL does not know the place of a snapshot. While others can only read the table, its last change is behind.
+        # MySQL does not know the position of a snapshot. While others can only read the table, its last change is behind.
         self._run("SET SESSION lock_wait_timeout = 10")
         self._run(f"LOCK TABLES {self._qualified} READ")
         try:
@@ -304,7 +304,7 @@ class BinlogServer(LogServer):
 
     @contextmanager
     def events(self, position: int) -> Iterator[Iterator[Any]]:
-        """Yield the events of the log from a place up to its end, with rows of the table only."""
+        """Yield the events of the log from a position up to its end, with rows of the table only."""
         library = imported(self.table, "mysql", ["pymysqlreplication"], called="mysql-replication")
         # It would tell of lost connections itself, and connect again in the middle of a transaction.
         logging.getLogger("pymysqlreplication").addHandler(logging.NullHandler())
@@ -372,7 +372,7 @@ def unreachable(table: Table, error: Exception) -> UsageError:
 
 
 def _connects(pymysql: Any, most: int) -> Any:
-    """Return a function that connects at `most` so often, and then fails: the reader of the log begins at a place of ours."""
+    """Return a function that connects at `most` so often, and then fails: the reader of the log begins at a position of ours."""
     remaining = most
 
     def connect(**settings: Any) -> Any:

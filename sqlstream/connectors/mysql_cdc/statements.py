@@ -42,13 +42,13 @@ def rolled_back_to(statement: str) -> str | None:
 
 
 def check(statement: str, database: str, schema: str, table: str) -> None:
-    """Raise Truncated or Incomplete if a statement has changed rows of a table of which the log has no changes.
+    """Raise TableTruncated or IncompleteLog if a statement has changed rows of a table of which the log has no changes.
 
     `database` is the one in which the statement ran.
 
     >>> check("TRUNCATE TABLE orders", "shop", "shop", "orders")
     Traceback (most recent call last):
-    sqlstream.connectors.cdc.changes.Truncated: was truncated
+    sqlstream.connectors.cdc.changes.TableTruncated: was truncated
     """
     words = _words(statement)
     if not words:

@@ -61,7 +61,7 @@ class Decoder:
     def decode(self, messages: Iterable[bytes]) -> Iterator[DecodedChanges]:
         """Yield the changes of each transaction that has some.
 
-        Raises Truncated, Incomplete, ColumnGone or Altered.
+        Raises TableTruncated, IncompleteLog, ColumnGone or ColumnAltered.
         """
         changes = DecodedChanges.none(len(self.columns))
         passed = False
@@ -87,7 +87,7 @@ class Decoder:
     def _relation(self, data: bytes) -> None:
         """Store the indexes of the columns from a Relation message, which precedes the first row and each change of the columns.
 
-        Raises ColumnGone or Altered if the columns to read have changed.
+        Raises ColumnGone or ColumnAltered if the columns to read have changed.
         """
         [number] = _INT32.unpack_from(data, 1)
         schema, _, rest = data[5:].partition(b"\0")

@@ -57,7 +57,7 @@ def as_position(lsn: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ServedTable:
-    """The place of a table: the connection string of the server, and the table's schema and name there."""
+    """The location of a table: the connection string of the server, and the table's schema and name there."""
 
     url: str
     schema: str

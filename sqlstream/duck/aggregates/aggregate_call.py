@@ -52,7 +52,7 @@ class AggregateCall:
 
     @property
     def shape(self) -> Shape:
-        """How the function runs. Raises Refused if it cannot run incrementally."""
+        """How the function runs. Raises NotIncremental if it cannot run incrementally."""
         if self.python is not None:
             return Shape(Kind.PYTHON if self.python.merges else Kind.VALUES, ordered=True)
         if self.function in REFUSED:
@@ -120,7 +120,7 @@ def row_of(arguments: Sequence[str]) -> str:
 
 
 def kept_type(type_: str) -> str:
-    """Return `type_` if values of it can be stored. Raises Refused for the type of NULL, UNION and VARIANT."""
+    """Return `type_` if values of it can be stored. Raises NotIncremental for the type of NULL, UNION and VARIANT."""
     if '"NULL"' in type_:
         raise NotIncremental("a value that is always NULL has no type; write CAST(NULL AS INTEGER)")
     try:

@@ -14,7 +14,8 @@ from sqlstream.duck.sql import quote_text
 def quantile(call: AggregateCall, columns: Columns) -> Built:
     """Add a column with the list of values, which is the exported state of quantile_disc; return the SQL of the quantile.
 
-    Faster than list(), and all quantiles of x share the column. Raises Refused if ORDER BY names anything but the argument.
+    Faster than list(), and all quantiles of x share the column. Raises NotIncremental if ORDER BY names anything but the
+    argument.
     """
     value, type_ = call.arguments[0], call.argument_types[0]
     if call.shape.ordered and call.order_by:
@@ -38,7 +39,7 @@ def quantile(call: AggregateCall, columns: Columns) -> Built:
 
 
 def exported(call: AggregateCall, columns: Columns) -> Built:
-    """Add a column with the exported state of the function; return the SQL of its result. Raises Refused."""
+    """Add a column with the exported state of the function; return the SQL of its result. Raises NotIncremental."""
     shape = call.shape
     positions = shape.constants
     listed = any("[" in call.argument_types[i] for i in positions)

@@ -20,7 +20,7 @@ class ValueColumn:
 
 
 def argument_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
-    """Return a column for each argument that is not a constant: `prefix` with v0, v1, and so on. Raises Refused."""
+    """Return a column for each argument that is not a constant: `prefix` with v0, v1, and so on. Raises NotIncremental."""
     constants = call.shape.constants
     pairs = [pair for i, pair in enumerate(zip(call.arguments, call.argument_types, strict=True)) if i not in constants]
     return [ValueColumn(f"{prefix}v{i}", kept_type(type_), text) for i, (text, type_) in enumerate(pairs)]
@@ -29,7 +29,7 @@ def argument_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
 def key_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
     """Return a column for each key of ORDER BY that is no argument: `prefix` with o0, o1, and so on.
 
-    Raises Refused for such a key in a DISTINCT call.
+    Raises NotIncremental for such a key in a DISTINCT call.
     """
     if not call.shape.ordered:
         return []
@@ -40,7 +40,7 @@ def key_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
 
 
 def collected(call: AggregateCall, columns: Columns) -> Built:
-    """Return the result of a call as the function over all kept values. Raises Refused if the function does not take DISTINCT."""
+    """Return the result of a call as the function over all kept values. Raises NotIncremental if the function does not take DISTINCT."""
     if call.distinct and (call.function in _JSON or call.function in _NOT_DISTINCT or call.shape.kind is Kind.ARG):
         raise NotIncremental(f"{call.function} does not take DISTINCT")
     shape = call.shape

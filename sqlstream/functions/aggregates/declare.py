@@ -39,7 +39,7 @@ _OF_FLINK = {
 def declare_aggregate(aggregate_class: type, *, name: str | None = None, root: str | None = None) -> AggregateFunction:
     """Return the catalog's entry of a class, with or without `@udaf`.
 
-    Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the place.
+    Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the position.
     """
     return _declaration(aggregate_class, name, root).declared()
 
@@ -90,7 +90,7 @@ class AggregateDeclaration(Declaration):
         return 2
 
     def declared(self) -> AggregateFunction:
-        """Return the catalog's entry of the class. Raises BindError or UnsupportedError, with the place."""
+        """Return the catalog's entry of the class. Raises BindError or UnsupportedError, with the position."""
         call = self.steps()
         if not call.parameters:
             what = f'accumulate of aggregate function "{self.function.__name__}" takes nothing of a row'
@@ -117,7 +117,7 @@ class AggregateDeclaration(Declaration):
         return self._accumulator_hint(self.hints())
 
     def steps(self) -> AggregateSteps:
-        """Return the steps of the class, unopened. Raises BindError or UnsupportedError, with the place."""
+        """Return the steps of the class, unopened. Raises BindError or UnsupportedError, with the position."""
         name = self.name()
         hints = self.hints()
         accumulator = self._accumulator(hints)

@@ -232,8 +232,8 @@ class AggregateSteps(Invocation):
     ) -> tuple[pa.Array, pa.Array]:
         """Return the accumulator after each row, and the last accumulator of each group, by a prefix scan that doubles its span.
 
-        In each round, every accumulator is merged with the one `span` places before it in its group; then the span doubles. The
-        first place of a group holds the accumulator from before its rows.
+        In each round, every accumulator is merged with the one `span` positions before it in its group; then the span doubles.
+        The first position of a group holds the accumulator from before its rows.
         """
         number, indexes = len(accumulators), np.arange(len(owners))
         alone = np.repeat(indexes, valid.astype(int))

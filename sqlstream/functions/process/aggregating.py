@@ -209,8 +209,8 @@ class DuckAggregator(Aggregator):
 def aggregator_of(aggregate: Any, value_hint: Any, result: Any, root: str) -> Aggregator:
     """Return the aggregate function of a state: `aggregate` is the name of one of DuckDB's, or a class under `@udaf`.
 
-    `value_hint` and `result` are the type hints of an added value and of the result. Raises Unaggregable, types.UnusableType,
-    and what `declare_aggregate` raises.
+    `value_hint` and `result` are the type hints of an added value and of the result. Raises UnsupportedAggregate,
+    types.UnusableType, and what `declare_aggregate` raises.
     """
     several = typing.get_origin(value_hint) is tuple and Ellipsis not in typing.get_args(value_hint)
     hints = typing.get_args(value_hint) if several else (value_hint,)

@@ -29,7 +29,7 @@ V = TypeVar("V")
 History: TypeAlias = list[tuple[int, T]]
 # How many snapshots of a map are kept.
 SNAPSHOTS = 64
-# The places of items, and the items: lists of equal length.
+# The item keys, and the items: lists of equal length.
 Stored: TypeAlias = tuple[list[Any], list[Any]]
 
 
@@ -56,9 +56,10 @@ class BroadcastStateHandle:
 
     @property
     def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        """The changes of the state to store: (whether to delete all stored items first, [(place, item)]).
+        """The changes of the state to store: (whether to delete all stored items first, [(item key, item)]).
 
-        A place is an index of a list, a key of a map, or 0 for a single value. The item REMOVED deletes the one at its place.
+        An item key is an index of a list, a key of a map, or 0 for a single value. The item REMOVED deletes the one at its item
+        key.
         """
         raise NotImplementedError
 

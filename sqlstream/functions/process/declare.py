@@ -49,7 +49,7 @@ def declare_process(process_class: type, *, name: str | None = None, root: str |
     """Return the catalog's entry of a class, under `name`, the decorator's name, or the name of the class.
 
     Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the
-    place.
+    position.
     """
     return _Declaration(process_class, name, root or os.getcwd()).function()
 
@@ -128,7 +128,7 @@ class _Declaration:
             side_outputs=tuple(SideOutputDeclaration(name, _columns(shape)) for name, shape in sides.items()),
         )
 
-    # -- places
+    # -- positions
 
     @property
     def location(self) -> str:

@@ -54,7 +54,7 @@ class StateDeclarations:
         self.aggregates: dict[str, Aggregator] = {}
 
     def states(self) -> tuple[StateDeclaration, ...]:
-        """Return the states in the order of their declarations. Raises BindError, with the place."""
+        """Return the states in the order of their declarations. Raises BindError, with the position."""
         declarations = declared_by(self.process_class, DeclaredState)
         self._check_all_declared(declarations)
         classes = class_hints(self.process_class, self.name, self.location) if declarations else {}

@@ -52,7 +52,7 @@ class TableShape:
     def fitted(self, tables: Sequence[Any], what: str) -> pa.Table:
         """Return the rows of all tables as one, with `columns` in order and type.
 
-        Raises Misfit for the first table that does not fit, with its index; the text begins with `what`.
+        Raises RowMismatch for the first table that does not fit, with its index; the text begins with `what`.
         """
         for index, one in enumerate(tables):
             if not isinstance(one, pa.Table | pa.RecordBatch):

@@ -25,7 +25,7 @@ from sqlstream.logical.plan.state_settings import (
 )
 from sqlstream.warehouse.jobs import OperatorShape, ShapeItem
 
-# The place of rows that were kept by a job without places.
+# The position of rows that were kept by a job without positions.
 BEFORE_ALL = "-1"
 # The end of an item of ORDER BY that descends.
 _DESCENDS = re.compile(r" DESC(?: NULLS (?:FIRST|LAST))?\Z")

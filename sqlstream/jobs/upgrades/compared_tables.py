@@ -108,7 +108,7 @@ def compared_sinks(
     """Return the changes of the tables that the query writes, and reasons why it cannot write some of them.
 
     `fresh` are the names of the operators that begin without state. A table continues a table of the job with the same kind, name
-    and place. The other warehouse tables of a fork continue the other ones of the job, in their order, if there are as many.
+    and position. The other warehouse tables of a fork continue the other ones of the job, in their order, if there are as many.
     """
     indexes: dict[int, int] = {}
     # The malformed rows of the first job stay with it.

@@ -23,8 +23,8 @@ def check_lists(
 ) -> None:
     """Raise BindError if a migrated list has items of a key without a row, or items that are not before the key's next one.
 
-    `selects` has the migrated tables by name, `span_of` returns the place of a table's statement. `stored_keys` returns the rows
-    of the keys under the names that people see; it is called if the table of keys is not migrated.
+    `selects` has the migrated tables by name, `span_of` returns the position of a table's statement. `stored_keys` returns the
+    rows of the keys under the names that people see; it is called if the table of keys is not migrated.
     """
     if KEYS not in tables:
         return

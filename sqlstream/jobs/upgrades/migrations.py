@@ -61,7 +61,7 @@ class Migrations:
 
     @property
     def operators(self) -> Mapping[str, Span]:
-        """The names of the migrated operators, in lower case, with their places in the text."""
+        """The names of the migrated operators, in lower case, with their positions in the text."""
         return {s.operator.text.lower(): s.operator.span for s in self._statements}
 
     @property
@@ -250,7 +250,7 @@ def _relation(statement: MigrateState, relations: Given, query: _Query) -> duckd
 
 
 def _with_span(error: SqlStreamError, statement: MigrateState) -> SqlStreamError:
-    """Return an error of a query with its place in the MIGRATE STATE statement."""
+    """Return an error of a query with its position in the MIGRATE STATE statement."""
     span = statement.query
     if error.span is not None:
         error.span = Span(span.source, span.start + error.span.start, span.start + error.span.end)
@@ -310,7 +310,7 @@ def _rounds(old: str, new: str) -> bool:
 
 
 def _span_of(statement: MigrateState, name: str) -> Span:
-    """Return the first place of a name in a SELECT, or the whole SELECT if it is not there."""
+    """Return the first position of a name in a SELECT, or the whole SELECT if it is not there."""
     span = statement.query
     lowered, lower_name = span.text.lower(), name.lower()
     start = lowered.find(lower_name)

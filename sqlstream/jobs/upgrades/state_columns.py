@@ -29,7 +29,7 @@ class ShownColumn:
     """A column of a state table: its name for people, its stored name, its type, and a text about what it holds.
 
     `filled` is the SQL of its value if a migration leaves it out, None if a migration must have it. People do not see `hidden`
-    ones, which have internal names: copies of keys, and places in the order of arrival.
+    ones, which have internal names: copies of keys, and positions in the order of arrival.
     """
 
     name: str

@@ -42,7 +42,7 @@ class BatchRead:
 class ReadAgain:
     """Temporary tables of `con` with the rows that each scan of a job has read; `moments` are the batches that read them.
 
-    `index_of` returns the place of a scan of the logical plan among the scans of the job, None if the job has no such scan.
+    `index_of` returns the index of a scan of the logical plan among the scans of the job, None if the job has no such scan.
     `watermarks` takes the watermarks before each batch.
     """
 

@@ -27,7 +27,7 @@ Before = Mapping[int, EventTime | None]
 class JobWatermarks:
     """The watermarks that operators of a logical plan had; in temporary tables of `con` where a query reads them.
 
-    `index_of` returns the place of a scan of the logical plan among the scans of the job, None if the job has no such scan.
+    `index_of` returns the index of a scan of the logical plan among the scans of the job, None if the job has no such scan.
     """
 
     plan: PhysicalPlan

@@ -230,7 +230,7 @@ def _without_fractions(node: Node, targets: Sequence[Column], statement: Insert,
 
 
 def _span_of_columns(statement: Insert) -> Span:
-    """Return the place in the text of a query's select list, or of the first row of VALUES."""
+    """Return the position in the text of a query's select list, or of the first row of VALUES."""
     first = statement.query.find(exp.Values if statement.appends else exp.Select)
     columns = first.expressions[:1] if statement.appends and first else first.expressions if first else []
     option_spans = [span_of(column, statement.span.source, statement.target.span) for column in columns]

@@ -130,7 +130,7 @@ class Scope:
         return next(iter(matches), None)
 
     def reference(self, name: str, own: str, at: exp.Expr) -> exp.Column:
-        """Return a reference to the schema's column `own` that errors show as `name`, at the place of a node in the text."""
+        """Return a reference to the schema's column `own` that errors show as `name`, at the position of a node in the text."""
         reference = column_reference(name)
         reference.meta.update({**at.meta, _COLUMN: own})
         return reference

@@ -67,7 +67,7 @@ def alike(inputs: Sequence[Node], name: str, span: Span, checker: TypeChecker) -
 
 
 def span_of_column(node: Node, index: int) -> Span | None:
-    """Return the place in the text of the expression of an output column, counted from 0; None if it is not known."""
+    """Return the position in the text of the expression of an output column, counted from 0; None if it is not known."""
     match node:
         case Projection():
             return node.items[index].expression.span

@@ -184,7 +184,7 @@ def _input(
 
 
 def _inputs(operator: DropsLateRows) -> dict[str, tuple[DropsLateRows, int]]:
-    """Return the inputs of an operator by name, each an operator and a place; a join of three relations is two operators."""
+    """Return the inputs of an operator by name, each an operator and a position; a join of three relations is two operators."""
     inputs: dict[str, tuple[DropsLateRows, int]] = {}
     for index, name in enumerate(operator.input_names):
         below = operator.children[index]

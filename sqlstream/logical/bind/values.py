@@ -65,7 +65,7 @@ def _constant(binder: ExpressionBinder, node: exp.Expr, salt: str) -> exp.Expr:
 
 
 def span_of_value(query: exp.Query, index: int, source: SourceText) -> Span:
-    """Return the place in the text of the first value of a column of `INSERT .. VALUES`; columns are counted from 0."""
+    """Return the position in the text of the first value of a column of `INSERT .. VALUES`; columns are counted from 0."""
     row = query.args["from_"].this.expressions[0]
     return span_of(row.expressions[index] if isinstance(row, exp.Tuple) else row, source)
 

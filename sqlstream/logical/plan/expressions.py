@@ -96,7 +96,7 @@ class Expression:
 
     @classmethod
     def over(cls, parts: Iterable[Expression], sql: str, type: str) -> Expression:
-        """Return an expression whose SQL is composed of `parts`; its place in the text is the place of the first part."""
+        """Return an expression whose SQL is composed of `parts`; its position in the text is the position of the first part."""
         parts = tuple(parts)
         return cls(
             sql,

@@ -147,7 +147,7 @@ class Node(ABC):
 
     @property
     def span(self) -> Span | None:
-        """The place of the node in the query's text, None if it is not known."""
+        """The position of the node in the query's text, None if it is not known."""
         return None
 
     @property

@@ -1,4 +1,4 @@
-"""Random values that a repeated batch gives again: they are computed of its time and of the place of the row.
+"""Random values that a repeated batch gives again: they are computed of its time and of the position of the row.
 
 Computed columns of tables and the rows of VALUES have them, so that queries that keep state can read them.
 """

@@ -22,7 +22,7 @@ ABSENT_DELETES = "absent_deletes"
 
 @dataclass(frozen=True)
 class LastRows(ChangingResult, KeptState):
-    """Keeps the last row of every key, in the order of the source: by batch, and within a batch by PLACE.
+    """Keeps the last row of every key, in the order of the source: by batch, and within a batch by FILE_ORDER.
 
     Where there is a time attribute, a row without a finite time counts as absent. ABSENT_DELETES counts deletes of absent rows.
     """

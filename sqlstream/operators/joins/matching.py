@@ -46,7 +46,7 @@ class JoinCondition:
         return [(keys.get((sql, c.type), c), sql) for c, sql in stored_columns(self.columns[index])]
 
     def stored(self, index: int) -> tuple[Column, ...]:
-        """Return the state columns of an input: the keys, then its other columns, each named c and its place in the input."""
+        """Return the state columns of an input: the keys, then its other columns, each named c and its position in the input."""
         return (*self.key_columns, *(c for c, _ in self._own(index) if c not in self.key_columns))
 
     def own_columns(self, index: int) -> tuple[Column, ...]:

@@ -1,7 +1,7 @@
 """Calls with OVER, and their SQL over the rows of a *context* (see `OverContext`).
 
-A context has rows under the column names of the query, and columns with the place of each row in its partition, whose names are
-constants here. Calls that need only a partial result of the older rows are computed by `running` instead.
+A context has rows under the column names of the query, and columns with the position of each row in its partition, whose names
+are constants here. Calls that need only a partial result of the older rows are computed by `running` instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.logical.plan.over import OverFrame
 from sqlstream.units import NO_TIME, Duration
 
-# The number of a row in the context, and its place among the rows of its partition there, both from 1.
+# The number of a row in the context, and its index among the rows of its partition there, both from 1.
 ID, POSITION = internal("id"), internal("place")
 # How many of a row's peers, which are equal to it in the order, come before it, and after it.
 BEFORE, AFTER = internal("before"), internal("after")

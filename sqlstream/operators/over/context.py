@@ -1,4 +1,4 @@
-"""The context that calls with OVER are computed over: rows with their places in their partitions."""
+"""The context that calls with OVER are computed over: rows with their positions in their partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlstream.units import Duration
 AT = "_at"
 # The batch that a row came in, if rows are ordered by processing time.
 TURN = "_turn"
-# Whether a row's place became final in this batch; how many rows its partition has in the context, and how many are older.
+# Whether a row's position became final in this batch; how many rows its partition has in the context, and how many are older.
 NEW, COUNT, OLD = internal("new"), internal("count"), internal("old")
 
 
@@ -45,7 +45,7 @@ class OverContext:
 
     @property
     def following(self) -> int:
-        """How many rows after a row must have final places before it can be emitted: the most that a ROWS frame needs."""
+        """How many rows after a row must have final positions before it can be emitted: the most that a ROWS frame needs."""
         return max(0, max((c.frame.following for c in self.calls if c.frame.mode == "rows"), default=0))
 
     @property
@@ -79,7 +79,7 @@ class OverContext:
     def of(self, rows: Select, *, is_total: bool = False) -> Select:
         """Return the context of `rows`, with the columns of `stored` and NEW; if `is_total`, `tie_breakers` leave none equal.
 
-        Its columns are the keys, the rows' columns, the times, NEW, ID, PLACE, BEFORE, AFTER and, if a call needs them, COUNT,
+        Its columns are the keys, the rows' columns, the times, NEW, ID, POSITION, BEFORE, AFTER and, if a call needs them, COUNT,
         OLD and the columns of `reach` and `later`.
         """
         keys = [f"{k.name} AS {name}" for k, name in zip(self.keys, self.partition_columns, strict=True)]
@@ -90,7 +90,7 @@ class OverContext:
         return Select(f"SELECT *, {', '.join(self._bounds)} FROM (SELECT *, {', '.join(items)} FROM ({named}))")
 
     def _positions(self, order: str, *, is_total: bool) -> list[str]:
-        """Return the select items of rows' places; `order` is the SQL of an order in which rows can be peers."""
+        """Return the select items of rows' positions; `order` is the SQL of an order in which rows can be peers."""
         columns = () if is_total else (quote_name(c.name) for c in self.columns)
         tie_breakers = "".join(f", {item}" for item in (*self.tie_breakers, *columns))
         among = f"PARTITION BY {self.partition}"

@@ -1,4 +1,4 @@
-"""OVER and ORDER BY over a time attribute: each row is emitted once, with its results, when its place in the order is final.
+"""OVER and ORDER BY over a time attribute: each row is emitted once, with its results, when its position in the order is final.
 
 Rows wait in the table `rows`, whose rows expire by event time; they stay there as long as a RANGE frame reaches back to them. The
 last rows of each partition, as many as ROWS frames need, and its partial results are Z-sets, in which a batch reads and changes
@@ -199,11 +199,11 @@ class OverOperator(Operator):
         inputs: Inputs,
         times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        """Emit late rows as the side output, then the rows whose places became final, with the results of their calls.
+        """Emit late rows as the side output, then the rows whose positions became final, with the results of their calls.
 
-        A row is late if the watermark is greater than its time. Its place is final if the watermark exceeds its time by more than
-        RANGE frames reach to later rows. If ROWS frames reach to later rows, these must be final, too, or the input has ended.
-        The event timer is the watermark at which the next row becomes final.
+        A row is late if the watermark is greater than its time. Its position is final if the watermark exceeds its time by more
+        than RANGE frames reach to later rows. If ROWS frames reach to later rows, these must be final, too, or the input has
+        ended. The event timer is the watermark at which the next row becomes final.
         """
         if self.by_clock:
             older_rows = state.relation(ROWS)
@@ -371,7 +371,7 @@ class OverOperator(Operator):
         self._partition_state.store(con, state, KEYS, keys_now, times)
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
-        """Return the watermark at which the place of the next row becomes final; None if no row waits."""
+        """Return the watermark at which the position of the next row becomes final; None if no row waits."""
         if not self.by_clock and (first := self._first_waiting(con, state, watermark)) is not None:
             return EventTime(first - self._span)
         waits = self._context.following > 0 and watermark != END_OF_INPUT and state.relation(LAST) is not None
@@ -414,7 +414,7 @@ class OverOperator(Operator):
     def current(self, relations: Relations, watermark: str) -> Select:
         """Return the rows in state, and the running results of each partition.
 
-        The column `state` tells the rows apart: `waiting` (for its place to be final), `kept` (for frames of later rows) or
+        The column `state` tells the rows apart: `waiting` (for its position to be final), `kept` (for frames of later rows) or
         `total`, with the running results.
         """
         context = self._context

@@ -98,7 +98,7 @@ class Running:
         """Return one row per partition: its columns, the merged partial results, and what scans need.
 
         `partition` are the columns of the partition. `rows` are the batch's rows with their `row_items`, and the partial results
-        in state, both with ID (NULL for state), PLACE, BEFORE and AFTER.
+        in state, both with ID (NULL for state), POSITION, BEFORE and AFTER.
         """
         merged = [f"{column.merge} AS {name}" for name, column in self._columns.items()]
         if self.scans:

@@ -30,7 +30,7 @@ TOUCHED, NUMBER = Relation("_touched"), "n"
 LATE = Column("_is_late", "BOOLEAN")
 # How many rows are converted to Python objects at a time.
 BLOCK = 8_000
-# The place of a row in the order of arrival, as one number: the rank of its file in the batch, then its number in the file.
+# The position of a row in the order of arrival, as one number: the rank of its file in the batch, then its number in the file.
 _STANDS = Column("o0", "BIGINT")
 _ROW_BITS = 40
 _MORE_OF_POSITION = tuple(f"o{i}" for i in range(1, len(FILE_ORDER)))
@@ -39,7 +39,7 @@ _MORE_OF_POSITION = tuple(f"o{i}" for i in range(1, len(FILE_ORDER)))
 class Arrivals:
     """The input rows of a bucket in a batch. Call `take`, then `touch`, then `rows`.
 
-    `inputs` are all inputs: each is identified by its place among them. `keys` are the key columns in state, none for a call
+    `inputs` are all inputs: each is identified by its index among them. `keys` are the key columns in state, none for a call
     without keys. With `gives_times` emitted rows have event times; without `ordered` the order of rows does not matter.
     """
 
@@ -54,10 +54,10 @@ class Arrivals:
     ):
         self.con, self.inputs, self.keys = con, inputs, keys
         self.ordered = ordered
-        # The inputs whose rows have keys, and those whose rows are for all keys, with their places.
+        # The inputs whose rows have keys, and those whose rows are for all keys, with their positions.
         self.keyed = [(i, one) for i, one in enumerate(inputs) if not one.broadcast]
         self.broadcast = [(i, one) for i, one in enumerate(inputs) if one.broadcast]
-        # The rows of inputs, encoded as they are stored, by place.
+        # The rows of inputs, encoded as they are stored, by index.
         self._stored: dict[int, pa.Table] = {}
         # Inputs whose rows have the column LATE in this batch.
         self.marked: set[str] = set()

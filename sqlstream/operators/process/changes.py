@@ -65,7 +65,7 @@ class EmittedChanges(Outputs):
         return list(changes.to_batches())
 
     def _last_rows(self) -> tuple[list[int], list[int]]:
-        """Return the places among the emitted rows of each key's last row, if it has one, and the numbers of changed keys."""
+        """Return the indexes among the emitted rows of each key's last row, if it has one, and the numbers of changed keys."""
         last = {number: end - 1 for number, end in zip(self.result.numbers, self.result.ends, strict=True)}
         # If a key's row was deleted before its last row was emitted, the last row replaces it.
         indexes = [index for number, index in last.items() if self.deleted.get(number, 0) <= index]

@@ -51,7 +51,7 @@ class Collection(StoredItems):
         self._from = self._until = 0
         # How many keys have about STRETCH items.
         self._keys = 1
-        # The numbers of cleared keys; and of the items that are put, the numbers of the keys, the places, and the items.
+        # The numbers of cleared keys; and of the items that are put, the numbers of the keys, the item keys, and the items.
         self.cleared: list[int] = []
         self.numbers: list[int] = []
         self.item_keys: list[Any] = []
@@ -61,7 +61,7 @@ class Collection(StoredItems):
     # -- reading
 
     def stored(self, number: int) -> tuple[list[Any], list[Any]]:
-        """Return the stored places and items of the key with this number. Call it in the order of the numbers."""
+        """Return the stored item keys and items of the key with this number. Call it in the order of the numbers."""
         if number in self.large.rows:
             return self.large.items(number)
         if not self._is_loaded:
@@ -109,17 +109,17 @@ class Collection(StoredItems):
     # -- changing
 
     def put(self, number: int, item_keys: abc.Collection[Any], items: abc.Iterable[Any]) -> None:
-        """Set items of the key with this number, at these places, to be stored by `store`; REMOVED deletes an item."""
+        """Set items of the key with this number, at these item keys, to be stored by `store`; REMOVED deletes an item."""
         self.numbers += [number] * len(item_keys)
         self.item_keys += item_keys
         self.items += items
 
     def number_of(self, item_key: int) -> int:
-        """Return the number of the key of an item by its place among the items being stored: the `number` of a Misfit."""
+        """Return the number of the key of an item by its index among the items being stored: the `number` of a RowMismatch."""
         return self._writing[item_key]
 
     def store(self) -> None:
-        """Store the cleared keys and the items that were put. Raises Misfit for a value that does not fit the state's type."""
+        """Store the cleared keys and the items that were put. Raises RowMismatch for a value that does not fit the state's type."""
         if self.cleared or (self.numbers and self.one.state.kind != "list"):
             self._take_away()
         is_there = [item is not REMOVED for item in self.items]

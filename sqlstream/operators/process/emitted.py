@@ -68,8 +68,8 @@ class EmittedRows:
         """Return the rows that were emitted since the last call, and clear the output.
 
         `keys` maps the names of the key columns to their values, which stand at the numbers of the keys. The result has the key
-        columns, the other columns of the output and, with `timed`, ROWTIME, a TIMESTAMP, and LATE_RESULT. Raises Misfit, with the
-        key's number, for a row that does not fit the declared columns, or whose key column differs from its key.
+        columns, the other columns of the output and, with `timed`, ROWTIME, a TIMESTAMP, and LATE_RESULT. Raises RowMismatch,
+        with the key's number, for a row that does not fit the declared columns, or whose key column differs from its key.
         """
         try:
             columns = self._columns()
@@ -87,7 +87,7 @@ class EmittedRows:
         return pa.table(all_columns)
 
     def _columns(self) -> Mapping[str, Any]:
-        """Return the columns of the emitted rows. Raises Misfit, with the place among these rows."""
+        """Return the columns of the emitted rows. Raises RowMismatch, with the index among these rows."""
         return self.write(self.rows)
 
     def _lengths(self) -> npt.NDArray[Any]:
@@ -157,7 +157,7 @@ class EmittedTables(EmittedRows):
 
 
 def _as_key(name: str, values: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return emitted values with the type of a key column. Raises Misfit if they cannot be cast."""
+    """Return emitted values with the type of a key column. Raises RowMismatch if they cannot be cast."""
     try:
         return values.cast(type)
     except pa.ArrowException as error:

@@ -15,8 +15,8 @@ from sqlstream.operators.process.tables import AT, StateTable, StateTables, is_l
 class StoredItems:
     """The items of a list or map state, or of a broadcast value, for the keys of a batch in the temporary table `touched`.
 
-    An item has a *place* in its key's collection: its position in a list, or its key in a map. `hints` are Python types: of the
-    values; for a map, of its keys and of its values.
+    An item has an *item key* in its key's collection: its position in a list, or its key in a map. `hints` are Python types: of
+    the values; for a map, of its keys and of its values.
     """
 
     def __init__(

@@ -146,7 +146,7 @@ class KeyedRun:
 
     @contextmanager
     def _with_errors(self) -> Iterator[None]:
-        """Turn a Misfit, with the number of a key, into an error of the function that shows the key."""
+        """Turn a RowMismatch, with the number of a key, into an error of the function that shows the key."""
         try:
             yield
         except RowMismatch as error:

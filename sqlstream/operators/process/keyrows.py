@@ -102,7 +102,7 @@ class KeyRows:
     def store(self) -> None:
         """Replace the stored rows of the changed keys; a row without values is deleted.
 
-        Raises Misfit for a value that does not fit the type of its state; `number_of` tells the key.
+        Raises RowMismatch for a value that does not fit the type of its state; `number_of` tells the key.
         """
         if not self.numbers:
             return
@@ -127,7 +127,7 @@ class KeyRows:
         self.batch.change(KEYS, self.batch.selected((*self.tables.row, WEIGHT_COLUMN), Select(new)))
 
     def number_of(self, index: int) -> int:
-        """Return the number of a key by its place among the changed keys: the `number` of a Misfit."""
+        """Return the number of a key by its index among the changed keys: the `number` of a RowMismatch."""
         return self.numbers[index]
 
     def sweep(self) -> None:

@@ -42,10 +42,10 @@ class LargeKeys:
         self._name = f"_large_{items.one.number}"
         # The columns that identify an item among the items of all keys.
         self._columns = (*items.tables.keys, items.one.item_key)
-        # The places and items of keys that are loaded, and how many rows were loaded so far.
+        # The item keys and items of keys that are loaded, and how many rows were loaded so far.
         self._loaded: dict[int, tuple[list[Any], list[Any]]] = {}
         self._read = 0
-        # The key whose entries were read alone last; the places that were read, and the entries that exist.
+        # The key whose entries were read alone last; the item keys that were read, and the entries that exist.
         self._number = -1
         self._read_item_keys: set[Any] = set()
         self._entries: dict[Any, Any] = {}
@@ -74,7 +74,7 @@ class LargeKeys:
         return keys if count else None
 
     def items(self, number: int) -> tuple[list[Any], list[Any]]:
-        """Return the places and items of one large key. Call it in the order of the keys' numbers."""
+        """Return the item keys and items of one large key. Call it in the order of the keys' numbers."""
         if number not in self._loaded:
             self._load(self._together(number))
         return self._loaded.pop(number)
@@ -136,7 +136,7 @@ class LargeKeys:
 
     @cached_property
     def _has_points(self) -> bool:
-        """Whether entries can be found by hashes of key and place."""
+        """Whether entries can be found by hashes of key and item key."""
         types = [self._keys.column(name).type for name in self._of.tables.key_names]
         types.append(self._of.item_key_codec.arrow)
         return self._is_hashed(types) and self._reads.takes(types)
@@ -161,7 +161,7 @@ class LargeKeys:
         return {number: hashes[i : i + 1] for i, number in enumerate(self._keys.column(NUMBER).to_pylist())}
 
     def _item_keys(self, item_key: Any) -> pa.Array | None:
-        """Return a place as an Arrow array; None if it has another type, or equals a stored place of another form."""
+        """Return an item key as an Arrow array; None if it has another type, or equals a stored one of another form."""
         of = self._of
         try:
             item_keys = encoded_values("", of.one.item_key.type, of.item_key_codec, [item_key])
@@ -214,7 +214,7 @@ class LargeKeys:
         )
 
     def rows_at(self, item_keys: Relation, count: int) -> Relation | None:
-        """Return stored rows: all rows with a key and place of the temporary table `item_keys`, and possibly others.
+        """Return stored rows: all rows with a key and item key of the temporary table `item_keys`, and possibly others.
 
         `count` is the number of rows of that table. None: nothing is stored.
         """

@@ -79,7 +79,7 @@ class ProcessOperator(Operator):
 
     @property
     def keeps(self) -> tuple[StateTable, ...]:
-        """The states of the function, with their times to live and their places in the state tables."""
+        """The states of the function, with their times to live and their positions in the state tables."""
         pairs = zip(self.function.states, self.ttls, strict=True)
         return tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
 

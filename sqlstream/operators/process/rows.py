@@ -115,7 +115,7 @@ def check_times(instance: Instance, rows: pa.Table) -> None:
 def row_reader(instance: Instance, number: int, one: InputPlan) -> Any:
     """Return the function that converts a table of an input's columns to Python objects, one per row.
 
-    `number` is the place of the input among all inputs. Raises JobError if the user's class cannot have values of these types.
+    `number` is the index of the input among all inputs. Raises JobError if the user's class cannot have values of these types.
     """
     argument = instance.function.tables[number]
     assert argument.columns is None or len(one.columns) == len(argument.columns)

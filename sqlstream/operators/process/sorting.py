@@ -1,4 +1,4 @@
-"""Sorts rows by a whole number and a place with NumPy: several times as fast as ORDER BY, which compares rows."""
+"""Sorts rows by a whole number and a position with NumPy: several times as fast as ORDER BY, which compares rows."""
 
 from __future__ import annotations
 

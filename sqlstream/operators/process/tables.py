@@ -47,7 +47,7 @@ TIME_DOMAINS = {EVENT_TIMERS: "event time", PROCESSING_TIMERS: "processing time"
 class StateTable:
     """A state, its time to live (0: for ever), and where it is stored.
 
-    `number` is its place among the states of the function, and part of the names of its columns and table. A value has columns in
+    `number` is its index among the states of the function, and part of the names of its columns and table. A value has columns in
     the state row of the key; a list has its length there. A list, a map or a broadcast state has a table of its own.
     """
 

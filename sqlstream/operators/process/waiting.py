@@ -34,7 +34,7 @@ _TIME = f"make_timestamp({UNTIL.name} - 1)"
 class WaitingTables:
     """The state tables of waiting rows, one for each of the `inputs`, and of late rows, if the state `keeps_late` rows.
 
-    `keys` are the key columns in state. `late_inputs` are the inputs whose late rows are side outputs, with their places among
+    `keys` are the key columns in state. `late_inputs` are the inputs whose late rows are side outputs, with their indexes among
     the inputs of the operator.
     """
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def passed(query: BatchQuery, node: Over | Sort) -> BatchRows:
     """Return the input rows whose time the watermark has passed; over processing time, all of them.
 
-    Rows that leave in the batch of their arrival keep the columns READ, but for their place in the batch.
+    Rows that leave in the batch of their arrival keep the columns READ, but for their position in the batch.
     """
     if node.leaves_at_once:
         return _at_once(query, query.rows(node.input))

@@ -11,8 +11,8 @@ from sqlstream.duck.sql import Items, Relation, quote_name, quoted
 from sqlstream.errors import SqlStreamError
 
 # The batch in which the job read a row: the watermark before it (NULL: none; microseconds), its number, and its processing time
-# (microseconds). Then the weight of the row, its place in the order of the batch's rows (0: not known), and whether the row has
-# no event time although its table has a time attribute.
+# (microseconds). Then the weight of the row, its position in the order of the batch's rows (0: not known), and whether the row
+# has no event time although its table has a time attribute.
 WATERMARK = Column(internal("mark"), "BIGINT")
 BATCH = Column(internal("batch"), "BIGINT")
 AT = Column(internal("read_at"), "BIGINT")

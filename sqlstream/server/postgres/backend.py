@@ -103,7 +103,7 @@ class Portal:
     reply: Reply | None = None
     sent: int = 0
     done: bool = False
-    # The text that runs, for the places of errors.
+    # The text that runs, for the positions of errors.
     source: SourceText | None = None
     # Where its place is taken, while its query has a process.
     limit: ResultLimit | None = None

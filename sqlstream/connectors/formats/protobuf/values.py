@@ -1,7 +1,7 @@
 """Reads Protobuf values: all of the message type that the table names, or with the id of a registry's schema in front.
 
-ptars decodes all messages of a type at once into Arrow. In the registry's wire format, the place of the message type in its file
-follows the id: a number of indexes, and the indexes, one per level of nesting; or a single 0 for the first type.
+ptars decodes all messages of a type at once into Arrow. In the registry's wire format, the position of the message type in its
+file follows the id: a number of indexes, and the indexes, one per level of nesting; or a single 0 for the first type.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _newest_there(table: Table) -> ProtobufType:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredType:
-    """A message type of a registry's schema, with the schema's id, and the type's place in it."""
+    """A message type of a registry's schema, with the schema's id, and the type's position in it."""
 
     type: ProtobufType
     id: int
@@ -205,7 +205,7 @@ def newest_type(table: Table, subject: str) -> RegisteredType:
 
 
 def _messages(file: FileDescriptor) -> Sequence[tuple[tuple[int, ...], Descriptor]]:
-    """Return (place, message type) of the types in a file, nested types behind the type that contains them."""
+    """Return (position, message type) of the types in a file, nested types behind the type that contains them."""
 
     def inside(descriptor: Descriptor, index_path: tuple[int, ...]) -> list[tuple[tuple[int, ...], Descriptor]]:
         pairs = [(index_path, descriptor)]

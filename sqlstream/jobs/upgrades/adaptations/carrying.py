@@ -79,7 +79,7 @@ class StateTransfer:
     def check_settings(self, allowed: Iterable[str] = ()) -> None:
         """Raise CannotAdapt if settings differ in fields that are not `allowed`."""
         for one in changed_settings(self.old_settings, self.new_settings):
-            # Rows that are kept get a place in the order of arrival: see `_positions`.
+            # Rows that are kept get a position in the order of arrival: see `_positions`.
             if one.field not in allowed and not one.gains_arrival:
                 raise CannotAdapt(f"{one.name}: was {one.before or 'none'}, is {one.after or 'none'}")
 
@@ -196,7 +196,7 @@ class StateTransfer:
             if not own:
                 raise CannotAdapt(f'"{positioned.new.name}" does not keep which of its rows came first')
             for column, sql in own.items():
-                # Calls over the same rows share a place.
+                # Calls over the same rows share a position.
                 before = positions.get((positioned.table, column), sql)
                 positions[positioned.table, column] = sql if before == sql else f"coalesce({before}, {sql})"
         return positions

@@ -18,7 +18,7 @@ from sqlstream.jobs.upgrades.forms import call_form
 from sqlstream.operators.windows.assigners import ROWS
 from sqlstream.warehouse.jobs import ShapeItem
 
-# The place in the struct of a row that arg_min or arg_max has chosen.
+# The position in the struct of a row that arg_min or arg_max has chosen.
 _CHOSEN = "o"
 
 

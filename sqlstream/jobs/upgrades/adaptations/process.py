@@ -200,7 +200,7 @@ def _written(carrying: StateTransfer, operator: ProcessOperator) -> dict[tuple[s
 
 
 def _positioned(carrying: StateTransfer) -> dict[tuple[str, str], str]:
-    """Return the SQL of the places in the order of arrival of rows that wait, if columns decided ties before."""
+    """Return the SQL of the positions in the order of arrival of rows that wait, if columns decided ties before."""
     before = {table.name: dict(table.columns) for table in carrying.old.tables}
     return {
         (table.name, _POSITION): BEFORE_ALL

@@ -98,7 +98,7 @@ class Aggregation:
         return Projection(_with_shown(plan, aggregate, shown), items)
 
     def _error_span(self, group: exp.Group | None, select: exp.Select) -> Span:
-        """Return the place in the text of errors about the aggregate: its first call, else GROUP BY."""
+        """Return the position in the text of errors about the aggregate: its first call, else GROUP BY."""
         found = next((a.span for a in self.aggregates.values() if a.span is not None), None)
         return found or self.binder.span(group or select)
 

@@ -74,7 +74,7 @@ class ExpressionBinder:
         return self.typed(self.rewrite(node), node)
 
     def typed(self, bound: exp.Expr, node: exp.Expr) -> Expression:
-        """Return a bound tree as an expression with its type; the parsed `node` has the place in the text."""
+        """Return a bound tree as an expression with its type; the parsed `node` has the position in the text."""
         kind = self.checker.type(self.scope.rows, bound, self.scope.source)
         return Expression.of(bound, kind, self.span(node), self.is_volatile(bound))
 
@@ -87,7 +87,7 @@ class ExpressionBinder:
         return False
 
     def span(self, node: exp.Expr) -> Span:
-        """Return the place of a parsed node in the text."""
+        """Return the position of a parsed node in the text."""
         return span_of(node, self.scope.source)
 
     def rewrite(self, node: exp.Expr) -> exp.Expr:
@@ -357,11 +357,11 @@ class ExpressionBinder:
             return None
 
     def unsupported(self, what: str, node: exp.Expr, hint: str | None) -> UnsupportedError:
-        """Return the error for SQL that cannot run, at the place of a node."""
+        """Return the error for SQL that cannot run, at the position of a node."""
         return UnsupportedError(what, self.span(node), hint=hint)
 
     def error(self, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
-        """Return the error for SQL that is wrong, at the place of a node."""
+        """Return the error for SQL that is wrong, at the position of a node."""
         return BindError(message, self.span(node), hint=hint)
 
 

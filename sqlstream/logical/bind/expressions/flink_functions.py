@@ -111,7 +111,7 @@ def _integer(node: exp.Expr) -> int | None:
 
 
 def _substring(call: FlinkCall) -> str | None:
-    """Return SUBSTRING in which the place 0 is 1, one in front of the text gives '', and a negative length NULL."""
+    """Return SUBSTRING in which the position 0 is 1, one in front of the text gives '', and a negative length NULL."""
     start, has_length = _integer(call.arguments[1]), len(call.arguments) == 3
     length = _integer(call.arguments[2]) if has_length else 0
     is_usual = length is not None and length >= 0

@@ -16,13 +16,13 @@ _PARAMETER = re.compile(r"_\d+")
 
 
 def like(old: exp.Expr, new: exp.Expr) -> exp.Expr:
-    """Return the node `new` with the place in the text of the node that it replaces."""
+    """Return the node `new` with the position in the text of the node that it replaces."""
     new.meta.update(old.meta)
     return new
 
 
 def filled(form: str, call: exp.Expr, argument: Callable[[int], exp.Expr] | None = None) -> exp.Expr:
-    """Return the tree of a form with arguments for `_0`, `_1`, ..; all nodes have the call's place in the text."""
+    """Return the tree of a form with arguments for `_0`, `_1`, ..; all nodes have the call's position in the text."""
     filled = exp.Paren(this=_parsed(form).copy())
     for node in filled.walk():
         node.meta.update(call.meta)

@@ -126,7 +126,7 @@ def _clauses(call: FlinkCall) -> tuple[str | None, str, str, str]:
 
 
 def _sql_of(call: FlinkCall, behaviour: str, index: int, why: str) -> tuple[str, int]:
-    """Return the SQL of what a call gives, and the place of the next value of DEFAULT."""
+    """Return the SQL of what a call gives, and the position of the next value of DEFAULT."""
     if behaviour == "DEFAULT":
         return f"_{index}", index + 1
     if behaviour == "ERROR":

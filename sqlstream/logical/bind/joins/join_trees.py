@@ -32,7 +32,7 @@ from sqlstream.units import Duration
 
 @dataclass(frozen=True, slots=True)
 class Conjunct:
-    """An operand of AND: its bound tree, its expression, and the places of the relations that it names."""
+    """An operand of AND: its bound tree, its expression, and the indexes of the relations that it names."""
 
     bound: exp.Expr
     expression: Expression
@@ -51,16 +51,16 @@ class Step:
     lateral: LateralRows | None = None
     # Columns that are computed above the join: of USING, which coalesce both sides of a FULL JOIN; counts of LATERAL.
     coalesced: tuple[Item, ...] = ()
-    # The place of ON in the text, else of the join; None for a join of a subquery.
+    # The position of ON in the text, else of the join; None for a join of a subquery.
     on: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JoinTree:
-    """The relations of a query block, by their places in FROM, and the steps that join them from left to right.
+    """The relations of a query block, by their indexes in FROM, and the steps that join them from left to right.
 
     `nodes` are the plans of relations, None for UNNEST and LATERAL, and `fields` their columns. `indexes` maps columns to the
-    places of their relations, `ttls` has the times to live of relations by alias in lower case.
+    indexes of their relations, `ttls` has the times to live of relations by alias in lower case.
     """
 
     checker: TypeChecker
@@ -350,7 +350,7 @@ class JoinTree:
 
 
 def named_indexes(bound: exp.Expr, indexes: Mapping[str, int]) -> Iterator[int]:
-    """Yield the places of the relations whose columns a bound expression reads, with repetitions."""
+    """Yield the indexes of the relations whose columns a bound expression reads, with repetitions."""
     return (indexes[c.name] for c in bound.find_all(exp.Column) if c.name in indexes)
 
 

@@ -39,7 +39,7 @@ class Matches:
     """What joins the rows of LATERAL (SELECT ..) with the relations before it.
 
     `equal` are equalities with the last columns of the subquery, in their order; `before` are conditions on the relations
-    before alone. `counts` are the places of columns that are 0 where the subquery has no row, while the others are NULL; None
+    before alone. `counts` are the indexes of columns that are 0 where the subquery has no row, while the others are NULL; None
     if there is no row of the join then.
     """
 
@@ -60,23 +60,23 @@ class Relation:
 class JoinBinder:
     """Binds FROM and WHERE of a query block that reads several relations.
 
-    A relation is known by its place in FROM, from 0 on. Columns whose names repeat get a number, so that all are different.
+    A relation is known by its index in FROM, from 0 on. Columns whose names repeat get a number, so that all are different.
     """
 
     def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, ttls: Mapping[str, Duration]):
         self.catalog, self.checker, self.source = catalog, checker, source
         # Times to live by the names of relations, in lower case.
         self.ttls = ttls
-        # By place: the plan of a relation, None for rows that are made of a row; its columns.
+        # By index: the plan of a relation, None for rows that are made of a row; its columns.
         self.nodes: list[Node | None] = []
         self.fields: list[Schema] = []
         self.visible: list[VisibleRelation] = []
         self.steps: list[Step] = []
         # Names of USING, in lower case, with the column that they mean.
         self.merged: dict[str, str] = {}
-        # The place of the relation of each column.
+        # The index of the relation of each column.
         self.indexes: dict[str, int] = {}
-        # By the place of a join: columns that are computed above it, those of USING of a FULL JOIN, and counts of LATERAL.
+        # By the index of a join: columns that are computed above it, those of USING of a FULL JOIN, and counts of LATERAL.
         self.coalesced: dict[int, list[Item]] = {}
         # Places of relations of semi and anti joins, whose columns cannot be named above.
         self.hidden: set[int] = set()
@@ -311,7 +311,7 @@ class JoinBinder:
         return conjuncts
 
     def conjunct(self, bound: exp.Expr, expression: Expression) -> Conjunct:
-        """Return a bound condition with the places of the relations that it names."""
+        """Return a bound condition with the indexes of the relations that it names."""
         return Conjunct(bound, expression, frozenset(named_indexes(bound, self.indexes)))
 
     def tree(self, where: Sequence[Conjunct]) -> Node:

@@ -181,7 +181,7 @@ class LateralQueries:
         return inside, matches, before
 
     def _grouped(self, select: exp.Select, names: _Names, is_correlated: bool) -> tuple[int, ...] | None:
-        """Return the places of the items that are 0 over no rows if a subquery has a row without GROUP BY, else None.
+        """Return the positions of the items that are 0 over no rows if a subquery has a row without GROUP BY, else None.
 
         Raises UnsupportedError if such a correlated subquery has more than aggregates whose values over no rows are known.
         """

@@ -34,7 +34,7 @@ _CLAUSES = ("group", "having", "distinct", "qualify", "limit", "offset", "order"
 class SubqueryJoin:
     """IN or EXISTS as a join with `query`: kind semi, or anti if negated. `operand` is the left operand of IN, None for EXISTS.
 
-    `parsed` is the parsed condition, which has the place in the text.
+    `parsed` is the parsed condition, which has the position in the text.
     """
 
     kind: Kind

@@ -18,7 +18,7 @@ from sqlstream.units import NO_TIME, Duration
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The time of FOR SYSTEM_TIME AS OF: a column of the relations before, its text in the query, and the clause's place."""
+    """The time of FOR SYSTEM_TIME AS OF: a column of the relations before, its text in the query, and the clause's position."""
 
     column: str
     text: str

@@ -244,7 +244,7 @@ def _frame(window: exp.Window, block: OverBlock) -> OverFrame:
 
 
 def _frame_span(window: exp.Window, block: OverBlock) -> Span:
-    """Return the place of the frame of an OVER clause in the text, after its ORDER BY."""
+    """Return the position of the frame of an OVER clause in the text, after its ORDER BY."""
     order = block.span(window.args["order"])
     match = _FRAME.search(order.source.text, order.end)
     if match is None:

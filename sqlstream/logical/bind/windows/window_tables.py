@@ -143,7 +143,7 @@ class WindowBinder:
         keys: Sequence[str],
         span: Span,
     ) -> Node:
-        """Return the node with the rows of a relation in windows of a kind over its column `time`, at place `at` in the text.
+        """Return the node with the rows of a relation in windows of a kind over its column `time`, at position `at` in the text.
 
         `intervals` are the size; slide (or step) and size; or the gap; for count windows, numbers of rows. `keys` partition
         sessions and count windows. Raises BindError for a column that is not a time attribute, an interval that does not fit, or
