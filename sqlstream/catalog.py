@@ -98,8 +98,8 @@ class Table:
 
     def option_span(self, name: str, *, value: bool = False) -> Span | None:
         """Return the position of an option's key, or of its value, in WITH; the table's position if the option is not there."""
-        span = self.option_spans.get(name)
-        return span[value] if span is not None else self.span
+        spans = self.option_spans.get(name)
+        return spans[value] if spans is not None else self.span
 
     @property
     def connector(self) -> str | None:
@@ -376,9 +376,9 @@ class CatalogFault:
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        span = f"{self.error.span}: " if self.error.span is not None else ""
+        where = f"{self.error.span}: " if self.error.span is not None else ""
         named = f"; so there is no {', '.join(self.names)}" if self.names else ""
-        return f"{span}{self.error.message}{named}"
+        return f"{where}{self.error.message}{named}"
 
 
 class Catalog:
@@ -427,7 +427,7 @@ class Catalog:
             self.drop(name)
         if _OF_FUNCTION.search(text):
             self.broken.append(error)
-        position = next((span for span, fault in enumerate(self.faults) if fault.error is error), None)
+        position = next((i for i, fault in enumerate(self.faults) if fault.error is error), None)
         if position is None:
             self.faults.append(CatalogFault(error, tuple(names)))
         else:

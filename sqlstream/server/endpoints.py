@@ -32,6 +32,7 @@ from sqlstream.server.computations import (
 from sqlstream.server.connections import Connections
 from sqlstream.server.events import Events
 from sqlstream.server.http_answers import ARROW, HttpQuery
+from sqlstream.server.messages import ActionReply
 from sqlstream.server.overview import Overview
 from sqlstream.server.placeholders import check_text
 from sqlstream.server.problems import HttpError
@@ -202,7 +203,7 @@ def _batches(call: HttpCall) -> messages.Batches:
     return batches(call.service.warehouse, call.path["job"], call.parameter("last"))
 
 
-def _stop(call: HttpCall) -> messages.Acknowledgement:
+def _stop(call: HttpCall) -> ActionReply:
     """Stop a job, and wait for its end; a job whose process waits for its restart is not started again."""
     service, name, request = call.service, call.path["job"], call.body
     warehouse = service.warehouse
@@ -220,7 +221,7 @@ def _stop(call: HttpCall) -> messages.Acknowledgement:
     if request.savepoint is not None:
         savepoint = take_savepoint(warehouse, name, request.savepoint or None).record
         message += f'; savepoint "{savepoint.name}" at version {savepoint.version}'
-    return messages.Acknowledgement(message)
+    return ActionReply(message)
 
 
 def _await_supervisor(warehouse: Warehouse, name: str) -> None:
@@ -230,7 +231,7 @@ def _await_supervisor(warehouse: Warehouse, name: str) -> None:
         time.sleep(ending.POLL_SECONDS)
 
 
-def _drop(call: HttpCall) -> messages.Acknowledgement:
+def _drop(call: HttpCall) -> ActionReply:
     settings, name, warehouse = call.service.settings, call.path["job"], call.service.warehouse
     if ending.has_ended(warehouse, name):
         _await_supervisor(warehouse, name)
@@ -239,9 +240,7 @@ def _drop(call: HttpCall) -> messages.Acknowledgement:
     notices: list[str] = []
     with Session(settings.project.root, settings.project.warehouse, load=False, notice=notices.append) as session:
         session.drop(name)
-    return messages.Acknowledgement(
-        "; ".join([f'job "{name}" dropped, with its state and the rows that it wrote', *notices])
-    )
+    return ActionReply("; ".join([f'job "{name}" dropped, with its state and the rows that it wrote', *notices]))
 
 
 def _take_savepoint(call: HttpCall) -> messages.SavepointReply:
@@ -253,10 +252,10 @@ def _savepoints(call: HttpCall) -> messages.Savepoints:
     return call.service.overview.savepoints()
 
 
-def _drop_savepoint(call: HttpCall) -> messages.Acknowledgement:
+def _drop_savepoint(call: HttpCall) -> ActionReply:
     name = call.path["savepoint"]
     drop_savepoint(call.service.warehouse, name)
-    return messages.Acknowledgement(f'savepoint "{name}" dropped')
+    return ActionReply(f'savepoint "{name}" dropped')
 
 
 def _relations(call: HttpCall) -> messages.RelationList:
@@ -348,16 +347,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         messages.Batches,
         parameters=(UrlParameter("last", "how many (default: 100; at most 1,000)"),),
     ),
-    CallEndpoint(
-        "DELETE", "/v1/jobs/{job}", Role.SUBMIT, "Delete a job, its state and its rows", _drop, messages.Acknowledgement
-    ),
+    CallEndpoint("DELETE", "/v1/jobs/{job}", Role.SUBMIT, "Delete a job, its state and its rows", _drop, ActionReply),
     CallEndpoint(
         "POST",
         "/v1/jobs/{job}/stop",
         Role.SUBMIT,
         "Stop a job after its batch",
         _stop,
-        messages.Acknowledgement,
+        ActionReply,
         body=messages.StopRequest,
     ),
     CallEndpoint(
@@ -417,12 +414,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     CallEndpoint("GET", "/v1/savepoints", Role.READ, "List the savepoints", _savepoints, messages.Savepoints),
     CallEndpoint(
-        "DELETE",
-        "/v1/savepoints/{savepoint}",
-        Role.SUBMIT,
-        "Delete a savepoint",
-        _drop_savepoint,
-        messages.Acknowledgement,
+        "DELETE", "/v1/savepoints/{savepoint}", Role.SUBMIT, "Delete a savepoint", _drop_savepoint, ActionReply
     ),
     CallEndpoint("GET", "/v1/relations", Role.READ, "List what a query can read", _relations, messages.RelationList),
     QueryEndpoint(

@@ -115,7 +115,7 @@ class SubmissionReply(msgspec.Struct, frozen=True):
     answers: list[StatementAnswer]
 
 
-class Acknowledgement(msgspec.Struct, frozen=True):
+class ActionReply(msgspec.Struct, frozen=True):
     """What was done, in a sentence."""
 
     message: str

@@ -94,7 +94,7 @@ def _with_past(warehouse: Warehouse, submission: Submission) -> Submission:
 
 
 def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> CheckedScript:
-    """Compile and check a script, and answer its SHOW, DESCRIBE and EXPLAIN. Raises SqlStreamError, with positions in the script."""
+    """Compile and check a script, and answer its SHOW, DESCRIBE and EXPLAIN. Raises SqlStreamError, with positions in it."""
     source = SourceText("request", request.sql)
     notices: list[str] = []
     _check_fresh(request)

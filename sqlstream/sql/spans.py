@@ -32,7 +32,7 @@ def operator_span(node: exp.Expr, source: SourceText) -> Span:
 
 
 def head_span(node: exp.Expr, below: exp.Expr | None, source: SourceText) -> Span:
-    """Return the position of a node up to the end of its part `below`, such as `LEFT JOIN t`; the whole node if `below` is None."""
+    """Return the position of a node up to the end of its part `below`, such as `LEFT JOIN t`; the whole node without it."""
     whole = span_of(node, source)
     return Span(source, whole.start, span_of(below, source, whole).end) if below is not None else whole
 

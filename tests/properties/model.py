@@ -15,7 +15,7 @@ from sqlstream.operators.process import large_keys
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import frames
 from sqlstream.storage import bucket as tables
-from sqlstream.storage import point_reads
+from sqlstream.storage import compaction, point_reads
 from sqlstream.testing import Stream
 from tests.properties.strategies import Batch, Query, Restart, Row, Step, window_end
 
@@ -154,7 +154,7 @@ def limits(*, small: bool) -> Iterator[None]:
         return
     with (
         patch.object(frames, "INLINE_BYTES", 0),
-        patch.object(tables, "FAN", 2),
+        patch.object(compaction, "FAN", 2),
         patch.object(tables, "PENDING_BYTES", 1),
         patch.object(execute, "BATCH_ROWS", 2),
         patch.object(large_keys, "LARGE", 0),

@@ -176,7 +176,7 @@ class FakeRows:
         return lambda n, now: repeated(n, now)[0]
 
     def _repeated(self, spec: _Field, count: int) -> Callable[[int, datetime], list[str]]:
-        """Return the function that makes `count` texts from the expression of a position, for a row number and the batch's time."""
+        """Return the function that makes `count` texts from the expression of a value, for a row number and the batch's time."""
         from faker import Faker
 
         make, fake = parse(self._options[spec.option("expression")]), Faker("en_US", use_weighting=False).factories[0]

@@ -103,7 +103,7 @@ def lacking(table: Table, columns: Sequence[Column]) -> list[tuple[str, str]]:
 
 
 def changes_of(table: Table, rows: Relation) -> Select:
-    """Return a table's changes: its physical columns, PLACE if it has a key, and CHANGE, without the operation.
+    """Return a table's changes: its physical columns, FILE_ORDER if it has a key, and CHANGE, without the operation.
 
     `rows` are the rows of `source_table`. The SELECT fails at a row that is no change.
     """

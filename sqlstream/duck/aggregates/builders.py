@@ -18,7 +18,7 @@ from sqlstream.duck.aggregates.partial_columns import Built, Columns, Strategy
 
 
 def build(call: AggregateCall, columns: Columns) -> Built:
-    """Add the columns of a call; return its strategy and the SQL of its result. Raises NotIncremental if it cannot run incrementally."""
+    """Add the columns of a call; return its strategy and the SQL of its result. Raises NotIncremental."""
     if call.distinct and call.shape.idempotent and not call.limited:
         call = replace(call, distinct=False)
     return collected(call, columns) if call.distinct else _BUILDERS[call.shape.kind](call, columns)

@@ -40,7 +40,7 @@ def key_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
 
 
 def collected(call: AggregateCall, columns: Columns) -> Built:
-    """Return the result of a call as the function over all kept values. Raises NotIncremental if the function does not take DISTINCT."""
+    """Return the result of a call as the function over all kept values. Raises NotIncremental for DISTINCT it does not take."""
     if call.distinct and (call.function in _JSON or call.function in _NOT_DISTINCT or call.shape.kind is Kind.ARG):
         raise NotIncremental(f"{call.function} does not take DISTINCT")
     shape = call.shape

@@ -96,7 +96,7 @@ class ResultShape:
     fields: tuple[tuple[str, str, Any], ...]
 
     def writer(self, where: str = "") -> Callable[[list[Any]], dict[str, pa.Array]]:
-        """Return a function that converts emitted rows to Arrow columns by name, or raises RowMismatch for a row that does not fit.
+        """Return a function that converts emitted rows to Arrow columns by name, or raises RowMismatch.
 
         `where` names the output in errors; it follows the name of a column.
         """
@@ -152,7 +152,7 @@ class RowMismatch(Exception):
 
 
 def encoded_values(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
-    """Return values as an Arrow array. Raises RowMismatch for the first that is not of the type; `what` is the column in words."""
+    """Return values as an Arrow array. Raises RowMismatch for one of another type; `what` is the column in words."""
     try:
         return column(codec, values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -54,7 +54,7 @@ class Arrivals:
     ):
         self.con, self.inputs, self.keys = con, inputs, keys
         self.ordered = ordered
-        # The inputs whose rows have keys, and those whose rows are for all keys, with their positions.
+        # The inputs whose rows have keys, and those whose rows are for all keys, with their indexes.
         self.keyed = [(i, one) for i, one in enumerate(inputs) if not one.broadcast]
         self.broadcast = [(i, one) for i, one in enumerate(inputs) if one.broadcast]
         # The rows of inputs, encoded as they are stored, by index.
@@ -65,7 +65,7 @@ class Arrivals:
         self.timed, self.gives_times = self.keyed[0][1].time is not None, gives_times
 
     def take(self, state: Bucket, inputs: Inputs, watermark: EventTime | None) -> None:
-        """Create the view `_arrived_<position>` of each input's rows, with the columns that `columns` returns for the input.
+        """Create the view `_arrived_<index>` of each input's rows, with the columns that `columns` returns for the input.
 
         For an input that waits, the view shows the temporary table of its due rows, which WaitingRows has made.
         """
@@ -134,7 +134,7 @@ class Arrivals:
         return sorted_by(rows, self.keys[0].name, _STANDS.name)
 
     def columns(self, one: InputPlan) -> tuple[Column, ...]:
-        """Return the columns of an input's rows in `_arrived_<position>`: as they arrive, but with one number for PLACE."""
+        """Return the columns of an input's rows in `_arrived_<index>`: as they arrive, but with one number for FILE_ORDER."""
         arriving = (*one.arriving(self.keys), *((LATE,) if one.name in self.marked else ()))
         if not self._has_files(one):
             return arriving
@@ -199,7 +199,7 @@ def _as_dictionary(rows: pa.Table, name: str) -> pa.Table:
 
 
 def _with_numbers(rows: pa.Table) -> pa.Table:
-    """Replace the columns of PLACE by one number that sorts as they do: sorting by text is slow."""
+    """Replace the columns FILE_ORDER by one number that sorts as they do: sorting by text is slow."""
     modified, path, row = (rows.column(f"o{FILE_ORDER.index(column)}") for column in (MODIFIED, PATH, ROW))
     paths = path.dictionary_encode().unify_dictionaries().combine_chunks()
     positions, times = paths.indices.to_numpy(), modified.to_numpy()

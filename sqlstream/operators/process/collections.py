@@ -119,7 +119,7 @@ class Collection(StoredItems):
         return self._writing[item_key]
 
     def store(self) -> None:
-        """Store the cleared keys and the items that were put. Raises RowMismatch for a value that does not fit the state's type."""
+        """Store the cleared keys and the items that were put. Raises RowMismatch for a value of another type."""
         if self.cleared or (self.numbers and self.one.state.kind != "list"):
             self._take_away()
         is_there = [item is not REMOVED for item in self.items]

@@ -88,7 +88,7 @@ class KeyStates:
         ]
 
     def store(self) -> None:
-        """Store what has changed. Raises RowMismatch, with the number of the key, for a value that does not fit its state's type."""
+        """Store what has changed. Raises RowMismatch, with the number of the key, for a value of another type."""
         for part in self._parts:
             try:
                 part.store()

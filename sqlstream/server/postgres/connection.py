@@ -68,20 +68,24 @@ class ClientConnection:
         if self._running is not None:
             self._running.stop(why)
 
-    async def begin(self, door: Authentication, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
+    async def begin(
+        self, authentication: Authentication, cancel: Callable[[int, int], None]
+    ) -> Mapping[str, str] | None:
         """Authenticate a client; return its startup parameters, or None if the connection was only for cancelling a query.
 
         Raises ProtocolError, ClientDisconnected and TimeoutError.
         """
         async with asyncio.timeout(_STARTUP_SECONDS):
-            parameters = await self._started(door, cancel)
+            parameters = await self._started(authentication, cancel)
             if parameters is None:
                 return None
-            if door.allows is not None:
-                await self._let_in(door)
+            if authentication.allows is not None:
+                await self._let_in(authentication)
         return parameters
 
-    async def _started(self, door: Authentication, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
+    async def _started(
+        self, authentication: Authentication, cancel: Callable[[int, int], None]
+    ) -> Mapping[str, str] | None:
         while True:
             length = int.from_bytes(await self._read(4), "big")
             if not 8 <= length <= _STARTUP_BYTES:
@@ -91,8 +95,8 @@ class ClientConnection:
             if code == messages.CANCEL:
                 cancel(body.number(4), body.number(4))
                 return None
-            if code == messages.SSL and door.certificate is not None and not self._encrypted:
-                await self._encrypt(door.certificate)
+            if code == messages.SSL and authentication.certificate is not None and not self._encrypted:
+                await self._encrypt(authentication.certificate)
             elif code in (messages.SSL, messages.GSS):
                 await self._send(b"N")
             elif code >> 16 == 3:
@@ -124,14 +128,14 @@ class ClientConnection:
             self._writer.write(messages.message(b"v", struct.pack(">ii", messages.VERSION, len(unknown)) + names))
         return {name: value for name, value in parameters.items() if name not in unknown}
 
-    async def _let_in(self, door: Authentication) -> None:
-        if not (self._encrypted or door.is_local):
+    async def _let_in(self, authentication: Authentication) -> None:
+        if not (self._encrypted or authentication.is_local):
             hint = "Connect with sslmode=require."
             raise ProtocolError("a token is not sent unencrypted", "28000", fatal=True, hint=hint)
         await self._send(messages.ASK_PASSWORD)
         kind, body = await self._message(_STARTUP_BYTES)
-        assert door.allows is not None
-        if kind != b"p" or not door.allows(body.text()):
+        assert authentication.allows is not None
+        if kind != b"p" or not authentication.allows(body.text()):
             hint = "The password is a token of the server; the name of the user does not matter."
             raise ProtocolError("password authentication failed", "28P01", fatal=True, hint=hint)
 

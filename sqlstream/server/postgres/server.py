@@ -59,7 +59,7 @@ class PostgresServer:
             hint = "Give it tokens and a certificate, or listen on 127.0.0.1."
             raise UsageError(f'clients from other machines are not served on "{host}" without both', hint=hint)
         self.host, self.port = host, port
-        self._door = Authentication(allows, certificate, local or insecure)
+        self._authentication = Authentication(allows, certificate, local or insecure)
         self._limits = limits or ClientLimits()
         self._reader = StateReader(processes)
         self._results = ResultLimit(self._limits.results)
@@ -130,7 +130,7 @@ class PostgresServer:
         key = next(self._numbers), secrets.randbits(31)
         connection = ClientConnection(reader, writer, key, self._limits, self._pool)
         try:
-            parameters = await connection.begin(self._door, self._cancel)
+            parameters = await connection.begin(self._authentication, self._cancel)
             if parameters is None:
                 return
             self._forget_stranger()

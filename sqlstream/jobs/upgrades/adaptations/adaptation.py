@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
 from sqlstream.duck.sql import Select
-from sqlstream.jobs.upgrades.adaptations.carrying import StateTransfer
+from sqlstream.jobs.upgrades.adaptations.transfer import StateTransfer
 from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.physical.plan import StatefulStage
@@ -30,13 +30,13 @@ class Adaptation(ABC, Generic[S]):
         self.old, self.new, self.stage = old, new, stage
 
     @cached_property
-    def carrying(self) -> StateTransfer:
+    def transfer(self) -> StateTransfer:
         """The columns of the old state that the new state takes over."""
         return StateTransfer(self.old, self.new)
 
     def check_settings(self) -> None:
         """Raise CannotAdapt if a setting has changed that is not in `may_differ`."""
-        self.carrying.check_settings(self.may_differ)
+        self.transfer.check_settings(self.may_differ)
 
     @abstractmethod
     def adapted(self) -> AdaptedOperator:

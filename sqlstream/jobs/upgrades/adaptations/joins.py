@@ -9,7 +9,7 @@ from sqlstream.duck.sql import Select
 from sqlstream.duck.time_variables import NOW
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt
+from sqlstream.jobs.upgrades.adaptations.transfer import CannotAdapt
 from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.settings_words import interval_words
 from sqlstream.logical.plan.state_settings import IntervalJoinState, JoinState, TemporalJoinState
@@ -32,12 +32,12 @@ class JoinsAdaptation(Adaptation[J]):
         return (*self.may_differ, "condition") if final else self.may_differ
 
     def adapted(self) -> AdaptedOperator:
-        carrying = self.carrying
-        carrying.check_settings(self._differing)
-        for item in carrying.added:
+        transfer = self.transfer
+        transfer.check_settings(self._differing)
+        for item in transfer.added:
             if item.input in self.after.changing and not self.has_versions:
                 raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
-        notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
+        notes = [*transfer.widened(), *transfer.recomputed_below(), *ttl_notes(transfer)]
         expressions, length_notes = self._lengths()
         notes += length_notes
         sources = self._new_key_tables()
@@ -47,8 +47,8 @@ class JoinsAdaptation(Adaptation[J]):
             conditions = (self.before.condition, self.after.condition)
             was, now = (one.text if one is not None else "true" for one in conditions)
             notes.append(f"ON: was {was}, is {now}; pairs so far stay as they are")
-        notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
-        tables = replace(carrying, expressions=expressions, sources=sources).tables()
+        notes += [*kept_columns_note(transfer.added), *removed_notes(transfer)]
+        tables = replace(transfer, expressions=expressions, sources=sources).tables()
         tables |= {name: Select(f"SELECT DISTINCT * FROM ({tables[name]})") for name in sources}
         return self.result(notes, tables)
 

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias, assert_never
 
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import AggregateAdaptation
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt
 from sqlstream.jobs.upgrades.adaptations.joins import IntervalJoinAdaptation, JoinAdaptation, TemporalJoinAdaptation
 from sqlstream.jobs.upgrades.adaptations.over import OverAdaptation
 from sqlstream.jobs.upgrades.adaptations.process import ProcessAdaptation
@@ -19,6 +18,7 @@ from sqlstream.jobs.upgrades.adaptations.rows import (
     SetOperationAdaptation,
     SortAdaptation,
 )
+from sqlstream.jobs.upgrades.adaptations.transfer import CannotAdapt
 from sqlstream.jobs.upgrades.adaptations.windows import (
     SessionWindowAdaptation,
     WindowAggregateAdaptation,
@@ -60,7 +60,7 @@ def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> A
     try:
         adaptation = _adaptation(after)(before, after, old, new, stage)
         change = adaptation.adapted()
-        note = (f"ties: by arrival {SINCE}",) if adaptation.carrying.gains_arrival else ()
+        note = (f"ties: by arrival {SINCE}",) if adaptation.transfer.gains_arrival else ()
         return replace(change, notes=(*change.notes, *note))
     except CannotAdapt as reason:
         return UnadaptableOperator(new.name, str(reason))
