@@ -20,7 +20,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck import clock, databases, key_hash
+from sqlstream.duck import databases, key_hash, time_variables
 from sqlstream.duck.sql import Relation, Relations, Select, over
 from sqlstream.errors import DamageError, QueryError
 from sqlstream.queries.histories import JobHistories
@@ -119,7 +119,7 @@ class _Lookup:
     def variables(self) -> Mapping[str, str]:
         """The clock variables that the view reads, as SQL by name."""
         tells_time = "getvariable" in self.view.sql
-        return clock.view_variables(self.version.time, self.version.watermark) if tells_time else {}
+        return time_variables.view_variables(self.version.time, self.version.watermark) if tells_time else {}
 
 
 class _NotShareable(Exception):

@@ -51,7 +51,7 @@ class ReadAgain:
     index_of: Callable[[Scan], int | None]
     watermarks: JobWatermarks
     moments: list[BatchRead] = field(default_factory=list)
-    _watermarks: dict[int, int] = field(default_factory=dict)
+    _scan_millis: dict[int, int] = field(default_factory=dict)
     _reached: int = 0
     _tables: set[int] = field(default_factory=set)
 
@@ -59,15 +59,15 @@ class ReadAgain:
         """Read the input of batches, in their order. Raises CannotVerify when a part of it is no longer there."""
         for work in batches:
             before, own = from_spark_millis(self._reached), any(one.own_watermarks for one in work)
-            scans = [from_spark_millis(self._watermarks.get(i, 0)) for i in (*range(len(self.job.plan.scans)), CLOCK)]
+            scans = [from_spark_millis(self._scan_millis.get(i, 0)) for i in (*range(len(self.job.plan.scans)), CLOCK)]
             if work:
                 self.moments.append(BatchRead(work[0].sequence, work[0].time))
                 self.watermarks.add(work[0].sequence, scans, own=own)
             for number in sorted({one.scan for one in work}):
                 self._batch(number, [one for one in work if one.scan == number], scans[number] if own else before)
             clocks = [to_spark_micros(one.clock) // 1000 for one in work if one.clock is not None]
-            self._watermarks[CLOCK] = max([self._watermarks.get(CLOCK, 0), *clocks])
-            watermarks = [self._watermarks.get(i, 0) for i in (self.job.plan.watched if own else self.job.plan.timed)]
+            self._scan_millis[CLOCK] = max([self._scan_millis.get(CLOCK, 0), *clocks])
+            watermarks = [self._scan_millis.get(i, 0) for i in (self.job.plan.watched if own else self.job.plan.timed)]
             self._reached = max(self._reached, min(watermarks, default=0))
         for number, stage in enumerate(self.job.plan.scans):
             if number not in self._tables:
@@ -99,7 +99,7 @@ class ReadAgain:
                 raise CannotVerify(
                     f'what the job has read of table "{stage.table.name}" cannot be read again', detail=f"{why}."
                 ) from error
-        self._watermarks[number] = max([self._watermarks.get(number, 0), *ticks])
+        self._scan_millis[number] = max([self._scan_millis.get(number, 0), *ticks])
 
     def _take(
         self,

@@ -118,10 +118,10 @@ class EarlierJob:
     @property
     def note(self) -> str:
         """What the verification does not check, for people."""
-        job, index = self.saved.job, self.savepoint.location
+        job, location = self.saved.job, self.savepoint.location
         return (
             f"what the job had written before its query changed, up to version {self.version.version}, is taken as it is;"
-            f" sqlstream verify {job} OLD.sql --at {index} verifies that"
+            f" sqlstream verify {job} OLD.sql --at {location} verifies that"
         )
 
     # -- the input
