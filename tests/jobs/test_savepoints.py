@@ -275,14 +275,14 @@ from sqlstream.jobs.savepoints import savepoint_folders
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import sealed
 steps = int(sys.argv[3])
-put = savepoint_folders._Taking._write
+put = savepoint_folders._SavepointWriter._write
 def write(self, target, text):
     global steps
     steps -= 1
     if steps < 0:
         os.kill(os.getpid(), 9)
     put(self, target, text)
-savepoint_folders._Taking._write = write
+savepoint_folders._SavepointWriter._write = write
 savepoint_folders.take(Warehouse(sys.argv[1]), sys.argv[2], "half")
 """
 

@@ -208,7 +208,7 @@ def test_rows_above_a_rank_take_the_order_of_arrival_with_an_upgrade(tmp_path: P
 def test_a_job_keeps_columns_where_its_state_has_no_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "a", FIRST)
     start_by_columns(tmp_path, firsts(), FIRST)
-    monkeypatch.setattr(ArrivalPositions, "places", lambda self: {})
+    monkeypatch.setattr(ArrivalPositions, "positions", lambda self: {})
     kept = 'operator "first_values": "f" does not keep which of its rows came first'
     with open_session(tmp_path) as session:
         assert compared(session, firsts(), "firsts").endswith(f"ties      by columns, as before\n            {kept}")
