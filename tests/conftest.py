@@ -9,7 +9,6 @@ import atexit
 import gc
 import os
 import sys
-import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -29,7 +28,7 @@ from tests.properties.examples import SHARE
 from tests.seed import commit_seed
 from tests.slt_functions import FUNCTIONS
 from tests.spark.shared import share, shared_spark, stop_shared
-from tests.tiers import TIERS, is_long
+from tests.tiers import TIERS, drawn, is_long
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -265,7 +264,7 @@ class CaseItem(pytest.Item):
     def is_verified(self) -> bool:
         if self.config.getoption("tier") == "all":
             return True
-        return zlib.crc32(f"{self.config.option.hypothesis_seed} {self.nodeid}".encode()) % VERIFIED == 0
+        return drawn(str(self.config.option.hypothesis_seed), self.nodeid) % VERIFIED == 0
 
     def runtest(self) -> None:
         script = self.parent

@@ -5,7 +5,8 @@ more than the run takes. `python -m tests.durations .durations/test.json` makes 
 
 `make test` has a budget, and so has each folder of it (`budgets.json`: seconds of a worker). A run says what is beyond them,
 and does not fail for that: a machine may be busy. `python -m tests.durations .durations/test.json --budgets` shares the
-budget out as a run has spent it.
+budget out as a run has spent it. With `--long` its tests that take long are added to those of which `make test` takes a third
+(`long_tests.json`), and those that no longer exist are left out.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import json
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.tiers import LONG_TESTS, long_tests
 
 # What `make test` may take on two cores that need so many seconds of processor time for ten million additions.
 BUDGET = 15 * 60
@@ -31,6 +34,8 @@ BUDGETS = Path(__file__).with_name("budgets.json")
 SLACK = 1.5
 # Seconds beyond a budget that are not worth a word.
 FEW_SECONDS = 5
+# A test takes long from so many seconds of a worker on, on a machine of `ADDITIONS`.
+TAKES_LONG = 4.0
 # So many files are listed, and tests of at least so many seconds are written into the file.
 FILES = 15
 FOLDERS = 15
@@ -119,6 +124,22 @@ def shared_out(record: Mapping[str, Any]) -> dict[str, float]:
     return {folder: round(seconds * share, 1) for folder, seconds in sorted(record["folders"].items())}
 
 
+def with_long_tests(known: Collection[str], record: Mapping[str, Any]) -> list[str]:
+    """Return the known tests that take long and those of a recorded run.
+
+    Tests of the code itself, which are in no folder of their own, are not among them.
+    """
+    least = TAKES_LONG * record["additions"] / ADDITIONS
+    recorded = {test for test, seconds in record["tests"].items() if seconds >= least and test.count("/") > 1}
+    return sorted(recorded.union(known))
+
+
+def exists(test: str) -> bool:
+    """Return whether the file of a test has its name; its parameters are not looked at."""
+    file, _, name = test.partition("::")
+    return Path(file).exists() and name.partition("[")[0] in Path(file).read_text("utf-8")
+
+
 class Recorder:
     """The plugin: listens to the reports of the tests, and shows and writes their durations at the end."""
 
@@ -200,5 +221,7 @@ if __name__ == "__main__":
         # A folder may have no test in that run.
         shares = dict.fromkeys(budgets(), 0.0) | shared_out(recorded)
         BUDGETS.write_text(json.dumps(dict(sorted(shares.items())), indent=1) + "\n")
+    elif "--long" in sys.argv:
+        LONG_TESTS.write_text(json.dumps([*filter(exists, with_long_tests(long_tests(), recorded))], indent=1) + "\n")
     else:
         print(*markdown(recorded), sep="\n")

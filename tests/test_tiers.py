@@ -24,9 +24,10 @@ from tests.durations import (
     markdown,
     shared_out,
     table,
+    with_long_tests,
 )
 from tests.seed import commit_seed
-from tests.tiers import ONE_IN, is_long, quick, usual
+from tests.tiers import ONE_IN, ONE_IN_LONG, is_long, long_tests, quick, usual
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,6 +77,34 @@ def test_tests_of_several_files_can_be_cases_of_one_kind() -> None:
     assert len(usual(cases, "a")) == 2
     assert usual([*cases, *others], "a")[2:] == others
     assert {name for seed in range(100) for name in names(usual(cases, str(seed)))} == {*names(cases)}
+
+
+def test_make_test_takes_a_third_of_the_tests_that_take_long() -> None:
+    def test(nodeid: str, **marker: Any) -> Any:
+        found = item("x.py", 0, **marker)
+        found.nodeid = nodeid
+        return found
+
+    cases = [test(nodeid) for nodeid in sorted(long_tests())]
+    assert len(usual(cases, "a")) == -(-len(cases) // ONE_IN_LONG)
+    assert {name for seed in range(100) for name in names(usual(cases, str(seed)))} == {*names(cases)}
+    # Cases of a test that is sampled are not sampled again.
+    sampled = test(cases[0].nodeid, one_in=2)
+    assert usual([sampled], "a") == [sampled]
+    assert len(usual([sampled, *cases[1:]], "a")) == 1 + -(-(len(cases) - 1) // ONE_IN_LONG)
+
+
+def test_what_takes_long_is_read_from_a_recorded_run() -> None:
+    spent = {
+        "tests/a/test_x.py::test_long": 4.0,
+        "tests/a/test_x.py::test_short": 3.9,
+        "tests/test_y.py::test_code": 9.0,
+    }
+    known = ["tests/a/test_x.py::test_of_another_run"]
+    record = {"additions": ADDITIONS, "tests": spent}
+    assert with_long_tests(known, record) == ["tests/a/test_x.py::test_long", *known]
+    # On a machine of twice the speed it takes half as long.
+    assert len(with_long_tests(known, record | {"additions": ADDITIONS / 2})) == 3
 
 
 def test_workers_begin_with_what_waits_and_one_has_all_that_share_a_jvm() -> None:

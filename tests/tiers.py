@@ -2,14 +2,16 @@
 
 `make test-all` runs all of them. `make test` leaves out those that are marked `thorough`, and takes a sample of the cases of
 a test that is marked `one_in`: of `one_in(3)` a third. Tests with a group, such as `one_in(3, of="kills on Spark")`, are cases of
-one kind, in whatever files they are. `make quick` takes a sample of the tests that need no Java and are not marked `slow`: one of
-`ONE_IN` tests of each file. Which ones depends on the seed of the run: the next commit has others.
+one kind, in whatever files they are. Of the tests that take long, which `long_tests.json` lists, it takes a third, too: they are
+two in a hundred, and would take two fifths of the time. `make quick` takes a sample of the tests that need no Java and are not
+marked `slow`: one of `ONE_IN` tests of each file. Which ones depends on the seed of the run: the next commit has others.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -18,6 +20,10 @@ from pathlib import Path
 import pytest
 
 ONE_IN = 10
+# `make test` takes one of so many tests that take long.
+ONE_IN_LONG = 3
+# Written by `python -m tests.durations .durations/test.json --long`.
+LONG_TESTS = Path(__file__).with_name("long_tests.json")
 # What `make quick` leaves out.
 LONG = ("spark", "kafka", "slow", "thorough")
 _ALL_LONG = re.compile(rf"^pytestmark = (\[[^]]*|.*)\bmark\.({'|'.join(LONG)})\b", re.MULTILINE)
@@ -28,13 +34,20 @@ def is_long(path: Path) -> bool:
     return path.suffix == ".py" and path.name.startswith("test_") and bool(_ALL_LONG.search(path.read_text("utf-8")))
 
 
+def long_tests() -> frozenset[str]:
+    """Return the tests of which `make test` takes some, other ones for each commit."""
+    return frozenset(json.loads(LONG_TESTS.read_text()))
+
+
 def usual(items: Sequence[pytest.Item], seed: str) -> list[pytest.Item]:
     """Return the tests of `make test`."""
-    tests = [item for item in items if not item.get_closest_marker("thorough")]
+    tests, long = [item for item in items if not item.get_closest_marker("thorough")], long_tests()
     matrices: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in tests:
         if mark := item.get_closest_marker("one_in"):
             matrices[mark.kwargs.get("of") or item.nodeid.partition("[")[0], mark.args[0]].append(item)
+        elif item.nodeid in long:
+            matrices["tests that take long", ONE_IN_LONG].append(item)
     left_out = {id(item) for cases in matrices.values() for item in cases}
     for (_, one_in), cases in matrices.items():
         left_out -= {*map(id, _sampled(cases, seed, one_in))}
@@ -58,7 +71,15 @@ TIERS: dict[str, Callable[[Sequence[pytest.Item], str], list[pytest.Item]]] = {
 }
 
 
+def drawn(seed: str, test: str) -> int:
+    """Return a number of a test that is another one for each seed.
+
+    It is no checksum: those of two seeds differ by the same bits for all tests, so that some would never be sampled.
+    """
+    return int.from_bytes(hashlib.sha256(f"{seed} {test}".encode()).digest()[:8], "big")
+
+
 def _sampled(tests: Sequence[pytest.Item], seed: str, one_in: int) -> list[pytest.Item]:
     """Return one of so many tests, in their order, and at least one."""
-    order = sorted(range(len(tests)), key=lambda place: zlib.crc32(f"{seed} {tests[place].nodeid}".encode()))
+    order = sorted(range(len(tests)), key=lambda place: drawn(seed, tests[place].nodeid))
     return [tests[place] for place in sorted(order[: -(-len(tests) // one_in)])]

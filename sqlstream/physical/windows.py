@@ -11,7 +11,6 @@ from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.month_windows import MonthWindows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import AnyTimeWindows
-from sqlstream.logical.plan.over import TimeOrderedNode
 from sqlstream.logical.plan.windows import BOUNDS, RegularWindows, SessionWindow, TimeWindows
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.grid import Grid, remainder
@@ -40,16 +39,12 @@ def time_sql(node: Node, column: str) -> str:
     )
 
 
-def order_time(node: TimeOrderedNode | CountWindows) -> str:
-    """Return the SQL of the time by which a node orders its input rows, a TIMESTAMP.
+def order_time(node: Node, column: str, *, by_instant: bool) -> str:
+    """Return the SQL of a column by which rows of `node` are ordered, a TIMESTAMP.
 
-    It is `time_sql`, but of processing times, and of instants of a zone, the time in UTC: local times come twice when clocks are
-    set back.
+    It is `time_sql`; with `by_instant` the time in UTC: local times come twice when clocks are set back.
     """
-    column, by_instant = (
-        (node.time, node.by_clock) if isinstance(node, TimeOrderedNode) else (node.time_column, bool(node.zone))
-    )
-    return f"make_timestamp(epoch_us({quote_name(column)}))" if by_instant else time_sql(node.input, column)
+    return f"make_timestamp(epoch_us({quote_name(column)}))" if by_instant else time_sql(node, column)
 
 
 def in_windows(node: AnyTimeWindows, rows: Select) -> Select:

@@ -32,7 +32,7 @@ class OverPlan(OperatorPlan[Over]):
         return OverOperator(
             named_keys(node.keys, [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]),
             columns_of(node.input),
-            order_time(node),
+            order_time(node.input, node.time, by_instant=node.by_clock),
             _sqls(declared(node.order)[1:]),
             over_calls_of(node.calls),
             node.by_clock,
@@ -68,7 +68,7 @@ class SortPlan(OperatorPlan[Sort]):
     @cached_property
     def operator(self) -> OverOperator:
         node = self.node
-        time, order = order_time(node), _sqls(declared(node.order)[1:])
+        time, order = order_time(node.input, node.time, by_instant=node.by_clock), _sqls(declared(node.order)[1:])
         tie_breakers = _sqls(arrived(node.order))
         columns, is_total = columns_of(node.input), has_total_order(node)
         return OverOperator(

@@ -73,7 +73,7 @@ class CountWindowsPlan(OperatorPlan[CountWindows]):
         return CountWindowOperator(
             key_columns(node.input, node.keys),
             columns_of(node.input),
-            order_time(node),
+            order_time(node.input, node.time_column, by_instant=bool(node.zone)),
             node.size,
             node.slide,
             node.ttl or NO_TIME,

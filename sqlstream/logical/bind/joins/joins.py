@@ -27,7 +27,7 @@ from sqlstream.units import Duration
 
 
 @dataclass(frozen=True, slots=True)
-class CorrelatedEquality:
+class Correlation:
     """An equality in a subquery with `outer`, an expression over the relations before it; `parsed` is the parsed condition."""
 
     outer: exp.Expr
@@ -35,7 +35,7 @@ class CorrelatedEquality:
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class Correlations:
     """What joins the rows of LATERAL (SELECT ..) with the relations before it.
 
     `equal` are equalities with the last columns of the subquery, in their order; `before` are conditions on the relations
@@ -43,7 +43,7 @@ class Matches:
     if there is no row of the join then.
     """
 
-    equal: tuple[CorrelatedEquality, ...]
+    equal: tuple[Correlation, ...]
     before: tuple[exp.Expr, ...]
     counts: tuple[int, ...] | None
 
@@ -122,24 +122,27 @@ class JoinBinder:
         self.steps.append(Step(kind, tuple(conditions), span, lateral=lateral))
         assert index == len(self.steps)
 
-    def add_matched(self, join: exp.Join, relation: Relation, matches: Matches) -> None:
-        """Add LATERAL (SELECT ..) whose rows, those of `relation`, are joined with the relations before it by `matches`.
+    def add_correlated(self, join: exp.Join, relation: Relation, correlations: Correlations) -> None:
+        """Add LATERAL (SELECT ..) whose rows, those of `relation`, are joined with the relations before it by `correlations`.
 
         Raises UnsupportedError for any join but inner and left, BindError for an alias that is in use, and for conditions.
         """
         index, span = len(self.nodes), head_span(join, join.this, self.source)
         kind, on, before = self._lateral_kind(join, span), _condition(join), self.scope
         self._check_alias(relation.alias, join.this)
-        own = self._append_relation(relation, hidden=len(matches.equal))
-        keys = own[len(own) - len(matches.equal) :]
-        conditions = [self._matched(key, match, before) for key, match in zip(keys, matches.equal, strict=True)]
-        conditions += [c for part in matches.before for c in self.conjuncts(part, before, "WHERE")]
-        if matches.counts is not None:
+        own = self._append_relation(relation, hidden=len(correlations.equal))
+        keys = own[len(own) - len(correlations.equal) :]
+        conditions = [
+            self._correlated(key, correlation, before)
+            for key, correlation in zip(keys, correlations.equal, strict=True)
+        ]
+        conditions += [c for part in correlations.before for c in self.conjuncts(part, before, "WHERE")]
+        if correlations.counts is not None:
             if on is not None:
                 hint = "Write the condition into WHERE of the query around it."
                 raise UnsupportedError("ON for LATERAL with an aggregate", span_of(on, self.source), hint=hint)
             kind = "left"
-            self._count_nothing(index, matches.counts, span)
+            self._count_nothing(index, correlations.counts, span)
         elif on is not None:
             conditions += self.conjuncts(on, self.scope, "ON")
         at = span_of(on, self.source) if on is not None else span
@@ -154,13 +157,13 @@ class JoinBinder:
             raise UnsupportedError("this join with rows that are made of the row itself", span, hint=hint)
         return kind
 
-    def _matched(self, key: str, match: CorrelatedEquality, before: Scope) -> Conjunct:
+    def _correlated(self, key: str, correlation: Correlation, before: Scope) -> Conjunct:
         """Return the equality of a column of a subquery with an expression over the relations before it."""
         binder = ExpressionBinder(before, self.catalog, self.checker)
-        binder.refuse_aggregates(match.outer, "in WHERE")
-        bound = exp.EQ(this=column_reference(key), expression=binder.rewrite(match.outer))
-        bound.meta.update(match.parsed.meta)
-        span = span_of(match.parsed, self.source)
+        binder.refuse_aggregates(correlation.outer, "in WHERE")
+        bound = exp.EQ(this=column_reference(key), expression=binder.rewrite(correlation.outer))
+        bound.meta.update(correlation.parsed.meta)
+        span = span_of(correlation.parsed, self.source)
         return self.conjunct(bound, Expression.of(bound, "BOOLEAN", span, binder.is_volatile(bound)))
 
     def _count_nothing(self, index: int, counts: Iterable[int], span: Span) -> None:

@@ -12,7 +12,7 @@ from sqlstream.logical.bind.aggregates.grouping import has_sets
 from sqlstream.logical.bind.aliases import with_alias, with_name
 from sqlstream.logical.bind.clauses import refuse_clauses
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
-from sqlstream.logical.bind.joins.joins import CorrelatedEquality, JoinBinder, Matches, Relation, parts_of
+from sqlstream.logical.bind.joins.joins import Correlation, Correlations, JoinBinder, Relation, parts_of
 from sqlstream.logical.bind.joins.lists import is_list
 from sqlstream.logical.bind.joins.subqueries import BindFrom, columns_of_outer, with_correlations_in_where
 from sqlstream.logical.bind.over.over import with_windows
@@ -100,12 +100,12 @@ class LateralQueries:
         select = with_windows(with_correlations_in_where(select, outer)).copy()
         names = _Names(self._own_scope(select, outer), outer)
         self._check_clauses(select, names)
-        inside, matches, conditions = self._parts(select, names)
-        counts = self._grouped(select, names, bool(matches or conditions))
+        inside, correlations, conditions = self._parts(select, names)
+        counts = self._grouped(select, names, bool(correlations or conditions))
         select.set("where", None)
         if inside:
             select.where(*inside, copy=False)
-        keys = [self._key(match, names) for match in matches]
+        keys = [self._key(correlation, names) for correlation in correlations]
         _add_keys(select, keys, is_grouped=counts is not None or select.args.get("group") is not None)
         alias = join.this.args.get("alias")
         called = join.this.alias
@@ -117,7 +117,11 @@ class LateralQueries:
             raise self._of_row(error, select, below, outer, "in a subquery of WHERE", _ELSEWHERE) from error
         node = with_alias(node, alias, self.source, hidden=len(keys))
         relation = Relation(node, called, f'subquery "{called}"' if called else "the subquery")
-        self.joins.add_matched(join, relation, Matches(tuple(match for match, _ in matches), tuple(conditions), counts))
+        self.joins.add_correlated(
+            join,
+            relation,
+            Correlations(tuple(correlation for correlation, _ in correlations), tuple(conditions), counts),
+        )
 
     def _own_scope(self, select: exp.Select, outer: Scope) -> Scope:
         """Return the scope of a subquery's FROM, which cannot name the row before the subquery."""
@@ -157,13 +161,13 @@ class LateralQueries:
 
     def _parts(
         self, select: exp.Select, names: _Names
-    ) -> tuple[list[exp.Expr], list[tuple[CorrelatedEquality, exp.Expr]], list[exp.Expr]]:
+    ) -> tuple[list[exp.Expr], list[tuple[Correlation, exp.Expr]], list[exp.Expr]]:
         """Return the operands of AND in WHERE: those over the subquery's own tables, equalities, and those over the row before.
 
         An equality comes with its operand over the subquery's own tables.
         """
         inside: list[exp.Expr] = []
-        matches: list[tuple[CorrelatedEquality, exp.Expr]] = []
+        correlations: list[tuple[Correlation, exp.Expr]] = []
         before: list[exp.Expr] = []
         where = select.args.get("where")
         for part in parts_of(where.this) if where is not None else ():
@@ -172,13 +176,13 @@ class LateralQueries:
             if not outer:
                 inside.append(part)
             elif (pair := _equality(part, names)) is not None:
-                matches.append((CorrelatedEquality(pair[1], part), pair[0]))
+                correlations.append((Correlation(pair[1], part), pair[0]))
             elif len(outer) == len(columns) and part.find(exp.Query) is None:
                 before.append(part)
             else:
                 what = f"{_described(outer[0])} in a condition of WHERE that is not an equality"
                 raise self._unsupported(what, part, _JOIN)
-        return inside, matches, before
+        return inside, correlations, before
 
     def _grouped(self, select: exp.Select, names: _Names, is_correlated: bool) -> tuple[int, ...] | None:
         """Return the positions of the items that are 0 over no rows if a subquery has a row without GROUP BY, else None.
@@ -205,24 +209,24 @@ class LateralQueries:
                 counts.append(index)
         return tuple(counts)
 
-    def _key(self, match: tuple[CorrelatedEquality, exp.Expr], names: _Names) -> exp.Expr:
+    def _key(self, correlation: tuple[Correlation, exp.Expr], names: _Names) -> exp.Expr:
         """Return the subquery's operand of an equality, cast to the type in which both operands are compared.
 
         Values that differ and are equal to the same one of the row, such as large integers beside a DOUBLE, are one key then.
         """
-        sides = (names.own, match[1]), (names.outer, match[0].outer)
+        sides = (names.own, correlation[1]), (names.outer, correlation[0].outer)
         checker = self.joins.checker
         binders = [(ExpressionBinder(scope, self.joins.catalog, checker), side) for scope, side in sides]
         own, other = (binder.type_of(binder.rewrite(side)) for binder, side in binders)
         if own is None or other is None or own == other or "VARCHAR" in (own, other):
-            return match[1].copy()
+            return correlation[1].copy()
         nulls = [exp.cast(exp.Null(), kind, dialect="duckdb") for kind in (own, other)]
         try:
             common = checker.type((), exp.Anonymous(this="coalesce", expressions=nulls), self.source)
         except BindError:
             # The join reports it.
-            return match[1].copy()
-        return match[1].copy() if common == own else exp.cast(match[1].copy(), common, dialect="duckdb")
+            return correlation[1].copy()
+        return correlation[1].copy() if common == own else exp.cast(correlation[1].copy(), common, dialect="duckdb")
 
     def _unsupported(self, what: str, node: exp.Expr, hint: str) -> UnsupportedError:
         return UnsupportedError(what, span_of(node, self.source), hint=hint)
