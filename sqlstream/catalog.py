@@ -89,17 +89,17 @@ class Table:
     within: tuple[str, ...] = field(default=(), compare=False, repr=False)
     # What INSERT OVERWRITE says of the partition that it writes, by column; empty for all of them. None: rows are added.
     overwrites: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
-    # The places of the key and of the value of each option, by its name.
-    places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
+    # The positions of the key and of the value of each option, by its name.
+    option_spans: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
     # Warnings about its expressions, for the jobs that read it.
     notices: tuple[StatementWarning, ...] = field(default=(), compare=False, repr=False)
     # Its columns and its watermark in DuckDB's values, where these are others: jobs go on with them that began so.
     in_duckdbs: tuple[tuple[Column, ...], Watermark | None] | None = field(default=None, compare=False, repr=False)
 
     def option_span(self, name: str, *, value: bool = False) -> Span | None:
-        """Return the place of an option's key, or of its value, in WITH; the table's place if the option is not there."""
-        place = self.places.get(name)
-        return place[value] if place is not None else self.span
+        """Return the position of an option's key, or of its value, in WITH; the table's position if the option is not there."""
+        spans = self.option_spans.get(name)
+        return spans[value] if spans is not None else self.span
 
     @property
     def connector(self) -> str | None:
@@ -251,7 +251,7 @@ class TableArgument:
     """A table argument of a process function, and the method that receives its rows.
 
     `columns` are the columns that the type hint of the row names, with their types; None: all columns of the table. `line` is
-    the place of the hint in the Python file. A table that `changes` may retract rows. The rows of a `broadcast` table have no
+    the position of the hint in the Python file. A table that `changes` may retract rows. The rows of a `broadcast` table have no
     key: they are for all keys.
     """
 
@@ -376,9 +376,9 @@ class CatalogFault:
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        place = f"{self.error.span}: " if self.error.span is not None else ""
+        where = f"{self.error.span}: " if self.error.span is not None else ""
         named = f"; so there is no {', '.join(self.names)}" if self.names else ""
-        return f"{place}{self.error.message}{named}"
+        return f"{where}{self.error.message}{named}"
 
 
 class Catalog:
@@ -395,8 +395,8 @@ class Catalog:
         # Faults of the project's catalog files.
         self.faults: list[CatalogFault] = []
         # Returns the names of tables that jobs have written, whether they are declared here or not.
-        self.written: Callable[[], Iterable[str]] = tuple
-        # Applies the hint OPTIONS, which is at a place in the text, to a table.
+        self.written_tables: Callable[[], Iterable[str]] = tuple
+        # Applies the hint OPTIONS, which is at a position in the text, to a table.
         self.with_options: Callable[[Table, Mapping[str, str], Span], Table] = _merged
 
     def declared(self, name: str) -> Table | View | None:
@@ -427,7 +427,7 @@ class Catalog:
             self.drop(name)
         if _OF_FUNCTION.search(text):
             self.broken.append(error)
-        position = next((place for place, fault in enumerate(self.faults) if fault.error is error), None)
+        position = next((i for i, fault in enumerate(self.faults) if fault.error is error), None)
         if position is None:
             self.faults.append(CatalogFault(error, tuple(names)))
         else:
@@ -493,7 +493,7 @@ class Catalog:
         declare = "It is a table of the warehouse: repeat its CREATE TABLE here, or put that into a file of catalog/."
         declared = [*others, *self.relation_names()]
         names = {name.lower() for name in declared}
-        written = [table for table in self.written() if table.lower() not in names]
+        written = [table for table in self.written_tables() if table.lower() not in names]
         if name.lower() in (table.lower() for table in written):
             return declare
         if (near := nearest(name, [*declared, *written])) in written:

@@ -110,7 +110,7 @@ class Configuration:
         return options | {n: _text(one.value) for n, one in self.settings.items() if n.startswith(_SPARK)}
 
     @property
-    def option_places(self) -> dict[str, str]:
+    def option_origins(self) -> dict[str, str]:
         """The origin of each option of sessions that is not a default: a line of the file, or the environment."""
         return {
             name.removeprefix(_OPTIONS): one.origin.replace(f"{ENVIRONMENT}: ", "the environment: ")
@@ -172,22 +172,24 @@ def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _broken(source, str(error)) from None
-    places = _Places(source)
+    positions = _KeyPositions(source)
     profiles = content.pop("profiles", {})
     if not isinstance(profiles, dict) or not all(isinstance(values, dict) for values in profiles.values()):
-        raise UsageError("a profile is a table", places.of(("profiles",)), hint="Such as [profiles.dev].")
+        raise UsageError("a profile is a table", positions.of(("profiles",)), hint="Such as [profiles.dev].")
     for at, table in ((("profiles", p), values) for p, values in profiles.items() if p != profile):
         # Profiles that are not chosen are checked, too.
-        for one in _settings(table, at, places, name, os.path.dirname(path), None):
+        for one in _settings(table, at, positions, name, os.path.dirname(path), None):
             _check(one)
     if profile is not None and profile not in profiles:
         hint = missing("profile", profile, profiles) if profiles else f"{name} has no profiles: [profiles.{profile}]."
         raise UsageError(f'profile "{profile}" does not exist', hint=hint)
     variables = _Environment(environment)
-    yield from _settings(content, (), places, name, os.path.dirname(path), variables)
+    yield from _settings(content, (), positions, name, os.path.dirname(path), variables)
     at = ("profiles", profile or "")
     chosen = (
-        [] if profile is None else [*_settings(profiles[profile], at, places, name, os.path.dirname(path), variables)]
+        []
+        if profile is None
+        else [*_settings(profiles[profile], at, positions, name, os.path.dirname(path), variables)]
     )
     variables.check()
     for one in chosen:
@@ -198,14 +200,14 @@ def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str
 def _settings(
     content: Any,
     at: _Key,
-    places: _Places,
+    positions: _KeyPositions,
     file: str,
     folder: str,
     environment: _Environment | None,
 ) -> Iterator[Setting]:
     """Yield the settings in a TOML table, whose key is `at`; without an `environment`, variables are not replaced."""
     for key, value in _leaves(content, ()):
-        span = places.of((*at, *key))
+        span = positions.of((*at, *key))
         name = _name(key)
         if name is None:
             shown = ".".join(key)
@@ -333,7 +335,7 @@ class _Environment:
         return value
 
     def check(self) -> None:
-        """Raise BindError that names all missing variables, at the place of the first."""
+        """Raise BindError that names all missing variables, at the position of the first."""
         if not self._missing:
             return
         [(first, span), *others] = self._missing.items()
@@ -376,7 +378,7 @@ def _text(value: Any) -> str:
 
 
 def _broken(source: SourceText, message: str) -> UsageError:
-    """Return the error for a text that is not valid TOML, at the place that the parser's message names."""
+    """Return the error for a text that is not valid TOML, at the position that the parser's message names."""
     span = None
     if at := _AT.search(message):
         start = sum(len(line) + 1 for line in source.text.split("\n")[: int(at[1]) - 1]) + int(at[2]) - 1
@@ -384,8 +386,8 @@ def _broken(source: SourceText, message: str) -> UsageError:
     return UsageError(f"this is no TOML: {_AT.sub('', message).strip()}", span)
 
 
-class _Places:
-    """The places of keys in a TOML text; keys that do not begin a line are not found."""
+class _KeyPositions:
+    """The positions of keys in a TOML text; keys that do not begin a line are not found."""
 
     def __init__(self, source: SourceText):
         self._source = source
@@ -404,7 +406,7 @@ class _Places:
         self._spans.setdefault(key, (start + match.start("key"), start + match.end("key")))
 
     def of(self, key: _Key) -> Span | None:
-        """Return the place of a key, or of the innermost table around it; None if neither is known."""
+        """Return the position of a key, or of the innermost table around it; None if neither is known."""
         at = next((self._spans[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self._spans), None)
         return None if at is None else Span(self._source, *at)
 

@@ -1,4 +1,4 @@
-"""Errors for people: a kind, a place in the text, carets under it, a hint.
+"""Errors for people: a kind, a position in the text, carets under it, a hint.
 
 Every error that a user can cause is a `SqlStreamError`. Its message is a short lower-case phrase; detail and hint are
 full sentences.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from sqlstream.secrets import MASK, hidden, masked, places
+from sqlstream.secrets import MASK, hidden, masked, secret_spans
 
 # How much of a line of SQL is shown if the width of the terminal is unknown.
 LINE_WIDTH = 120
@@ -68,7 +68,7 @@ class SourceText:
     @property
     def secrets(self) -> list[tuple[int, int]]:
         """(start, end) of each secret in the text as written."""
-        return places(self._shown)
+        return secret_spans(self._shown)
 
     def without_secrets(self) -> SourceText:
         """Return the source with stars in place of its secrets; places in it stay the same."""
@@ -134,7 +134,7 @@ class SqlStreamError(Exception):
         return self.render()
 
     def render(self, width: int | None = None) -> str:
-        """Return the error as text for people, with the source line and carets if the place is known.
+        """Return the error as text for people, with the source line and carets if the position is known.
 
         With a width in columns, lines wrap between words. Without one, each sentence is one line, and only long lists wrap.
         """
@@ -288,7 +288,7 @@ _LABEL = re.compile(r"hint: |error: |warning: ")
 
 
 def caret_lines(span: Span, width: int = LINE_WIDTH) -> list[str]:
-    """Return lines that show the place of a span: a pointer, the source line, carets (on the first line of a longer span).
+    """Return lines that show the position of a span: a pointer, the source line, carets (on the first line of a longer span).
 
     If the source line is longer than the width, only the part around the carets is shown.
     """

@@ -1,7 +1,7 @@
 """Secrets: passwords, tokens and keys in options, and passwords inside of URLs. They are used, and never shown.
 
-A secret is recognized by the name of its option, or by its place in a URL or a connection string. It is no part of a plan, so a
-job continues when it changes. Where an option is shown, MASK replaces it. Texts of other software, such as the messages of
+A secret is recognized by the name of its option, or by its position in a URL or a connection string. It is no part of a plan, so
+a job continues when it changes. Where an option is shown, MASK replaces it. Texts of other software, such as the messages of
 exceptions, are searched for the secrets that this process has seen.
 """
 
@@ -94,7 +94,7 @@ def planned(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def remember(options: Mapping[str, str]) -> None:
-    """Register the secrets of some options: `masked` and `places` find them from now on, in this process."""
+    """Register the secrets of some options: `masked` and `secret_spans` find them from now on, in this process."""
     for name, value in options.items():
         for secret in (value,) if is_secret(name) else _secrets_in(value):
             # As it is, and as it is written in an URL, in Python, in JSON and in SQL.
@@ -130,10 +130,10 @@ def harmless(error: BaseException) -> BaseException | None:
     return error
 
 
-def places(sql: str) -> list[tuple[int, int]]:
+def secret_spans(sql: str) -> list[tuple[int, int]]:
     """Return (start, end) of each secret in a script, in order: literals of options, passwords in URLs, known values.
 
-    >>> places("WITH ('password' = 'hunter2', 'url' = 'x://a:b@c') -- 'token' = 'x'")
+    >>> secret_spans("WITH ('password' = 'hunter2', 'url' = 'x://a:b@c') -- 'token' = 'x'")
     [(20, 27), (45, 46)]
     """
     spans = set[tuple[int, int]]()
@@ -148,8 +148,8 @@ def places(sql: str) -> list[tuple[int, int]]:
 
 
 def hidden(sql: str) -> str:
-    """Return a script whose secrets are stars, one per character: the places of all other characters stay the same."""
-    for start, end in places(sql):
+    """Return a script whose secrets are stars, one per character: the positions of all other characters stay the same."""
+    for start, end in secret_spans(sql):
         sql = sql[:start] + "*" * (end - start) + sql[end:]
     return sql
 

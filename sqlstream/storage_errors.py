@@ -39,9 +39,9 @@ def storage_error(path: str, error: OSError, *, writes: bool = False) -> SqlStre
             hint = f"Mount it so that it can be written, or {_ELSEWHERE}."
             return _not_writable(_refusing(path) or path, "It is on a file system that is mounted read-only.", hint)
         case errno.EACCES | errno.EPERM:
-            if writes and (place := _refusing(path)) is not None:
+            if writes and (location := _refusing(path)) is not None:
                 hint = f"Run it as a user who may write there, or {_ELSEWHERE}."
-                return _not_writable(place, _owner(place), hint)
+                return _not_writable(location, _owner(location), hint)
             return UsageError(f'no permission to use "{path}"', hint=f"Give this user access, or {_ELSEWHERE}.")
         case errno.ENOTDIR | errno.EEXIST:
             return UsageError(f'"{path}" lies below a file, not a folder')
@@ -59,9 +59,9 @@ def make_folder(path: str) -> None:
             raise UsageError(f'the folder "{path}" cannot be made', detail=error.strerror, hint=hint) from error
 
 
-def _not_writable(place: str, why: str | None, hint: str) -> NotWritableError:
-    what = "folder" if os.path.isdir(place) else "file"
-    return NotWritableError(f'the {what} "{place}" cannot be written', detail=why, hint=hint)
+def _not_writable(location: str, why: str | None, hint: str) -> NotWritableError:
+    what = "folder" if os.path.isdir(location) else "file"
+    return NotWritableError(f'the {what} "{location}" cannot be written', detail=why, hint=hint)
 
 
 def _refusing(path: str) -> str | None:
@@ -74,9 +74,9 @@ def _refusing(path: str) -> str | None:
     return path if os.path.exists(path) and not os.access(path, os.W_OK) else None
 
 
-def _owner(place: str) -> str | None:
+def _owner(location: str) -> str | None:
     """Return a sentence about who owns a folder or a file; None if it is the user of this process."""
-    owner, own = os.stat(place).st_uid, os.geteuid()
+    owner, own = os.stat(location).st_uid, os.geteuid()
     return None if owner == own else f"It belongs to {_name(owner)}, and this process runs as {_name(own)}."
 
 

@@ -183,8 +183,8 @@ def rounded_duration(length: Duration) -> str:
         return f"{length / MILLISECOND:.3g} ms"
     if length < 59_950_000:
         return f"{length / SECOND:.1f}".removesuffix(".0") + " s"
-    place = next(i for i, (name, step) in enumerate(_CLOCK) if length >= step or name == "min")
-    (name, step), (smaller, part) = _CLOCK[place : place + 2]
+    index = next(i for i, (name, step) in enumerate(_CLOCK) if length >= step or name == "min")
+    (name, step), (smaller, part) = _CLOCK[index : index + 2]
     count, rest = divmod(round(length / part) * part, step)
     return f"{count} {name}" + (f" {rest // part} {smaller}" if rest else "")
 

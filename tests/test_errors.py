@@ -69,7 +69,7 @@ def test_lists_of_names_are_short() -> None:
 
 def error_of(script: str, written: tuple[str, ...] = ()) -> str:
     compiler = Compiler()
-    compiler.catalog.written = lambda: written
+    compiler.catalog.written_tables = lambda: written
     try:
         with pytest.raises(SqlStreamError) as caught:
             compiler.scripts([SourceText("sql", script)])

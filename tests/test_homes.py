@@ -19,7 +19,7 @@ PACKAGE = Path(sqlstream.__file__).parent
 NODES = {node.__name__ for node in get_args(Stateful)}
 UNIONS = {
     *("Windowed", "Changing", "InOrder", "Joins", "Stateful"),
-    *("AtWindowEnd", "InTimeOrder", "Joining", "TimedJoin"),
+    *("WindowEndNode", "TimeOrderedNode", "Joining", "TimedJoin"),
 }
 # Operators, and the modules that declare the nodes.
 HOMES = (

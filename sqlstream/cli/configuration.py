@@ -32,6 +32,6 @@ def config(everything: bool, form: str, project: str | None, warehouse: str | No
     if form == "json":
         click.echo(json.dumps([dict(zip(("setting", "value", "origin"), row, strict=True)) for row in rows], indent=2))
         return
-    widths = [max(len(row[place]) for row in rows) for place in (0, 1)]
+    widths = [max(len(row[index]) for row in rows) for index in (0, 1)]
     for name, value, origin in rows:
         click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin}".rstrip())

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sqlstream.cli.silent_jobs import Silence, dropped, span_text, time_text
+from sqlstream.cli.silent_jobs import SilenceWatch, dropped, span_text, time_text
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import SqlStreamError, wrapped
 from sqlstream.jobs.job import Job
@@ -45,7 +45,7 @@ class Display:
     def __init__(self, console: Console, live: Live | None, count_state: Count | None = None):
         self.console, self.live = console, live
         self._rates: dict[str, Rate] = {}
-        self._silences: dict[str, Silence] = {}
+        self._silences: dict[str, SilenceWatch] = {}
         self._last_lines: dict[str, tuple[int | None, float]] = {}
         self._states = StateCounts(count_state) if count_state else None
 
@@ -66,7 +66,7 @@ class Display:
 
     def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
         """Watch an unbounded job: `update` says why it is silent. `count_windows` returns the number of its open windows."""
-        self._silences[job.name] = Silence(count_windows)
+        self._silences[job.name] = SilenceWatch(count_windows)
 
     def update(self, jobs: Sequence[Job]) -> None:
         """Show changes; call it several times a second."""
@@ -211,11 +211,11 @@ def lag_text(progress: Progress, now: datetime) -> str:
 
     Rows of the past are read as fast as possible, so the clock says nothing about them. Empty without a watermark.
     """
-    newest, mark = progress.newest_event_time, progress.watermark
-    if newest is None or mark is None or mark == datetime.max:
+    newest, watermark = progress.newest_event_time, progress.watermark
+    if newest is None or watermark is None or watermark == datetime.max:
         return ""
     clock = now.astimezone(ZoneInfo(progress.zone)).replace(tzinfo=None)
-    lag = clock - mark if abs(clock - newest) < timedelta(days=1) else newest - mark
+    lag = clock - watermark if abs(clock - newest) < timedelta(days=1) else newest - watermark
     lag = max(lag, timedelta())
     return span_text(lag if lag < timedelta(seconds=1) else timedelta(seconds=lag // timedelta(seconds=1)))
 
@@ -251,12 +251,12 @@ def displayed(session: Session, count_state: Count) -> Iterator[Display]:
         return
     if session.output.isatty():
         # Rows on the same terminal go through the console, above the live table: it would overwrite them.
-        session.output = _Above(console)
+        session.output = _StreamAboveTable(console)
     with Live(console=console, refresh_per_second=8, transient=True, redirect_stdout=False) as live:
         yield Display(console, live, count_state)
 
 
-class _Above(io.TextIOBase):
+class _StreamAboveTable(io.TextIOBase):
     """A stream whose lines appear above the live table of a console."""
 
     def __init__(self, console: Console):

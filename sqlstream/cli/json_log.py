@@ -91,10 +91,10 @@ def _numbers(progress: Progress) -> dict[str, Any]:
     """Return the numbers of a job, under earlier names, too; those that are 0 are left out, but for ALWAYS."""
     from sqlstream.session.job_texts import older_totals
 
-    mark, totals = progress.watermark, progress.totals
+    watermark, totals = progress.watermark, progress.totals
     return {
         **{name: totals[name] for name in ALWAYS},
-        "watermark": None if mark is None or mark == datetime.max else mark.isoformat(),
+        "watermark": None if watermark is None or watermark == datetime.max else watermark.isoformat(),
         **{name: number for name, number in (totals | older_totals(progress)).items() if number},
     }
 

@@ -36,14 +36,14 @@ def shell(
     """
     from sqlstream.errors import SourceText
     from sqlstream.project import read_source
-    from sqlstream.shell.output import ShellOutput, Standard
+    from sqlstream.shell.output import ShellOutput, StandardStream
     from sqlstream.shell.shell import Shell
 
     types = not (files or texts) and sys.stdin.isatty() and sys.stdout.isatty()
     output = ShellOutput(interactive=types)
     # A SET at the prompt overrides --set.
     with open_session(project, warehouse, settings, tables, fixed=not types) as session:
-        session.output, session.notice = Standard("stdout"), output.say
+        session.output, session.notice = StandardStream("stdout"), output.say
         opened = Shell(session, output)
         if types:
             _interact(opened)

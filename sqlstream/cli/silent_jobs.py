@@ -37,11 +37,11 @@ def dropped(progress: Progress, before: Progress) -> Hint | None:
             )
     late = progress.late_rows - before.late_rows
     if late and not any(operator.state_rows for operator in progress.operators.values()):
-        marks = [o.watermark for o in progress.operators.values() if o.late_rows and o.watermark is not None]
+        watermarks = [o.watermark for o in progress.operators.values() if o.late_rows and o.watermark is not None]
         return Hint(
             "late",
             f"{_all(late)} that came {_were(late)} late and dropped: their windows had closed, because the watermark is at"
-            f" {time_text(max(marks, default=progress.watermark))}. Let WATERMARK FOR subtract a longer interval.",
+            f" {time_text(max(watermarks, default=progress.watermark))}. Let WATERMARK FOR subtract a longer interval.",
         )
     return None
 
@@ -65,20 +65,20 @@ def held(progress: Progress, windows: int | None) -> Hint | None:
     return next(filter(None, (_held(due, windows) for due in _dues(progress))), None)
 
 
-def _held(due: _Due, windows: int | None) -> Hint | None:
+def _held(due: _NextOutput, windows: int | None) -> Hint | None:
     watched, end = due.watched, due.end
     behind = {name: s for name, s in watched.items() if s.watermark is None or s.watermark < end}
     ahead = [name for name in watched if name not in behind]
     if not behind or not ahead:
         return None
     name = min(behind, key=lambda n: behind[n].watermark or datetime.min)
-    mark, timeout = behind[name].watermark, behind[name].idle_timeout
+    watermark, timeout = behind[name].watermark, behind[name].idle_timeout
     newest = max(ahead, key=lambda n: watched[n].newest_event_time or datetime.min)
-    if mark is None:
+    if watermark is None:
         what = f'source "{name}" holds it back: no row with an event time has come from it yet'
     else:
-        far = span_text((watched[newest].newest_event_time or end) - mark)
-        what = f'source "{name}" holds it back at {time_text(mark)}, {far} behind the newest row of "{newest}"'
+        far = span_text((watched[newest].newest_event_time or end) - watermark)
+        what = f'source "{name}" holds it back at {time_text(watermark)}, {far} behind the newest row of "{newest}"'
     advice = f"If it may be idle for long, set '{IDLE_TIMEOUT}' on its table."
     if timeout:
         advice = f"It does so until it has had no row for {span_text(timeout)}."
@@ -97,7 +97,7 @@ def awaited(progress: Progress, windows: int | None) -> Hint | None:
     return next(filter(None, (_awaited(due, windows) for due in _dues(progress))), None)
 
 
-def _awaited(due: _Due, windows: int | None) -> Hint | None:
+def _awaited(due: _NextOutput, windows: int | None) -> Hint | None:
     holders, end = [s for s in due.watched.values() if s.holds_watermark], due.end
     source = min(holders, key=lambda s: s.watermark or datetime.min, default=None)
     if source is None or source.watermark is None or source.newest_event_time is None or end <= source.watermark:
@@ -124,7 +124,7 @@ def _waiting(windows: int | None, of: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Due:
+class _NextOutput:
     """When the next window closes or the next row leaves: the event time `end`, and the sources that must reach it (`watched`).
 
     `of` names the operator if the operators of the job wait for different sources, else it is empty.
@@ -135,7 +135,7 @@ class _Due:
     of: str = ""
 
 
-def _dues(progress: Progress) -> Iterator[_Due]:
+def _dues(progress: Progress) -> Iterator[_NextOutput]:
     """Yield what is due next, for each set of sources that operators wait for; the earliest comes first."""
     several = len({o.waits_for for o in progress.operators.values() if o.waits_for}) > 1
     waiting = [(o.next_close, name, o.waits_for) for name, o in progress.operators.items() if o.next_close is not None]
@@ -149,11 +149,11 @@ def _dues(progress: Progress) -> Iterator[_Due]:
                 for n, s in progress.sources.items()
                 if n in names and s.has_watermark and s.watermark != datetime.max
             }
-            yield _Due(end, watched, f' of operator "{name}"' if several else "")
+            yield _NextOutput(end, watched, f' of operator "{name}"' if several else "")
 
 
 @dataclass
-class Silence:
+class SilenceWatch:
     """Watches an unbounded job: `look` says why nothing has come out for a while, and `news` says it once.
 
     `count_windows` returns the number of open windows, which may take a moment; None if no operator has windows.

@@ -99,7 +99,7 @@ def verify_(
 @click.option("--to", metavar="DIR", help="Write a folder that is whole in itself, and can be moved, instead.")
 @with_folders
 def savepoint(job: str, name: str | None, to: str | None, project: str | None, warehouse: str | None) -> None:
-    """Take a savepoint of the newest version of a job, running or not: its state, its place in the input, its tables.
+    """Take a savepoint of the newest version of a job, running or not: its state, its position in the input, its tables.
 
     Without a NAME it is called <job>-<version>.
     """

@@ -123,12 +123,12 @@ def _with_others(statement: CreateTable, parts: TableParts, described: str) -> C
 def _with_parts(statement: CreateTable, parts: TableParts, described: str) -> CreateTable:
     """Return the statement, which has the columns of `parts`, with these in their places, and with the watermark and the key."""
     columns = list(statement.columns)
-    for name, place in parts.places.items():
+    for name, position in parts.positions.items():
         column = next(c for c in columns if c.name.text.lower() == name.lower())
         columns.remove(column)
         at = 0
-        if place is not None:
-            before = _existing(replace(statement, columns=tuple(columns)), place, described)
+        if position is not None:
+            before = _existing(replace(statement, columns=tuple(columns)), position, described)
             at = columns.index(before) + 1
         columns.insert(at, column)
     return replace(
@@ -187,8 +187,8 @@ def _check_free(statement: CreateTable, name: Name, what: str, *, with_key: bool
         if column.expression is not None and key in _named(column.expression):
             hint = f"Write DROP {column.name.text} first."
             raise refuse(f'column "{column.name.text}" is computed from it', hint)
-    mark = statement.watermark
-    if mark is not None and key in {mark.column.text.lower(), *_named(mark.expression)}:
+    watermark = statement.watermark
+    if watermark is not None and key in {watermark.column.text.lower(), *_named(watermark.expression)}:
         raise refuse("the watermark is computed from it", "Write DROP WATERMARK first, and ADD WATERMARK FOR .. then.")
     if with_key and key in _lower(statement.primary_key):
         raise refuse("it is part of the primary key", "Write DROP PRIMARY KEY first.")

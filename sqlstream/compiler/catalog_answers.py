@@ -90,7 +90,7 @@ def answer(
             assert_never(kind)
 
 
-def _about(kind: ShowKind, name: Name, binder: Binder, like: _Like) -> Answer:
+def _about(kind: ShowKind, name: Name, binder: Binder, like: _LikePattern) -> Answer:
     relation = _relation(name, binder.catalog)
     if kind == "COLUMNS":
         table = described(relation, binder)
@@ -117,14 +117,14 @@ def described(relation: Table | View, binder: Binder) -> Answer:
 
 
 def _described_column(column: Column, table: Table) -> tuple[str | None, ...]:
-    mark = table.watermark
+    watermark = table.watermark
     return (
         column.name,
         column.type,
         "false" if column.not_null or column.name in table.primary_key else "true",
         f"PRIMARY KEY ({', '.join(table.primary_key)})" if column.name in table.primary_key else None,
         column.expression,
-        mark.expression if mark and mark.column == column.name else None,
+        watermark.expression if watermark and watermark.column == column.name else None,
     )
 
 
@@ -166,7 +166,7 @@ def _in_order(relations: Iterable[R]) -> list[R]:
     return sorted(relations, key=lambda r: r.name.lower())
 
 
-class _Like:
+class _LikePattern:
     """A pattern of LIKE: `%` stands for any text, `_` for one character; case does not matter."""
 
     def __init__(self, pattern: str):
@@ -177,5 +177,5 @@ class _Like:
         return self._pattern.fullmatch(name) is not None
 
 
-def _pattern(like: str | None) -> _Like:
-    return _Like("%" if like is None else like)
+def _pattern(like: str | None) -> _LikePattern:
+    return _LikePattern("%" if like is None else like)

@@ -78,7 +78,7 @@ __all__ = ["Compiled", "Compiler", "Explanation", "Question", "SavepointRequest"
 class Compiler:
     """Compiles statements in order, and holds the state of a session: tables, views, functions and options.
 
-    Methods that compile raise ParseError, BindError or UnsupportedError, with a place in the text.
+    Methods that compile raise ParseError, BindError or UnsupportedError, with a position in the text.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Compiler:
         self._binder = None
 
     def confine(self, check: Callable[[str, Mapping[str, str], Span | None], None]) -> None:
-        """Let `check` see the name, options and place of each table whose options a script sets; it may raise."""
+        """Let `check` see the name, options and position of each table whose options a script sets; it may raise."""
         self._tables.check = check
 
     def take_over(self, other: Compiler, but: Iterable[str]) -> None:
@@ -364,7 +364,7 @@ class Compiler:
         existing = self.catalog.declared(name.text)
         if existing is not None and existing is not table:
             raise BindError(f'"{name.text}" exists already', name.span, hint="Give it another name.")
-        if table.connector is None and table.name.lower() in map(str.lower, self.catalog.written()):
+        if table.connector is None and table.name.lower() in map(str.lower, self.catalog.written_tables()):
             hint = f"Declare another table, and write INSERT INTO it SELECT * FROM {table.name}."
             raise UnsupportedError(
                 f'another name for table "{table.name}", under whose name rows are stored', name.span, hint=hint

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sqlstream.compiler.table_options import TableOptions
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span
-from sqlstream.secrets import places, shown
+from sqlstream.secrets import secret_spans, shown
 from sqlstream.sql.nodes import CreateTable, CreateView, Statement, head
 
 _VARIABLE = re.compile(r"\$\{[^}:]*\}|\$\{file:[^}]*\}")
@@ -117,7 +117,7 @@ def text_without_secrets(span: Span) -> str | None:
     source = span.source
     text = source.text if source.written is None else source.written
     start, end = source.as_written(span.start, span.end)
-    for first, last in places(text):
+    for first, last in secret_spans(text):
         if start <= first < end and not _VARIABLE.fullmatch(text[first:last]):
             return None
     return text[start:end]

@@ -11,7 +11,7 @@ from sqlstream.compiler.binding import bound_table
 from sqlstream.compiler.notices import Notices
 from sqlstream.compiler.table_options import TableOptions, changed, translated
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
-from sqlstream.connectors.tables import check_usable, own_place, usable, validate, without_flinks
+from sqlstream.connectors.tables import check_usable, own_location, usable, validate, without_flinks
 from sqlstream.errors import Span, SqlStreamError, StatementWarning
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.secrets import remember, shown
@@ -38,7 +38,8 @@ class DeclaredTables:
         self._project, self._plans_jobs = project, plans_jobs
         # Whether they are of a catalog file: then errors that depend on the machine are raised when a job uses the table.
         self.in_catalog = False
-        # Called with the name, options and place of each table whose options a script sets, before anything is opened; may raise.
+        # Called with the name, options and position of each table whose options a script sets, before anything is opened; may
+        # raise.
         self.check: Callable[[str, Mapping[str, str], Span | None], None] = lambda name, options, span: None
         # Whole statements of the tables, see `whole`, by name in lower case.
         self._statements: dict[str, CreateTable] = {}
@@ -70,7 +71,7 @@ class DeclaredTables:
     def table(self, statement: CreateTable) -> Table:
         """Return the table of a CREATE TABLE statement, with its options from outside applied."""
         name = statement.name.text
-        statement = self._in_own_place(statement)
+        statement = self._with_own_location(statement)
         overrides = self._options.of(name)
         for options in ({key: value.value for key, value in statement.options.items()}, overrides):
             remember(options)
@@ -103,15 +104,15 @@ class DeclaredTables:
             raise
         return table
 
-    def _in_own_place(self, statement: CreateTable) -> CreateTable:
-        """Return a statement with the options that LIKE must not take from another table, see `own_place`."""
+    def _with_own_location(self, statement: CreateTable) -> CreateTable:
+        """Return a statement with the options that LIKE must not take from another table, see `own_location`."""
         like = statement.like
         source = self._statements.get(like.table.text.lower()) if like is not None else None
         if source is None or like is None or like.merges["OPTIONS"] == "EXCLUDING":
             return statement
         name, taken_over = statement.name, {**source.options, **statement.options}
-        place = own_place(name.text, {key: option.value for key, option in taken_over.items()})
-        added = {key: OptionValue(value, name.span) for key, value in place.items()}
+        location = own_location(name.text, {key: option.value for key, option in taken_over.items()})
+        added = {key: OptionValue(value, name.span) for key, value in location.items()}
         return replace(statement, options={**statement.options, **added})
 
     def with_options(
@@ -125,14 +126,14 @@ class DeclaredTables:
                 message = f'the hint goes over the "{key}" that table "{table.name}" was given from outside'
                 warn(StatementWarning(message, span))
         self.check(table.name, options, span)
-        # Options of the hint have their place there; the others keep their places.
-        places = {name: place for name, place in table.places.items() if name not in overrides}
-        variant = replace(table, options=options, span=span, places=places, within=self._options.within)
+        # Options of the hint have their position there; the others keep their positions.
+        option_spans = {name: location for name, location in table.option_spans.items() if name not in overrides}
+        variant = replace(table, options=options, span=span, option_spans=option_spans, within=self._options.within)
         variant = self._without_flinks(variant)
         validate(variant)
         if any(table.options.get(key) != variant.options.get(key) for key in ("connector", "class", "function")):
             variant = self._usable(replace(variant, problem=None))
-        return replace(variant, span=table.span, places=table.places)
+        return replace(variant, span=table.span, option_spans=table.option_spans)
 
     def _without_flinks(self, table: Table) -> Table:
         """Return a table without the options of Flink that need nothing; a notice says so of each."""

@@ -13,7 +13,7 @@ Row = tuple[str | None, ...]
 
 
 def function_rows(catalog: Catalog, like: Callable[[str], bool]) -> tuple[Row, ...]:
-    """Return the rows of SHOW FUNCTIONS, by name: name, parameters, result, kind, and place of the declaration.
+    """Return the rows of SHOW FUNCTIONS, by name: name, parameters, result, kind, and position of the declaration.
 
     `like` tells which names to list.
     """

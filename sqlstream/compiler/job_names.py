@@ -7,7 +7,7 @@ from sqlstream.sql.nodes import Insert, Select, StatementSet, head
 
 
 class JobNames:
-    """The names of the jobs of the scripts that are being compiled, with their places in the text; names are unique."""
+    """The names of the jobs of the scripts that are being compiled, with their positions in the text; names are unique."""
 
     def __init__(self) -> None:
         self._spans: dict[str, Span] = {}

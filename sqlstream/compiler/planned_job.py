@@ -58,7 +58,7 @@ class PlannedJob:
     notices: tuple[StatementWarning, ...] = field(default=(), compare=False, repr=False)
 
     @property
-    def has_ties(self) -> bool:
+    def depends_on_ties(self) -> bool:
         """Whether its plans depend on the rule for ties."""
         return self.other_plans is not None
 

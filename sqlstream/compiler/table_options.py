@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.tables import identity, translated_options
+from sqlstream.connectors.tables import identifying_options, translated_options
 from sqlstream.errors import BindError, Span, UsageError, missing
 from sqlstream.logical.plan.graph import rebuilt
 from sqlstream.logical.plan.node import Node
@@ -38,12 +38,12 @@ def translated(statement: CreateTable) -> CreateTable:
     Raises UnsupportedError for a table that has no counterpart.
     """
 
-    def place(name: str) -> Span:
+    def span_of(name: str) -> Span:
         option = statement.options.get(name)
         return option.span if option is not None else statement.name.span
 
     values = {key: option.value for key, option in statement.options.items()}
-    plain = translated_options(statement.name.text, values, place)
+    plain = translated_options(statement.name.text, values, span_of)
     options = {key: replace(statement.options[origin], value=value) for key, (value, origin) in plain.items()}
     return replace(statement, options=options)
 
@@ -105,7 +105,7 @@ class TableOptions:
 
 
 def lasting(sinks: Iterable[Node]) -> list[Node]:
-    """Return plans whose scans have only those options that must not change while a job lives (see `identity`).
+    """Return plans whose scans have only those options that must not change while a job lives (see `identifying_options`).
 
     Options about the rate of reading, watching for new files, malformed rows, and paths outside of the project are removed. Two
     scans of a table that differ only in such options stay different: the second one gets an option "use".
@@ -113,7 +113,7 @@ def lasting(sinks: Iterable[Node]) -> list[Node]:
     variants: list[tuple[Table, list[Table]]] = []
 
     def alike(table: Table) -> Table:
-        options = dict(identity(table))
+        options = dict(identifying_options(table))
         plain = replace(table, options=options)
         group = next((tables for other, tables in variants if other == plain), None)
         if group is None:

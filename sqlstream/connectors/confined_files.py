@@ -40,14 +40,14 @@ def check_files(table: Table, files: Iterable[str]) -> None:
     """Raise DataError if a local file of a table is outside of `table.within`, once links are resolved."""
     if not table.within:
         return
-    if (place := outside((file for file in files if not is_remote(file)), table.within)) is not None:
-        raise leads_outside(table, place)
+    if (path := outside((file for file in files if not is_remote(file)), table.within)) is not None:
+        raise leads_outside(table, path)
 
 
-def leads_outside(table: Table, place: str) -> DataError:
-    """Return the error for a file of a table, `place`, that is outside of `table.within`."""
+def leads_outside(table: Table, path: str) -> DataError:
+    """Return the error for a file of a table, `path`, that is outside of `table.within`."""
     return DataError(
-        f'"{place}" of table "{table.name}" leads outside of where its files may be',
+        f'"{path}" of table "{table.name}" leads outside of where its files may be',
         table.span,
         hint="Put a copy there instead of a link, or have an admin declare the table in the project's catalog.",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from sqlstream.connectors.translation import NotTranslated
+from sqlstream.connectors.translation import UntranslatableTable
 
 TYPE = "connector.type"
 _DROPPED = re.compile(
@@ -79,10 +79,10 @@ def today(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def refusal(options: Mapping[str, str]) -> NotTranslated:
+def refusal(options: Mapping[str, str]) -> UntranslatableTable:
     """Return the error for a table with options of Flink before 1.11; its hint has the clause that takes their place."""
     clause = ", ".join(f"'{name}' = '{_quoted(value)}'" for name, value in today(options).items())
-    return NotTranslated("options of Flink before 1.11", TYPE, f"Write WITH ({clause}).")
+    return UntranslatableTable("options of Flink before 1.11", TYPE, f"Write WITH ({clause}).")
 
 
 def _quoted(text: str) -> str:

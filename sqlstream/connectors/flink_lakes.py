@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlstream.connectors.translation import NotTranslated, Translated
+from sqlstream.connectors.translation import TranslatedOptions, UntranslatableTable
 
 _CATALOG = "catalog."
 # Kinds of catalogs, and the classes that stand for them in `catalog-impl`.
@@ -28,10 +28,10 @@ _DATABASE, _TABLE = ("catalog-database", "database-name"), ("catalog-table", "ta
 _DELTA_PATHS = ("table-path", "table_path")
 
 
-def translated_iceberg(name: str, options: Mapping[str, str]) -> Translated:
+def translated_iceberg(name: str, options: Mapping[str, str]) -> TranslatedOptions:
     """Return the options of a table `name` of Flink's `iceberg`; options with their names here are returned as they are.
 
-    Raises NotTranslated for a catalog that its library does not have.
+    Raises UntranslatableTable for a catalog that its library does not have.
 
     >>> flinks = {"connector": "iceberg", "catalog-name": "lake", "catalog-type": "rest", "uri": "http://rest:8181"}
     >>> dict(translated_iceberg("orders", {**flinks, "catalog-database": "shop"}).options)
@@ -39,7 +39,7 @@ def translated_iceberg(name: str, options: Mapping[str, str]) -> Translated:
 'table': 'shop.orders', 'sink.create-table': 'true'}
     """
     if not any(option in options for option in _FLINKS):
-        return Translated(options, {option: option for option in options})
+        return TranslatedOptions(options, {option: option for option in options})
     result, origins = dict[str, str](), dict[str, str]()
 
     def put(option: str, value: str, origin: str) -> None:
@@ -66,12 +66,12 @@ def translated_iceberg(name: str, options: Mapping[str, str]) -> Translated:
     if "table" not in result or database or table:
         # LIKE takes the `table` of another one.
         before, _, last = result.get("table", f"default.{name}").rpartition(".")
-        place = f"{options[database] if database else before}.{options[table] if table else last}"
-        put("table", place, table or database or "connector")
+        qualified = f"{options[database] if database else before}.{options[table] if table else last}"
+        put("table", qualified, table or database or "connector")
     if "sink.create-table" not in result:
         # As Flink creates it.
         put("sink.create-table", "true", "connector")
-    return Translated(result, origins)
+    return TranslatedOptions(result, origins)
 
 
 def has_name_of_declaration(options: Mapping[str, str]) -> bool:
@@ -87,17 +87,19 @@ def _kind(option: str, value: str) -> str:
     hint = (
         f"Write one of 'catalog-type' = {', '.join(map(repr, _KINDS))}; or 'catalog.type' = 'sql' with 'catalog.uri'."
     )
-    raise NotTranslated(f'the catalog "{value}" of Iceberg', option, _HADOOP if "hadoop" in value.lower() else hint)
+    raise UntranslatableTable(
+        f'the catalog "{value}" of Iceberg', option, _HADOOP if "hadoop" in value.lower() else hint
+    )
 
 
-def translated_delta(options: Mapping[str, str]) -> Translated:
+def translated_delta(options: Mapping[str, str]) -> TranslatedOptions:
     """Return the options of a table of Flink's `delta`; options with their names here are returned as they are.
 
     >>> dict(translated_delta({"connector": "delta", "table-path": "s3a://lake/t"}).options)
     {'connector': 'delta', 'path': 's3a://lake/t', 'sink.create-table': 'true'}
     """
     if not any(option in options for option in _DELTA_PATHS):
-        return Translated(options, {option: option for option in options})
+        return TranslatedOptions(options, {option: option for option in options})
     result, origins = dict[str, str](), dict[str, str]()
     for option, value in options.items():
         name = {"versionAsOf": "scan.version", "startingVersion": "scan.startup.version"}.get(option, option)
@@ -110,4 +112,4 @@ def translated_delta(options: Mapping[str, str]) -> Translated:
         result[name], origins[name] = value, option
     if "sink.create-table" not in result:
         result["sink.create-table"], origins["sink.create-table"] = "true", "connector"
-    return Translated(result, origins)
+    return TranslatedOptions(result, origins)

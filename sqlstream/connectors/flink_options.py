@@ -140,7 +140,7 @@ def accepted(table: Table, own: Iterable[str]) -> tuple[Table, tuple[StatementWa
     if not listed:
         return table, ()
     options = {name: value for name, value in table.options.items() if name not in listed}
-    places = dict(table.places)
+    option_spans = dict(table.option_spans)
     for name, option in listed.items():
         value = table.options[name]
         means = option.means.get("", option.means.get(value.lower()))
@@ -151,8 +151,8 @@ def accepted(table: Table, own: Iterable[str]) -> tuple[Table, tuple[StatementWa
                 message = f'table "{table.name}" has both "{name}" and "{other}"'
                 raise BindError(message, table.option_span(name), hint="Leave out one of them.")
             options[other] = value if fixed is None else fixed
-            if name in places:
-                places[other] = places[name]
+            if name in option_spans:
+                option_spans[other] = option_spans[name]
         elif option.values and value.lower() not in option.values:
             message = f'table "{table.name}": option "{name}" with the value "{value}"'
             raise UnsupportedError(message, table.option_span(name, value=True), hint=option.instead)
@@ -160,7 +160,7 @@ def accepted(table: Table, own: Iterable[str]) -> tuple[Table, tuple[StatementWa
         StatementWarning(f'option "{name}" {_effect(option, table.options[name])}', table.option_span(name))
         for name, option in listed.items()
     )
-    return replace(table, options=options, places=places), tuple(notices)
+    return replace(table, options=options, option_spans=option_spans), tuple(notices)
 
 
 def _effect(option: FlinkOption, value: str) -> str:

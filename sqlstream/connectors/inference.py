@@ -49,6 +49,6 @@ def only_named(statement: CreateTable) -> Table | None:
 
 def _undeclared(statement: CreateTable) -> Table:
     options = {key: value.value for key, value in statement.options.items()}
-    places = {k: (v.key_span or v.span, v.span) for k, v in statement.options.items()}
+    option_spans = {k: (v.key_span or v.span, v.span) for k, v in statement.options.items()}
     name = statement.name
-    return Table(name.text, (), None, (), options, statement.temporary, name.span, places=places)
+    return Table(name.text, (), None, (), options, statement.temporary, name.span, option_spans=option_spans)

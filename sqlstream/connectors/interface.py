@@ -53,7 +53,7 @@ class NumberedRows:
     """The well-formed rows of a split with their numbers, by which a message can name a row.
 
     `plan` has run `ReadPlan.take`; its rows have the column ROW (`internal_columns`), a number from 0. `places` takes numbers
-    that count from 1 (ROW + 1), and maps them to the places and texts of the rows.
+    that count from 1 (ROW + 1), and maps them to the positions and texts of the rows.
     """
 
     plan: ReadPlan
@@ -459,7 +459,7 @@ class Connector:
         """Whether `columns` may succeed for this table at another time, such as when its server is up."""
         return False
 
-    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+    def identifying_options(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
         """Return the options that identify the input: if one of them changes, the job that reads the table is another job.
 
         `left_out` are the table's options without the mutable ones; by default all of them identify the input.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from sqlstream.connectors.translation import NotTranslated, Translated
+from sqlstream.connectors.translation import TranslatedOptions, UntranslatableTable
 from sqlstream.errors import missing
 from sqlstream.units import parse_boolean
 
@@ -43,10 +43,10 @@ _DRIVERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def translated(options: Mapping[str, str]) -> Translated:
+def translated(options: Mapping[str, str]) -> TranslatedOptions:
     """Translate the options of a table of `jdbc` into options of the connector for the database that its url names.
 
-    Raises NotTranslated for a url of another database, and for parts of a url that cannot be translated.
+    Raises UntranslatableTable for a url of another database, and for parts of a url that cannot be translated.
 
     >>> url = "jdbc:mysql://db:3306/shop?useSSL=false"
     >>> dict(translated({"url": url, "table-name": "t", "username": "ann", "password": "a b"}).options)
@@ -60,26 +60,26 @@ def translated(options: Mapping[str, str]) -> Translated:
         urls = ", ".join(f"{_PREFIX}{name}:.." for name in (*_SERVERS, *_FILES))
         hint = f"Write one of {urls}; other databases are reached by a class: 'connector' = 'python'."
         what = f'the database "{kind}" of' if url.startswith(_PREFIX) and kind else "no url of a database in"
-        raise NotTranslated(f'{what} the connector "jdbc"', "url", hint)
+        raise UntranslatableTable(f'{what} the connector "jdbc"', "url", hint)
     rest = url.removeprefix(_PREFIX)[len(kind) + 1 :]
     if kind in _FILES:
         result, origins = {"connector": _FILES[kind], "path": _path(rest)}, {"connector": "connector", "path": "url"}
     else:
-        place = _address(_SERVERS[kind], rest, options)
-        result, origins = {"connector": _SERVERS[kind], "url": place}, {"connector": "connector", "url": "url"}
+        address = _address(_SERVERS[kind], rest, options)
+        result, origins = {"connector": _SERVERS[kind], "url": address}, {"connector": "connector", "url": "url"}
     for name, value in options.items():
         if name in ("connector", "url") or (name in ("username", "password") and kind in _SERVERS):
             continue
         result[_RENAMED.get(name, name)], origins[_RENAMED.get(name, name)] = value, name
     if all(name in options for name in _CACHED) and "lookup.cache" not in options:
         result["lookup.cache"], origins["lookup.cache"] = "PARTIAL", _CACHED[0]
-    return Translated(result, origins)
+    return TranslatedOptions(result, origins)
 
 
 def _path(text: str) -> str:
     path = text.partition("?")[0].removeprefix("file:")
     if not path or path.startswith(":memory:"):
-        raise NotTranslated(
+        raise UntranslatableTable(
             "a database in memory", "url", "Name a file, which jobs can share: jdbc:sqlite:out/shop.db."
         )
     return path
@@ -91,7 +91,9 @@ def _address(scheme: str, rest: str, options: Mapping[str, str]) -> str:
         url = urlsplit(f"{scheme}:{rest}" if rest.startswith("//") else f"{scheme}://localhost/{rest.lstrip('/')}")
         host, port = url.hostname or "localhost", url.port
     except ValueError as error:
-        raise NotTranslated(f"not a url: {error}", "url", f"Write {_PREFIX}{scheme}://host:1234/database.") from None
+        raise UntranslatableTable(
+            f"not a url: {error}", "url", f"Write {_PREFIX}{scheme}://host:1234/database."
+        ) from None
     parameters, login = dict[str, str](), {"user": options.get("username"), "password": options.get("password")}
     for name, value in parse_qsl(url.query, keep_blank_values=True):
         if name in login:
@@ -101,14 +103,14 @@ def _address(scheme: str, rest: str, options: Mapping[str, str]) -> str:
     user = quote(login["user"] or "", safe="")
     secret = f":{quote(login['password'], safe='')}" if login["password"] else ""
     named = f"[{host}]" if ":" in host else host
-    place = f"{user}{secret}@" * bool(user) + named + (f":{port}" if port else "")
-    return urlunsplit((scheme, place, url.path, urlencode(parameters, quote_via=quote), ""))
+    address = f"{user}{secret}@" * bool(user) + named + (f":{port}" if port else "")
+    return urlunsplit((scheme, address, url.path, urlencode(parameters, quote_via=quote), ""))
 
 
 def _parameter(scheme: str, name: str, value: str) -> dict[str, str]:
     """Translate a parameter of a JDBC url into parameters of our url; none if it has no effect here.
 
-    Raises NotTranslated for a parameter that would have an effect.
+    Raises UntranslatableTable for a parameter that would have an effect.
     """
     if scheme == "postgresql" and name.lower() == "currentschema":
         return {"options": f"-csearch_path={value}"}
@@ -119,7 +121,7 @@ def _parameter(scheme: str, name: str, value: str) -> dict[str, str]:
     without_effect = _DRIVERS.get(name.lower())
     if without_effect is None or (without_effect and value.lower() not in without_effect):
         hint = missing("parameter", name, (*(_OF_LIBPQ if scheme == "postgresql" else ()), "user", "password"))
-        raise NotTranslated(f'the parameter "{name}={value}" of a url of the connector "jdbc"', "url", hint)
+        raise UntranslatableTable(f'the parameter "{name}={value}" of a url of the connector "jdbc"', "url", hint)
     return {}
 
 

@@ -20,7 +20,7 @@ VALUE = internal("value")
 _STORED = internal("taken")
 
 
-class Rejected(NamedTuple):
+class RejectedRow(NamedTuple):
     """A row that DuckDB's CSV reader has rejected: its file, its line from 1, its text, and DuckDB's error."""
 
     path: str
@@ -71,7 +71,7 @@ class ReadPlan:
         sql = Select(f"SELECT * EXCLUDE ({WRONG}) FROM ({marked}) WHERE {WRONG} IS NULL")
         return cls(sql, marked, rejects, keep, streams=streams or {})
 
-    def rejected(self, con: duckdb.DuckDBPyConnection) -> list[Rejected]:
+    def rejected(self, con: duckdb.DuckDBPyConnection) -> list[RejectedRow]:
         """Return the rows that DuckDB's CSV reader has rejected, in the order of files and lines."""
         # One malformed row may be rejected for several reasons, and several times when the SQL is run again.
         error_columns = ("error_type", "column_name", "error_message")
@@ -82,7 +82,7 @@ class ReadPlan:
                 f"SELECT file_path, line, coalesce(any_value(csv_line), ''), {items}"
                 f" FROM {rejects} JOIN {scans} USING (scan_id, file_id) GROUP BY file_path, line"
             ).fetchall()
-            rejected_rows += [Rejected(*row) for row in rows]
+            rejected_rows += [RejectedRow(*row) for row in rows]
         return sorted(rejected_rows)
 
     def take(self, con: duckdb.DuckDBPyConnection) -> None:

@@ -31,7 +31,7 @@ from sqlstream.connectors.registry import (
     source_of,
 )
 from sqlstream.connectors.registry import named as connector_named
-from sqlstream.connectors.translation import NotTranslated
+from sqlstream.connectors.translation import UntranslatableTable
 from sqlstream.errors import (
     BindError,
     Span,
@@ -63,13 +63,13 @@ def validate(table: Table) -> None:
 
 
 def translated_options(
-    name: str, options: Mapping[str, str], place: Callable[[str], Span | None]
+    name: str, options: Mapping[str, str], span_of: Callable[[str], Span | None]
 ) -> dict[str, tuple[str, str]]:
     """Translate the options of a table `name` of Flink's `jdbc`, `iceberg` or `delta`; return other options unchanged.
 
-    The result maps the name of an option to (its value, the option that it was translated from). `place` returns the place of an
-    option in the statement. Raises UnsupportedError for a table that has no counterpart, and for options of Flink before 1.11,
-    which have other names in Flink, too.
+    The result maps the name of an option to (its value, the option that it was translated from). `span_of` returns the position
+    of an option in the statement. Raises UnsupportedError for a table that has no counterpart, and for options of Flink before
+    1.11, which have other names in Flink, too.
     """
     try:
         match options.get("connector", "").lower():
@@ -83,12 +83,12 @@ def translated_options(
                 plain = flink_lakes.translated_delta(options)
             case _:
                 return {option: (value, option) for option, value in options.items()}
-    except NotTranslated as error:
-        raise UnsupportedError(error.message, place(error.option), hint=error.hint) from None
+    except UntranslatableTable as error:
+        raise UnsupportedError(error.message, span_of(error.option), hint=error.hint) from None
     return {option: (value, plain.origins[option]) for option, value in plain.options.items()}
 
 
-def own_place(name: str, options: Mapping[str, str]) -> dict[str, str]:
+def own_location(name: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options with which a table `name` that takes `options` of another one is a table of its own, as in Flink."""
     return {"catalog-table": name} if flink_lakes.has_name_of_declaration(options) else {}
 
@@ -232,12 +232,12 @@ def no_columns(table: Table) -> BindError:
     return BindError(f'table "{table.name}" has no columns', table.span, hint=hint)
 
 
-def identity(table: Table) -> Mapping[str, str]:
+def identifying_options(table: Table) -> Mapping[str, str]:
     """Return the options that identify a source table: if one of them changes, the job that reads the table is another job."""
     connector = connector_of(table)
     form = FORMATS.get(table.options.get("format", "").lower())
     mutable = {o.name for o in (*options_of(connector), *(form.options if form else ())) if o.mutable}
-    return connector.identity(table, {k: v for k, v in table.options.items() if k not in mutable})
+    return connector.identifying_options(table, {k: v for k, v in table.options.items() if k not in mutable})
 
 
 def is_bounded(table: Table) -> bool:

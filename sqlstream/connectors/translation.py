@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
-class NotTranslated(Exception):
+class UntranslatableTable(Exception):
     """A table whose options cannot be those of a table here: `option` is at fault."""
 
     def __init__(self, message: str, option: str, hint: str):
@@ -15,7 +15,7 @@ class NotTranslated(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TranslatedOptions:
     """The options of a table in place of those of Flink; `origins` has the option that each comes from, by its name."""
 
     options: Mapping[str, str]

@@ -1,10 +1,10 @@
-"""Reads of the clock in expressions. A module apart from `clock`, which state queries import without sqlglot."""
+"""Reads of the clock in expressions. A module apart from `time_variables`, which state queries import without sqlglot."""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
-from sqlstream.duck.clock import NOW_VARIABLE
+from sqlstream.duck.time_variables import NOW_VARIABLE
 
 CLOCK_NODES: dict[type[exp.Expr], str] = {
     exp.CurrentTimestamp: "current_timestamp",

@@ -13,8 +13,8 @@ import duckdb
 from sqlstream.duck.text_files import PACKINGS, WHOLE, malformed_line, packed_fault
 from sqlstream.errors import QueryError, SourceText, Span, missing, nearest, sql_types
 
-# The last lines of a message with a place in the text: `LINE 2: ...text of the line...`, and carets below.
-_PLACE = re.compile(r"\n+(?P<label>LINE (?P<line>\d+): )(?P<text>.*)\n(?P<carets> *\^+)\s*$")
+# The last lines of a message with a position in the text: `LINE 2: ...text of the line...`, and carets below.
+_POSITION = re.compile(r"\n+(?P<label>LINE (?P<line>\d+): )(?P<text>.*)\n(?P<carets> *\^+)\s*$")
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (Error|Exception): ")
 # What DuckDB says to do about a division by zero, among it options that nobody can set.
 _ADVICE = re.compile(r"\. Use TRY\(\.\.\.\) to return NULL.*")
@@ -83,14 +83,14 @@ def translate(
     others: Mapping[str, str] = MappingProxyType({}),
     columns: Sequence[str] = (),
 ) -> QueryError:
-    """Translate an error of DuckDB into the error to raise, with a place in the text `source` if DuckDB names one.
+    """Translate an error of DuckDB into the error to raise, with a position in the text `source` if DuckDB names one.
 
     `relations` and `others` are as for `missing_table`; `columns` are those of the relations in the query, for hints.
     """
     source = source if isinstance(source, SourceText) else SourceText("query", source)
     text = str(error)
     span = _span(text, source)
-    text = _KIND.sub("", _INTERNAL.sub("", _PLACE.sub("", text))).strip()
+    text = _KIND.sub("", _INTERNAL.sub("", _POSITION.sub("", text))).strip()
     candidates = [c.strip(' "?') for line in _CANDIDATES.findall(text) for c in line.split(",")]
     if match := _MISSING_RELATION.search(text):
         if span and (written := _NAME.match(span.text)):
@@ -135,7 +135,7 @@ def _of_file(text: str, span: Span | None) -> QueryError | None:
     if match := _OTHER_PACKING.search(text):
         return QueryError(f'file "{match["path"]}" is compressed in a way that cannot be read', hint=PACKINGS)
     if match := _CSV_RECORD.fullmatch(text):
-        return QueryError(f"{match['place']} is malformed", detail=f"{match['why']}.", hint=_LEAVE_OUT)
+        return QueryError(f"{match['at']} is malformed", detail=f"{match['why']}.", hint=_LEAVE_OUT)
     if match := _MALFORMED_FILE.fullmatch(text):
         return QueryError(f'file "{match["path"]}" has a malformed row', detail=f"{match['why']}.")
     if match := _CSV_FILE.search(text):
@@ -203,11 +203,11 @@ def plain(error: duckdb.Error) -> str:
 
 
 def _span(text: str, source: SourceText) -> Span | None:
-    """Return the place that DuckDB marks, None if it marks none.
+    """Return the position that DuckDB marks, None if it marks none.
 
     DuckDB sees a rewritten text, which has the same lines, but not always the same columns: the nearest equal text is taken.
     """
-    match = _PLACE.search(text)
+    match = _POSITION.search(text)
     if not match:
         return None
     line = source.line(int(match["line"]))
@@ -217,11 +217,11 @@ def _span(text: str, source: SourceText) -> Span | None:
     if match["text"].startswith("..."):
         # The line is cut off at the left: the position of the rest in the whole line says by how much.
         start += max(line.find(match["text"].strip(".")) - 3, 0)
-    places = [m.start() for m in re.finditer(re.escape(marked), line)] if marked else []
-    if not places:
+    positions = [m.start() for m in re.finditer(re.escape(marked), line)] if marked else []
+    if not positions:
         return None
     before = "".join(f"{line}\n" for line in source.text.split("\n")[: int(match["line"]) - 1])
-    start = len(before) + min(places, key=lambda place: abs(place - start))
+    start = len(before) + min(positions, key=lambda at: abs(at - start))
     return Span(source, start, start + len(marked))
 
 

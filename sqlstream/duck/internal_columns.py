@@ -1,4 +1,4 @@
-"""Internal columns beside the columns of the user: the kind of change, the place in a file, the partition."""
+"""Internal columns beside the columns of the user: the kind of change, the position in a file, the partition."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ ROW = Column(internal("row"), "BIGINT", metadata="row-number")
 PARTITION = Column(internal("partition"), "VARCHAR", metadata="partition-name")
 
 
-# The place of a row in the order of arrival, over all batches and scans of a job: of two rows, the one with the greater number
-# came later. Workers compute it from the place of the row's split in the descriptor, for tables that have this column.
+# The position of a row in the order of arrival, over all batches and scans of a job: of two rows, the one with the greater number
+# came later. Workers compute it from the position of the row's split in the descriptor, for tables that have this column.
 ARRIVED = Column(internal("arrived"), "BIGINT", metadata="row.arrived")
 
 
 # The columns that order the rows of a batch.
-PLACE = (MODIFIED, PATH, ROW)
+FILE_ORDER = (MODIFIED, PATH, ROW)
 
 
 # The condition that a change adds a row.
@@ -48,7 +48,7 @@ ADDS = Condition(f"{CHANGE.name} IN ('I', 'U')")
 
 def last_of_keys(keys: Iterable[str], changes: Relation) -> Select:
     """Return the last change of every key in a batch; `keys` are SQL."""
-    order = ", ".join(f"{c.name} DESC" for c in PLACE)
+    order = ", ".join(f"{c.name} DESC" for c in FILE_ORDER)
     last = f"row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order}) = 1"
     return Select(f"SELECT * FROM {changes} QUALIFY {last}")
 

@@ -280,8 +280,8 @@ def _bits(numbers: npt.NDArray[np.float64]) -> Hashes:
 
 def _texts(array: pa.LargeBinaryArray) -> Hashes:
     """Return the hashes of texts; a step hashes the next eight bytes of all of them."""
-    _, places, content = array.buffers()
-    ends = np.frombuffer(places, np.int64)[array.offset : array.offset + len(array) + 1]
+    _, offsets, content = array.buffers()
+    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     starts, lengths = ends[:-1], np.diff(ends)
     # The last block of a text may extend up to seven bytes past its end.
     data = np.frombuffer(bytes(content or b"") + bytes(8), np.uint8)

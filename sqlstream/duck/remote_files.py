@@ -49,28 +49,28 @@ class SharedFile:
 
     def __init__(self, file: IO[bytes]):
         self._file = file
-        self._places: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}
         self._lock = threading.Lock()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Set the position of the calling thread, in bytes, and return it."""
         with self._lock:
             if whence == os.SEEK_CUR:
-                offset += self._places.get(threading.get_ident(), 0)
-            place = self._file.seek(offset, os.SEEK_END if whence == os.SEEK_END else os.SEEK_SET)
-            self._places[threading.get_ident()] = place
-            return place
+                offset += self._offsets.get(threading.get_ident(), 0)
+            reached = self._file.seek(offset, os.SEEK_END if whence == os.SEEK_END else os.SEEK_SET)
+            self._offsets[threading.get_ident()] = reached
+            return reached
 
     def tell(self) -> int:
         """Return the position of the calling thread, in bytes."""
-        return self._places.get(threading.get_ident(), 0)
+        return self._offsets.get(threading.get_ident(), 0)
 
     def read(self, size: int = -1) -> bytes:
         """Return up to `size` bytes (-1: all) from the position of the calling thread, and advance it."""
         with self._lock:
-            self._file.seek(self._places.get(threading.get_ident(), 0))
+            self._file.seek(self._offsets.get(threading.get_ident(), 0))
             data = self._file.read(size)
-            self._places[threading.get_ident()] = self._file.tell()
+            self._offsets[threading.get_ident()] = self._file.tell()
             return data
 
     def close(self) -> None:

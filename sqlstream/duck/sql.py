@@ -25,7 +25,7 @@ Relations: TypeAlias = Mapping[str, Relation]
 TRUE, FALSE = Condition("true"), Condition("false")
 
 
-class Typed(Protocol):
+class TypedColumn(Protocol):
     """A column of a table or of a plan: a name and a DuckDB type."""
 
     @property
@@ -43,7 +43,7 @@ class Rows:
     columns: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, sql: Select, columns: Iterable[Typed]) -> Rows:
+    def of(cls, sql: Select, columns: Iterable[TypedColumn]) -> Rows:
         """Return a SELECT with its columns."""
         return cls(sql, tuple((c.name, c.type) for c in columns))
 
@@ -136,12 +136,12 @@ def same_columns(a: str, b: str, names: Iterable[str]) -> Condition:
     return all_of(f"{a}.{name} IS NOT DISTINCT FROM {b}.{name}" for name in names)
 
 
-def names(columns: Iterable[Typed]) -> Items:
+def names(columns: Iterable[TypedColumn]) -> Items:
     """Return the names of columns, quoted."""
     return Items(", ".join(quote_name(c.name) for c in columns))
 
 
-def typed(columns: Iterable[Typed]) -> Items:
+def typed(columns: Iterable[TypedColumn]) -> Items:
     """Return columns cast to their types, under the same names.
 
     >>> from sqlstream.catalog import Column
@@ -151,7 +151,7 @@ def typed(columns: Iterable[Typed]) -> Items:
     return Items(", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns))
 
 
-def no_rows(columns: Iterable[Typed]) -> Select:
+def no_rows(columns: Iterable[TypedColumn]) -> Select:
     """Return a SELECT of columns, at least one, that returns no rows.
 
     >>> from sqlstream.catalog import Column

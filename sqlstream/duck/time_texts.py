@@ -98,7 +98,7 @@ def python_value(value: Any) -> Any:
     if isinstance(value, pa.ExtensionScalar | pa.DictionaryScalar):
         return python_value(value.value)
     if pa.types.is_struct(kind):
-        return {field.name: python_value(value[place]) for place, field in enumerate(kind)}
+        return {field.name: python_value(value[index]) for index, field in enumerate(kind)}
     if pa.types.is_map(kind):
         return [(python_value(entry[0]), python_value(entry[1])) for entry in value.values]
     if pa.types.is_nested(kind):

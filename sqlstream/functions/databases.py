@@ -16,7 +16,7 @@ import duckdb
 from sqlstream.catalog import DuckFunction
 from sqlstream.duck import remote_files
 from sqlstream.errors import JobError
-from sqlstream.functions.registration import Registered, register, unregister
+from sqlstream.functions.registration import RegisteredFunctions, register, unregister
 
 # How many idle databases a process keeps. Each takes 4 MiB.
 IDLE = 4
@@ -36,7 +36,7 @@ class FunctionDatabase:
         self._settings = dict(settings)
         self._con = duckdb.connect(config=dict(settings))
         self._stores: set[str] = set()
-        self._functions: dict[str, tuple[DuckFunction, Registered]] = {}
+        self._functions: dict[str, tuple[DuckFunction, RegisteredFunctions]] = {}
 
     def fits(self, functions: Iterable[DuckFunction], settings: Mapping[str, str | int | bool]) -> bool:
         """Return whether the database has exactly these functions and settings, and is this process's, not its parent's."""

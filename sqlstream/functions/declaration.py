@@ -1,4 +1,4 @@
-"""Declarations of Python functions of all kinds: names in SQL, typed parameters, and places in the user's files for errors."""
+"""Declarations of Python functions of all kinds: names in SQL, typed parameters, and positions in the user's files for errors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from sqlstream.catalog import Function, FunctionKind
 from sqlstream.duck import databases
 from sqlstream.errors import BindError, Span, UnsupportedError, missing
 from sqlstream.functions import pickling as carry
-from sqlstream.functions import source_locations as places
-from sqlstream.functions import types
+from sqlstream.functions import source_locations, types
 from sqlstream.functions.codecs import Codec, column
 from sqlstream.functions.decorators import DECORATORS, FunctionOptions
 from sqlstream.functions.invocation import Call, Invocation, Parameter
@@ -114,19 +113,19 @@ class Declaration(ABC):
         for parameter in signature.parameters.values():
             if (problem := _problem(parameter)) is not None:
                 message, hint = problem
-                span = places.parameter(self.inner, parameter.name, self.root)
+                span = source_locations.parameter(self.inner, parameter.name, self.root)
                 raise UnsupportedError(f'parameter "{parameter.name}" of {self.called} {message}', span, hint=hint)
         return signature
 
     def _parameter(self, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Parameter:
         name = parameter.name
-        place = places.parameter(self.inner, name, self.root)
+        span = source_locations.parameter(self.inner, name, self.root)
         what, spelled = f'parameter "{name}" of {self.called}', f"@{self.decorator}(parameters={{'{name}': 'BIGINT'}})"
         explicit = self.options.parameters.get(name)
         if explicit is None and name not in hints:
             hint = f"Write {name}: int, say, or name the SQL type: {spelled}."
-            raise BindError(f"{what} has no type hint", place, hint=hint)
-        sql, codec = self.typed(hints.get(name), explicit, what, spelled, place)
+            raise BindError(f"{what} has no type hint", span, hint=hint)
+        sql, codec = self.typed(hints.get(name), explicit, what, spelled, span)
         nullable = self.options.vectorized or (name in hints and types.optional(hints[name])[1])
         return Parameter(name, sql, codec, nullable, self._default(parameter, sql, codec, nullable))
 
@@ -136,7 +135,7 @@ class Declaration(ABC):
         if value is inspect.Parameter.empty:
             return None
         what = f'the default value of parameter "{parameter.name}" of {self.called}'
-        span = places.parameter(self.inner, parameter.name, self.root)
+        span = source_locations.parameter(self.inner, parameter.name, self.root)
         if value is None and not nullable:
             hint = f"Write | None behind its type; else {self.null_rule}."
             raise BindError(f"{what} is None", span, hint=hint)
@@ -145,10 +144,10 @@ class Declaration(ABC):
         except (pa.ArrowException, duckdb.Error, TypeError, ValueError, OverflowError) as error:
             raise BindError(f"{what}, {value!r}, is no {sql}", span) from error
 
-    def typed(self, hint: Any, explicit: str | None, what: str, spelled: str, place: Span | None) -> tuple[str, Codec]:
+    def typed(self, hint: Any, explicit: str | None, what: str, spelled: str, span: Span | None) -> tuple[str, Codec]:
         """Return the DuckDB type and the codec of a value, from the SQL type `explicit` if it is set, else from the type hint.
 
-        Raises BindError at `place` if neither is usable. `what` names the value in the error, `spelled` is how to declare its SQL
+        Raises BindError at `span` if neither is usable. `what` names the value in the error, `spelled` is how to declare its SQL
         type.
         """
         try:
@@ -161,13 +160,13 @@ class Declaration(ABC):
             arrays = ", ".join(f"pyarrow.{array.__name__}" for array in types.ARRAYS)
             usable = f"Usable are {arrays}" if self.options.vectorized else types.USABLE
             advice = f"{usable}. Or name the SQL type: {spelled}."
-            raise BindError(f"{what} has no usable type: {error}", place, hint=advice) from error
+            raise BindError(f"{what} has no usable type: {error}", span, hint=advice) from error
 
     def packed(self, call: Invocation) -> bytes:
         """Pickle the call by value, with all objects that it uses. Raises BindError if one of them cannot be pickled."""
         try:
             return carry.pack(call)
-        except carry.Uncarriable as error:
+        except carry.NotPicklable as error:
             used = f'uses "{error.name}", which' if error.name else ""
             raise BindError(
                 " ".join(f'function "{call.name}" {used} cannot be sent to worker processes: {error}'.split()),
@@ -177,11 +176,11 @@ class Declaration(ABC):
 
     def location(self) -> str:
         """Return `file:line` of the definition."""
-        return places.location(self.inner, self.root)
+        return source_locations.location(self.inner, self.root)
 
     def definition(self) -> Span | None:
-        """Return the place of `def name`; None if its source text is unavailable."""
-        return places.definition(self.inner, self.root)
+        """Return the position of `def name`; None if its source text is unavailable."""
+        return source_locations.definition(self.inner, self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +195,10 @@ class FunctionDeclaration(Declaration):
 
     @abstractmethod
     def call(self) -> Call:
-        """Return the object that DuckDB calls per chunk of rows. Raises BindError or UnsupportedError, with the place."""
+        """Return the object that DuckDB calls per chunk of rows. Raises BindError or UnsupportedError, with the position."""
 
     def declared(self) -> Function:
-        """Return the catalog's entry of the function. Raises BindError or UnsupportedError, with the place."""
+        """Return the catalog's entry of the function. Raises BindError or UnsupportedError, with the position."""
         call = self.call()
         return Function(
             name=call.name,
@@ -218,7 +217,7 @@ class FunctionDeclaration(Declaration):
 
 def plain_function(function: object) -> FunctionType:
     """Return a function without its decorators. Raises BindError for a lambda, and for anything but a Python function."""
-    inner = places.unwrapped(function)
+    inner = source_locations.unwrapped(function)
     hint = "Write a function with type hints: def name(x: int) -> str: ..."
     if inner is None:
         raise BindError(f"{getattr(function, '__name__', function)!r} is not a Python function", hint=hint)
@@ -232,7 +231,7 @@ def called_method(function: object) -> str | None:
     if not isinstance(function, type):
         return None
     for method in ("__call__", "eval"):
-        if places.unwrapped(getattr(function, method, None)) is not None:
+        if source_locations.unwrapped(getattr(function, method, None)) is not None:
             return method
     hint = "Write def __call__(self, x: int) -> str: ..., and open() and close() if it needs them."
     raise BindError(f'class "{function.__name__}" has no method __call__ or eval', hint=hint)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlstream.catalog import Function, FunctionKind
 from sqlstream.functions.declaration import FunctionDeclaration, called_method, plain_function
-from sqlstream.functions.decorators import FunctionOptions, Mark, mark_of
+from sqlstream.functions.decorators import Decoration, FunctionOptions, decoration_of
 from sqlstream.functions.scalar import ScalarDeclaration
 from sqlstream.functions.table import TableFunctionDeclaration
 
@@ -29,12 +29,14 @@ def declare(
     """Return the catalog's entry of a Python function or class; options passed here override its decorator's.
 
     Without a decorator, a generator function is a table function, everything else a scalar function. Errors show files relative
-    to `root` (default: the current folder). Raises BindError or UnsupportedError, with the place.
+    to `root` (default: the current folder). Raises BindError or UnsupportedError, with the position.
     """
     method = called_method(function)
     inner = plain_function(getattr(function, method) if method else function)
-    mark = mark_of(function) or Mark("table" if inspect.isgeneratorfunction(inner) else "scalar", FunctionOptions())
-    decorator_options = mark.options
+    decoration = decoration_of(function) or Decoration(
+        "table" if inspect.isgeneratorfunction(inner) else "scalar", FunctionOptions()
+    )
+    decorator_options = decoration.options
     options = FunctionOptions(
         name or decorator_options.name,
         returns or decorator_options.returns,
@@ -42,4 +44,4 @@ def declare(
         decorator_options.deterministic if deterministic is None else deterministic,
         decorator_options.vectorized if vectorized is None else vectorized,
     )
-    return _KINDS[mark.kind](function, inner, options, root or os.getcwd(), method).declared()
+    return _KINDS[decoration.kind](function, inner, options, root or os.getcwd(), method).declared()

@@ -1,4 +1,4 @@
-"""`@udf` and `@udtf`: marks that make Python functions and classes callable from SQL."""
+"""`@udf` and `@udtf`: decorators that make Python functions and classes callable from SQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlstream.catalog import FunctionKind
 F = TypeVar("F", bound=Callable[..., Any])
 # The decorator of each kind of function.
 DECORATORS: dict[FunctionKind, str] = {"scalar": "udf", "table": "udtf"}
-_MARK = "__sqlstream_udf__"
+_DECORATION = "__sqlstream_udf__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +26,22 @@ class FunctionOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """The mark of a decorator on a function or a class: the kind of function, and the decorator's arguments."""
+class Decoration:
+    """What a decorator says of a function or a class: the kind of function, and the decorator's arguments."""
 
     kind: FunctionKind
     options: FunctionOptions
 
 
-def mark_of(value: object) -> Mark | None:
-    """Return the mark on a function or a class itself, not on a base class; None if there is none."""
-    mark = getattr(value, "__dict__", {}).get(_MARK) if callable(value) else None
-    return mark if isinstance(mark, Mark) else None
+def decoration_of(value: object) -> Decoration | None:
+    """Return the decoration of a function or a class itself, not on a base class; None if there is none."""
+    decoration = getattr(value, "__dict__", {}).get(_DECORATION) if callable(value) else None
+    return decoration if isinstance(decoration, Decoration) else None
 
 
-def _marking(mark: Mark, function: F | None) -> Any:
+def _decorated(decoration: Decoration, function: F | None) -> Any:
     def marked(function: F) -> F:
-        setattr(function, _MARK, mark)
+        setattr(function, _DECORATION, decoration)
         return function
 
     return marked if function is None else marked(function)
@@ -83,7 +83,7 @@ def udf(
     before the first row, its `close()` when the process has finished the job.
     """
     options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
-    marked: F | Callable[[F], F] = _marking(Mark("scalar", options), function)
+    marked: F | Callable[[F], F] = _decorated(Decoration("scalar", options), function)
     return marked
 
 
@@ -121,5 +121,5 @@ def udtf(
     Everything else is as in `udf`.
     """
     options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
-    marked: F | Callable[[F], F] = _marking(Mark("table", options), function)
+    marked: F | Callable[[F], F] = _decorated(Decoration("table", options), function)
     return marked

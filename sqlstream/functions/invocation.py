@@ -98,21 +98,21 @@ class Invocation:
         except Exception as error:
             # Infinite and far-off dates, a dataclass that refuses its fields, a value that is no member of an Enum.
             what = f"cannot take {shown(values[len(arguments)], SHOWN)} as" if values else "cannot take a value of"
-            place = raised_at(error.__traceback__, self.root)
-            raise self.failed(f'{what} parameter "{parameter.name}": {named(error)}', place) from error
+            location = raised_at(error.__traceback__, self.root)
+            raise self.failed(f'{what} parameter "{parameter.name}": {named(error)}', location) from error
         return arguments
 
     def raised(self, error: BaseException, row: tuple[Any, ...], when: str = "") -> JobError:
         """Return the error for an exception of the user's code with the arguments `row`; `when` is text before "raised"."""
-        place = raised_at(error.__traceback__, self.root)
-        return self.failed(f"{when}raised {named(error)}", place, row, outage=is_outage(error))
+        location = raised_at(error.__traceback__, self.root)
+        return self.failed(f"{when}raised {named(error)}", location, row, outage=is_outage(error))
 
-    def failed(self, what: str, place: str | None, row: tuple[Any, ...] = (), *, outage: bool = False) -> JobError:
-        """Return the error `function "f" <what>`, at `place` (`file:line`; None: the definition), with the arguments `row`.
+    def failed(self, what: str, location: str | None, row: tuple[Any, ...] = (), *, outage: bool = False) -> JobError:
+        """Return the error `function "f" <what>`, at `location` (`file:line`; None: the definition), with the arguments `row`.
 
         It is an OutageError with `outage`, otherwise a UserCodeError.
         """
-        detail = f" --> {place or self.location}"
+        detail = f" --> {location or self.location}"
         if row:
             room = max(40, SHOWN // len(row))
             values = (f"{p.name}={shown(v, room)}" for p, v in zip(self.parameters, row, strict=True))

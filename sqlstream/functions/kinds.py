@@ -9,7 +9,7 @@ from sqlstream.errors import BindError
 from sqlstream.functions.aggregates.api import is_aggregate
 from sqlstream.functions.aggregates.declare import declare_aggregate
 from sqlstream.functions.declare import declare
-from sqlstream.functions.decorators import DECORATORS, mark_of
+from sqlstream.functions.decorators import DECORATORS, decoration_of
 from sqlstream.functions.process.api import is_process, table_options
 from sqlstream.functions.process.declare import declare_process
 
@@ -24,7 +24,7 @@ _OF_PROCESS = {
 
 def is_marked(value: object) -> bool:
     """Return whether a value is a function or a class under one of the decorators."""
-    return mark_of(value) is not None or is_process(value) or is_aggregate(value)
+    return decoration_of(value) is not None or is_process(value) or is_aggregate(value)
 
 
 def decorator_of(function: AnyFunction) -> str:
@@ -42,7 +42,7 @@ def declare_any(value: Any, *, name: str | None = None, root: str | None = None,
     """Return the catalog's entry of a Python function or class of any kind; `name` overrides its own name.
 
     `options` override the decorator's. Without a decorator, a class with `accumulate` and `finish` is an aggregate function, and
-    a class with the methods of a process function is a process function. Raises BindError or UnsupportedError, with the place.
+    a class with the methods of a process function is a process function. Raises BindError or UnsupportedError, with the position.
     Options of process functions and aggregate functions are an error, too: only the decorator can set them.
     """
     option = next((option for option, setting in options.items() if setting is not None), None)
@@ -50,7 +50,7 @@ def declare_any(value: Any, *, name: str | None = None, root: str | None = None,
         if option is not None:
             raise BindError(f"{option} of a process function is said by its class", hint=_OF_PROCESS[option])
         return declare_process(value, name=name, root=root)
-    if is_aggregate(value) or (mark_of(value) is None and _aggregates(value)):
+    if is_aggregate(value) or (decoration_of(value) is None and _aggregates(value)):
         if option is not None:
             raise BindError(
                 f"{option} of an aggregate function is said by its class", hint=f"Write @udaf({option}=..)."

@@ -17,7 +17,7 @@ from types import ModuleType
 
 from sqlstream.catalog import AnyFunction
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing
-from sqlstream.functions import source_locations as places
+from sqlstream.functions import source_locations
 from sqlstream.functions.kinds import declare_any, decorator_of, is_marked
 
 
@@ -96,8 +96,8 @@ def find(reference: str, span: Span, name: str, root: str) -> AnyFunction:
 
 def _find_module(name: str, root: Path) -> ModuleType | None:
     for folder in (root, root / "udfs"):
-        place = folder.joinpath(*name.split("."))
-        path = place / "__init__.py" if place.is_dir() else place.with_name(f"{place.name}.py")
+        module_path = folder.joinpath(*name.split("."))
+        path = module_path / "__init__.py" if module_path.is_dir() else module_path.with_name(f"{module_path.name}.py")
         if path.is_file():
             with _package(folder) as package:
                 return _imported(path, folder, package, str(root))
@@ -117,7 +117,7 @@ def _files(folder: Path) -> list[Path]:
 def _imported(path: Path, folder: Path, package: str, root: str) -> ModuleType:
     parts = path.relative_to(folder).with_suffix("").parts
     if any("." in part for part in parts):
-        raise BindError(f'{places.display(str(path), root)} has a "." in its name', hint="Rename it.")
+        raise BindError(f'{source_locations.display(str(path), root)} has a "." in its name', hint="Rename it.")
     name = ".".join((package, *parts)).removesuffix(".__init__")
     try:
         return importlib.import_module(name)
@@ -126,13 +126,13 @@ def _imported(path: Path, folder: Path, package: str, root: str) -> ModuleType:
 
 
 def _import_error(error: BaseException, path: Path, root: str) -> SqlStreamError:
-    shown = places.display(str(path), root)
+    shown = source_locations.display(str(path), root)
     if isinstance(error, SyntaxError) and error.filename is not None and error.lineno is not None:
         return SqlStreamError(f"{shown} cannot be imported: {error.msg}", _line(error.filename, error.lineno, root))
     span, traceback = None, error.__traceback__
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        if file.startswith(os.path.join(root, "")) and places.is_user_file(file):
+        if file.startswith(os.path.join(root, "")) and source_locations.is_user_file(file):
             span = _line(file, traceback.tb_lineno, root)
         traceback = traceback.tb_next
     reason = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
@@ -144,7 +144,7 @@ def _import_error(error: BaseException, path: Path, root: str) -> SqlStreamError
 
 def _line(path: str, number: int, root: str) -> Span | None:
     linecache.checkcache(path)
-    return places.line_span(path, number, root)
+    return source_locations.line_span(path, number, root)
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def _package(folder: Path) -> Iterator[str]:
     sys.modules[package] = module
     importlib.invalidate_caches()
     linecache.checkcache()
-    siblings = _Siblings(package, folder)
+    siblings = _SiblingImporter(package, folder)
     sys.meta_path.insert(0, siblings)
     try:
         yield package
@@ -169,7 +169,7 @@ def _package(folder: Path) -> Iterator[str]:
             sys.modules.pop(name, None)
 
 
-class _Siblings(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _SiblingImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Resolves `import geo` in a file of the directory to the module already loaded from geo.py, which runs only once."""
 
     def __init__(self, package: str, folder: Path):
@@ -181,8 +181,8 @@ class _Siblings(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         top, *inner = fullname.split(".")
-        place = self.folder.joinpath(top, *inner)
-        if not (place.is_dir() or place.with_name(f"{place.name}.py").is_file()):
+        module_path = self.folder.joinpath(top, *inner)
+        if not (module_path.is_dir() or module_path.with_name(f"{module_path.name}.py").is_file()):
             return None
         if (top not in self.imported) if inner else self._installed(fullname):
             return None

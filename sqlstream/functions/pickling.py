@@ -18,7 +18,7 @@ from sqlstream.functions.invocation import Invocation
 from sqlstream.functions.source_locations import is_user_file, unwrapped
 
 
-class Uncarriable(Exception):
+class NotPicklable(Exception):
     """An object cannot be pickled. `name` is the global or enclosing variable that holds it; None if it is unknown."""
 
     def __init__(self, name: str | None, reason: str):
@@ -29,13 +29,13 @@ class Uncarriable(Exception):
 def pack(call: Invocation) -> bytes:
     """Pickle a call by value, with all of the user's code that it needs: helpers, globals, classes, sibling modules.
 
-    Installed packages are pickled by name. Raises Uncarriable.
+    Installed packages are pickled by name. Raises NotPicklable.
     """
     with _by_value():
         try:
             return _dumps(call)
         except Exception as error:
-            raise Uncarriable(_culprit(call.function, set()), str(error)) from error
+            raise NotPicklable(_culprit(call.function, set()), str(error)) from error
 
 
 @functools.lru_cache(maxsize=512)
@@ -52,12 +52,12 @@ def unpack(name: str, pickled: bytes) -> Any:
 
 
 def pack_class(value: object) -> bytes:
-    """Pickle a class, or an object that holds one, by value, with all of the user's code that it needs. Raises Uncarriable."""
+    """Pickle a class, or an object that holds one, by value, with all of the user's code that it needs. Raises NotPicklable."""
     with _by_value():
         try:
             return _dumps(value)
         except Exception as error:
-            raise Uncarriable(None, str(error)) from error
+            raise NotPicklable(None, str(error)) from error
 
 
 @functools.lru_cache(maxsize=64)

@@ -27,10 +27,10 @@ _START = re.compile(rf'({JobError.kind}|{OUTAGE}): (?=function ")')
 STEPS = ("accumulate", "merge", "change", "scan", "finish")
 
 
-class Registered:
+class RegisteredFunctions:
     """The functions that one call of `register` has registered. `close` closes the resources that they have opened."""
 
-    def __init__(self, calls: Iterable[_Lazy]):
+    def __init__(self, calls: Iterable[_LazyFunction]):
         self._calls = tuple(calls)
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ class Registered:
             raise failed[0]
 
 
-def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[AnyFunction]) -> Registered:
+def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[AnyFunction]) -> RegisteredFunctions:
     """Register functions in a connection and its cursors; they replace registered functions of the same name.
 
     Process functions are skipped: DuckDB does not call them. A function is unpickled on its first call, so registering is cheap.
@@ -58,7 +58,7 @@ def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[AnyFunct
             continue
         with contextlib.suppress(duckdb.InvalidInputException):  # It is new here.
             unregister(connection, function)
-        calls.append(_Lazy(function))
+        calls.append(_LazyFunction(function))
         try:
             if isinstance(function, AggregateFunction):
                 _create_stand_in(connection, function)
@@ -67,7 +67,7 @@ def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[AnyFunct
                 _create(connection, function, calls[-1], function.name)
         except duckdb.CatalogException as error:
             raise BindError(f'function "{function.name}" cannot be registered: the name is taken in DuckDB') from error
-    return Registered(calls)
+    return RegisteredFunctions(calls)
 
 
 def unregister(connection: duckdb.DuckDBPyConnection, function: DuckFunction) -> None:
@@ -78,7 +78,9 @@ def unregister(connection: duckdb.DuckDBPyConnection, function: DuckFunction) ->
             connection.remove_function(function.step(step))
 
 
-def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Iterable[DuckFunction]) -> Registered:
+def register_for_queries(
+    connection: duckdb.DuckDBPyConnection, functions: Iterable[DuckFunction]
+) -> RegisteredFunctions:
     """Register functions for SQL that our binder does not see, so that DuckDB resolves default values and named arguments.
 
     A macro with the function's name declares the defaults, and calls the function, which is registered under another name. For a
@@ -86,7 +88,7 @@ def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Itera
     """
     calls = []
     for function in functions:
-        calls.append(_Lazy(function))
+        calls.append(_LazyFunction(function))
         if isinstance(function, AggregateFunction):
             _create_steps(connection, function, calls[-1])
             typed = zip(map(quote_name, function.names), function.parameters, strict=True)
@@ -102,7 +104,7 @@ def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Itera
         _create(connection, function, calls[-1], hidden)
         call = f"{quote_name(hidden)}({', '.join(quote_name(name) for name in function.names)})"
         _create_macro(connection, function, call if function.kind == "scalar" else f"TABLE {_rows(function, call)}")
-    return Registered(calls)
+    return RegisteredFunctions(calls)
 
 
 def _create_macro(connection: duckdb.DuckDBPyConnection, function: DuckFunction, body: str) -> None:
@@ -128,7 +130,7 @@ def recover(error: duckdb.Error) -> JobError | None:
     return (OutageError if match[1] == OUTAGE else UserCodeError)(message, detail=detail or None)
 
 
-class _Lazy:
+class _LazyFunction:
     """A function in one connection. Its first call unpickles it, and opens its resource if it has one.
 
     A resource that is not closed is closed with the last reference to its connection, at the latest when Python ends.
@@ -137,7 +139,7 @@ class _Lazy:
     def __init__(self, function: DuckFunction):
         self.function = function
         self._call: Any = None
-        self._unclosed: weakref.finalize[[Invocation], _Lazy] | None = None
+        self._unclosed: weakref.finalize[[Invocation], _LazyFunction] | None = None
         # Reentrant: a process that is ended while it opens a resource closes it from the same thread.
         self._lock = threading.RLock()
 
@@ -162,7 +164,7 @@ def _close_quietly(call: Invocation) -> None:
         call.close()
 
 
-def _create(connection: duckdb.DuckDBPyConnection, function: Function, lazy: _Lazy, name: str) -> None:
+def _create(connection: duckdb.DuckDBPyConnection, function: Function, lazy: _LazyFunction, name: str) -> None:
     # An Arrow function without parameters would receive no chunk, and not know how many rows it has.
     changing = not function.deterministic
     if function.parameters:
@@ -188,7 +190,7 @@ def _create_stand_in(connection: duckdb.DuckDBPyConnection, function: AggregateF
     _create_arrow(connection, function.name, never, function.parameters, function.returns, side_effects=True)
 
 
-def _create_steps(connection: duckdb.DuckDBPyConnection, function: AggregateFunction, lazy: _Lazy) -> None:
+def _create_steps(connection: duckdb.DuckDBPyConnection, function: AggregateFunction, lazy: _LazyFunction) -> None:
     accumulator, rows = function.accumulator, f"{function.row}[]"
     types_of = {
         "accumulate": ((rows,), accumulator),
@@ -205,7 +207,7 @@ def _create_steps(connection: duckdb.DuckDBPyConnection, function: AggregateFunc
         _create_arrow(connection, function.step(step), _step(step, lazy), parameters, returned)
 
 
-def _step(step: str, lazy: _Lazy) -> Callable[..., pa.Array]:
+def _step(step: str, lazy: _LazyFunction) -> Callable[..., pa.Array]:
     def called(*chunks: pa.ChunkedArray) -> pa.Array:
         return getattr(lazy.call(), step)(*(chunk.combine_chunks() for chunk in chunks))
 
@@ -234,14 +236,14 @@ def _create_arrow(
     )
 
 
-def _columns(lazy: _Lazy) -> Callable[..., pa.Array]:
+def _columns(lazy: _LazyFunction) -> Callable[..., pa.Array]:
     def columns(*chunks: pa.ChunkedArray) -> pa.Array:
         return lazy.call()(*chunks)
 
     return columns
 
 
-def _constant(function: Function, lazy: _Lazy) -> Callable[[], Any]:
+def _constant(function: Function, lazy: _LazyFunction) -> Callable[[], Any]:
     # From Arrow's values to the ones that DuckDB takes from Python: a MAP as a dict, an INTERVAL as a timedelta.
     codec = types.codec(function.returns)
 

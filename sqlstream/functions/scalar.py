@@ -31,11 +31,11 @@ class ScalarDeclaration(FunctionDeclaration):
         hints = self.hints()
         parameters = self.parameters(hints)
         explicit, spelled = self.options.returns, "@udf(returns='BIGINT')"
-        what, place = f"the result of {self.called}", self.definition()
+        what, span = f"the result of {self.called}", self.definition()
         if explicit is None and "return" not in hints:
             hint = f"Write -> int, say, or name the SQL type: {spelled}."
-            raise BindError(f"{what} has no type hint", place, hint=hint)
-        returns, result = self.typed(hints.get("return"), explicit, what, spelled, place)
+            raise BindError(f"{what} has no type hint", span, hint=hint)
+        returns, result = self.typed(hints.get("return"), explicit, what, spelled, span)
         return ScalarCall(
             name=name,
             function=self.function,

@@ -43,13 +43,13 @@ def display(path: str, root: str) -> str:
 
 def raised_at(traceback: TracebackType | None, root: str) -> str | None:
     """Return `file:line` of the innermost frame in the user's own files; None if there is none."""
-    place = None
+    where = None
     while traceback is not None:
         path = traceback.tb_frame.f_code.co_filename
         if is_user_file(path):
-            place = f"{display(path, root)}:{traceback.tb_lineno}"
+            where = f"{display(path, root)}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
-    return place
+    return where
 
 
 def location(function: FunctionType, root: str) -> str:
@@ -60,7 +60,7 @@ def location(function: FunctionType, root: str) -> str:
 
 
 def definition(function: FunctionType, root: str) -> Span | None:
-    """Return the place of `def name`; None if its source text is unavailable."""
+    """Return the position of `def name`; None if its source text is unavailable."""
     if (parsed := _parsed(function, root)) is None:
         return None
     source, node = parsed
@@ -70,7 +70,7 @@ def definition(function: FunctionType, root: str) -> Span | None:
 
 
 def parameter(function: FunctionType, name: str, root: str) -> Span | None:
-    """Return the place of a parameter with its hint; the place of the function if the parameter's place is unknown."""
+    """Return the position of a parameter with its hint; the position of the function if the parameter's position is unknown."""
     if (parsed := _parsed(function, root)) is not None:
         source, node = parsed
         for argument in _arguments(node):
@@ -87,7 +87,7 @@ def class_location(user_class: type, root: str) -> str | None:
 
 
 def class_definition(user_class: type, root: str) -> Span | None:
-    """Return the place of `class Name`; None if its source text is unavailable."""
+    """Return the position of `class Name`; None if its source text is unavailable."""
     if (parsed := _parsed_class(user_class, root)) is None:
         return None
     source, node = parsed
@@ -96,7 +96,7 @@ def class_definition(user_class: type, root: str) -> Span | None:
 
 
 def assignment(user_class: type, name: str, root: str) -> Span | None:
-    """Return the place of an annotated attribute in the body of a class; the place of the class if there is none."""
+    """Return the position of an annotated attribute in the body of a class; the position of the class if there is none."""
     if (parsed := _parsed_class(user_class, root)) is not None:
         source, node = parsed
         for part in node.body:
@@ -121,7 +121,7 @@ def _parsed_class(user_class: type, root: str) -> tuple[SourceText, ast.ClassDef
 
 
 def line_span(path: str, line: int, root: str) -> Span | None:
-    """Return the place of a 1-based line, without its indentation; None past the end of the file."""
+    """Return the position of a 1-based line, without its indentation; None past the end of the file."""
     lines = linecache.getlines(path)
     if not 0 < line <= len(lines):
         return None

@@ -70,21 +70,21 @@ class TableFunctionDeclaration(FunctionDeclaration):
     def _rows(self, hint: Any, name: str) -> RowType:
         """Return the type of a row, from the option `returns`, else from the type hint of the result."""
         explicit = self.options.returns
-        what, place = f"what {self.called} gives", self.definition()
+        what, span = f"what {self.called} gives", self.definition()
         spelled = f"@{self.decorator}(returns='STRUCT(word VARCHAR, length BIGINT)')"
         if explicit is None and self.options.vectorized:
             hint = f"Name them: @{self.decorator}(vectorized=True, returns=Row) with a dataclass, or {spelled}."
-            raise BindError(f"the columns of vectorized {self.called} are not named", place, hint=hint)
+            raise BindError(f"the columns of vectorized {self.called} are not named", span, hint=hint)
         try:
             if isinstance(explicit, type):
                 return row_type(explicit, None, name)
             if hint is None and explicit is None:
-                raise BindError(f"{what} has no type hint", place, hint=f"{_WRITE}. Or name the SQL type: {spelled}.")
+                raise BindError(f"{what} has no type hint", span, hint=f"{_WRITE}. Or name the SQL type: {spelled}.")
             row = None if self.options.vectorized or hint is None else self._row_hint(hint)
             return row_type(row, explicit, name)
         except types.UnusableType as error:
             hint = f"{_WRITE}. {types.USABLE}. Or name the SQL type: {spelled}."
-            raise BindError(f"{what} has no usable type: {error}", place, hint=hint) from error
+            raise BindError(f"{what} has no usable type: {error}", span, hint=hint) from error
 
     def _row_hint(self, hint: Any) -> Any:
         """Return the type hint of a row from the type hint of the result."""

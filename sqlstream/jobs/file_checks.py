@@ -84,13 +84,13 @@ def _every_fault(versions: Versions) -> Iterator[DamageError]:
 
 def _state_faults(versions: Versions, newest: int) -> Iterator[DamageError]:
     entries = versions.log.entries(newest, faults=[])
-    needed = {(place.root, bucket, name) for entry in entries for place, bucket, name in versions.named(entry)}
-    for place in versions.places():
-        for bucket in numbers(versions.fs, f"{place.root}/manifests"):
-            for name in versions.fs.list(place.manifests(bucket)):
-                for error in versions.manifest_faults(place, bucket, name):
+    needed = {(directory.root, bucket, name) for entry in entries for directory, bucket, name in versions.named(entry)}
+    for directory in versions.directories():
+        for bucket in numbers(versions.fs, f"{directory.root}/manifests"):
+            for name in versions.fs.list(directory.manifests(bucket)):
+                for error in versions.manifest_faults(directory, bucket, name):
                     # A copy of a running job has manifests of batches that were not committed, but not all their files.
-                    if error.fault != GONE or (place.root, bucket, name) in needed:
+                    if error.fault != GONE or (directory.root, bucket, name) in needed:
                         yield error
 
 

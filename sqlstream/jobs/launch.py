@@ -166,15 +166,15 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, i
 
 
 # Options that say where a table outside of the warehouse is.
-_PLACES = ("path", "topic", "url", "table", "table-name", "catalog", "class", "function")
+_LOCATION_OPTIONS = ("path", "topic", "url", "table", "table-name", "catalog", "class", "function")
 # The letters of an option that a record has.
 _LONGEST = 200
 
 
-def _place(table: Table) -> str:
+def _location(table: Table) -> str:
     """Return a digest of the options that say where a table is; "" if it has none, or is in the warehouse. No secret is in it."""
-    places = {key: table.options[key] for key in _PLACES if key in table.options}
-    return digest(repr((table.connector, places))) if table.connector is not None and places else ""
+    options = {key: table.options[key] for key in _LOCATION_OPTIONS if key in table.options}
+    return digest(repr((table.connector, options))) if table.connector is not None and options else ""
 
 
 def _options(table: Table) -> dict[str, str]:
@@ -209,7 +209,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 written_key(s),
                 s.upserts,
                 tuple((c.name, c.type) for c in s.order),
-                _place(s.table),
+                _location(s.table),
                 paths=sink_paths(planned.optimized, plan, s.table.name),
             )
             for s in plan.sinks
@@ -227,9 +227,9 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
 def _scan_record(job: JobSpec, scan: ScanStage) -> ScanRecord:
     table = scan.table
     kind = table.connector or TABLE
-    place, options = _place(table), _options(table)
+    location, options = _location(table), _options(table)
     zone = job.zone_of(scan)
-    return ScanRecord(scan.name, table.name, scan.time_column, scan.watermark, kind, place, options, zone)
+    return ScanRecord(scan.name, table.name, scan.time_column, scan.watermark, kind, location, options, zone)
 
 
 def _operator_record(plan: PhysicalPlan, stage: StatefulStage, shape: OperatorShape) -> OperatorRecord:

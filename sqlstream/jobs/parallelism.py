@@ -11,7 +11,7 @@ import duckdb
 from msgspec.structs import replace
 
 from sqlstream.duck.key_hash import in_version
-from sqlstream.jobs.redistribution import Spread
+from sqlstream.jobs.redistribution import DistributedState
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.runtime.tasks import bucket_metrics
 from sqlstream.runtime.worker import JobSpec, connection
@@ -108,14 +108,14 @@ LABELLED = 10
 
 def _state(
     warehouse: Warehouse, job: JobSpec, stage: StatefulStage, entry: LogEntry, progress: SpreadProgress
-) -> Spread:
+) -> DistributedState:
     paths, operator = warehouse.job(job.name).operator(stage.name), stage.operator
     manifests = {
         bucket: named_manifest(warehouse.fs, paths, bucket, name)
         for bucket, name in entry.state_manifests(stage.name).items()
     }
     hashed = in_version(operator.hashed, job.key_hash)
-    return Spread(warehouse.fs, paths, operator.tables, hashed, manifests, progress.add)
+    return DistributedState(warehouse.fs, paths, operator.tables, hashed, manifests, progress.add)
 
 
 @contextmanager

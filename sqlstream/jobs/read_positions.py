@@ -26,72 +26,74 @@ def carry_over(
     directory: str,
     sequence: int,
     scans: Sequence[ScanStage],
-    old_places: Sequence[int | None],
+    old_indexes: Sequence[int | None],
     project: str,
 ) -> dict[str, str]:
     """Return the files with the read positions of a new plan's scans: contents by path below the folder of positions.
 
     `directory` is the folder of positions of the old plan, whose job is not running. Its descriptors up to `sequence` are folded
-    into one file. `old_places` has the index in the old plan for each new scan, None for a scan that starts as its options say.
+    into one file. `old_indexes` has the index in the old plan for each new scan, None for a scan that starts as its options say.
     """
     sources = [source_of(stage.table) for stage in scans]
     descriptors = Descriptors(fs, directory)
     fold = descriptors.fold()
     arrived = 0 if fold is None else fold.arrived
-    before = [fold.seen[old] if fold is not None and old is not None else None for old in old_places]
+    before = [fold.seen[old] if fold is not None and old is not None else None for old in old_indexes]
     positions = [source.position(project, data) for source, data in zip(sources, before, strict=True)]
     for number in descriptors.numbers():
         if (-1 if fold is None else fold.sequence) < number <= sequence:
             work = from_lines(read_sealed(fs, descriptors.path(number)))
             arrived = after_all(work, arrived)
-            for source, position, old in zip(sources, positions, old_places, strict=True):
+            for source, position, old in zip(sources, positions, old_indexes, strict=True):
                 position.add([source.split(w.split) for w in work if w.scan == old and w.split is not None])
     new_fold = Fold(sequence, tuple(position.to_bytes() for position in positions), arrived)
-    return {new_fold.name: new_fold.to_json(), **_remembered(fs, directory, old_places)}
+    return {new_fold.name: new_fold.to_json(), **_remembered(fs, directory, old_indexes)}
 
 
-def carry_over_begun(fs: Filesystem, directory: str, sequence: int, old_places: Sequence[int | None]) -> dict[str, str]:
+def carry_over_begun(
+    fs: Filesystem, directory: str, sequence: int, old_indexes: Sequence[int | None]
+) -> dict[str, str]:
     """Rewrite the descriptors after `sequence` for the scans of a new plan; map paths, as in `carry_over`, to contents."""
-    places = {old: place for place, old in enumerate(old_places) if old is not None}
+    new_indexes = {old: index for index, old in enumerate(old_indexes) if old is not None}
     descriptors = Descriptors(fs, directory)
     files: dict[str, str] = {}
     for number in descriptors.numbers():
         if number > sequence:
             path = descriptors.path(number)
-            lines = [_moved(json.loads(line), places) for line in read_sealed(fs, path).splitlines() if line]
+            lines = [_moved(json.loads(line), new_indexes) for line in read_sealed(fs, path).splitlines() if line]
             text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
             files[path.removeprefix(f"{directory}/")] = text
     return files
 
 
-def _moved(line: dict[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
-    """Return a line of a descriptor with the new index of its scan; `places` maps old indexes to new ones."""
-    if line["scan"] in places:
-        return {**line, "scan": places[line["scan"]]}
+def _moved(line: dict[str, Any], new_indexes: Mapping[int, int]) -> dict[str, Any]:
+    """Return a line of a descriptor with the new index of its scan; `new_indexes` maps old indexes to new ones."""
+    if line["scan"] in new_indexes:
+        return {**line, "scan": new_indexes[line["scan"]]}
     # The new plan does not have the scan, but a descriptor without a line would be no batch.
     return {**{name: value for name, value in line.items() if name not in ("split", "tick")}, "scan": 0}
 
 
-def _remembered(fs: Filesystem, directory: str, old_places: Sequence[int | None]) -> dict[str, str]:
+def _remembered(fs: Filesystem, directory: str, old_indexes: Sequence[int | None]) -> dict[str, str]:
     """Return the files of values that sources remember, named after the new indexes of the scans."""
     files = {}
-    for place, old in enumerate(old_places):
+    for index, old in enumerate(old_indexes):
         if old is None:
             continue
         for name in fs.list(directory):
             if name.endswith(f"-{old}.json") and not Descriptors.is_fold(name):
-                files[f"{name.removesuffix(f'-{old}.json')}-{place}.json"] = read_sealed(fs, f"{directory}/{name}")
+                files[f"{name.removesuffix(f'-{old}.json')}-{index}.json"] = read_sealed(fs, f"{directory}/{name}")
     return files
 
 
-def received(scans: Sequence[ScanStage], old_places: Sequence[int | None], names: Sequence[str]) -> dict[str, str]:
+def received(scans: Sequence[ScanStage], old_indexes: Sequence[int | None], names: Sequence[str]) -> dict[str, str]:
     """Map the folders with the received input of sources to their names in a new plan, both below the folder of positions.
 
-    `names` are the scans of the old plan; `old_places` is as in `carry_over`.
+    `names` are the scans of the old plan; `old_indexes` is as in `carry_over`.
     """
     return {
         f"{_RECEIVED}{path_name(names[old])}/": f"{_RECEIVED}{path_name(stage.name)}/"
-        for stage, old in zip(scans, old_places, strict=True)
+        for stage, old in zip(scans, old_indexes, strict=True)
         if old is not None
     }
 

@@ -32,7 +32,7 @@ _MOVED, _BUCKET = "_moved", "_bucket"
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class DistributedState:
     """An operator's state: its directory, its tables, the columns whose hash picks the bucket, its manifests by bucket.
 
     `written` is called with the number of rows written since the last call; the numbers add up to `rows`.
@@ -109,9 +109,9 @@ class Spread:
         selects = []
         for bucket, segments in group.items():
             check_segments(self.fs, self.paths.data(bucket), segments)
-            place = self._place(table, bucket, len(labels))
+            target = self._target_bucket(table, bucket, len(labels))
             rows = scan_stored(self.fs, self.paths.data(bucket), table.columns, segments)
-            selects.append(Select(f"SELECT *, {place} AS {_BUCKET} FROM ({rows})"))
+            selects.append(Select(f"SELECT *, {target} AS {_BUCKET} FROM ({rows})"))
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_MOVED} AS {union_all(selects)}")
         for number, label in enumerate(labels):
             where = "" if table.replicated else f" WHERE {_BUCKET} = {number}"
@@ -141,7 +141,7 @@ class Spread:
 
         return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
-    def _place(self, table: TableDeclaration, bucket: int, count: int) -> str:
+    def _target_bucket(self, table: TableDeclaration, bucket: int, count: int) -> str:
         """Return the SQL of a row's new bucket, counted from 0; `bucket` is its old one."""
         names = {c.name for c in table.columns}
         if all(column.name in names for column in self.hashed):

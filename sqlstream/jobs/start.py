@@ -9,7 +9,7 @@ from dataclasses import replace as replace_spec
 from msgspec.structs import replace
 
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.connectors.warehouse.publishing import check_places
+from sqlstream.connectors.warehouse.publishing import check_targets
 from sqlstream.errors import DamageError, SqlStreamError, UsageError
 from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
@@ -72,7 +72,7 @@ class Starter:
         """
         # Before anything is discarded, or recorded.
         check_fresh(fresh, restores=restore is not None, upgrades=upgrade is not None)
-        check_places(self.warehouse, (sink.table for sink in planned.physical.sinks))
+        check_targets(self.warehouse, (sink.table for sink in planned.physical.sinks))
         paths = self.warehouse.job(name)
         lock = lock_job(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
         try:

@@ -16,8 +16,8 @@ from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_millis
-from sqlstream.runtime.watermarks import BatchClock, Watermarks
-from sqlstream.storage.begun import Begun
+from sqlstream.runtime.watermarks import BatchTimes, Watermarks
+from sqlstream.storage.begun import BegunBatch
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 from sqlstream.warehouse.commits import committed_spark_millis, write_commit
@@ -31,7 +31,7 @@ class LocalBatches:
     the interpreter. `begin` is called before each batch.
     """
 
-    def __init__(self, commits: Commits, tasks: int = 1, begin: Callable[[Begun], None] | None = None):
+    def __init__(self, commits: Commits, tasks: int = 1, begin: Callable[[BegunBatch], None] | None = None):
         self.commits, self.job, self._begin = commits, commits.job, begin
         self._pool = ThreadPoolExecutor(tasks, f"sqlstream-{self.job.name}") if tasks > 1 else None
         self.number = commits.totals.version + 1
@@ -39,14 +39,14 @@ class LocalBatches:
         self.manifests: dict[tuple[int, int], str] = {}
         self.timers: dict[tuple[int, int], EventTime] = {}
         # The watermarks of the next batch.
-        self.marks = Watermarks.none(self.job.plan)
+        self.watermarks = Watermarks.none(self.job.plan)
         if self.number > 0:
             self._restore()
 
     def _restore(self) -> None:
         commits = self.commits
         fs, version = commits.warehouse.fs, commits.totals.version
-        self.marks = commits.watermarks(from_spark_millis(committed_spark_millis(fs, commits.paths, version)))
+        self.watermarks = commits.watermarks(from_spark_millis(committed_spark_millis(fs, commits.paths, version)))
         entry = commits.log.entry(version)
         assert entry is not None
         for number, stage in enumerate(self.job.plan.stages):
@@ -61,16 +61,16 @@ class LocalBatches:
 
         With `defers` the empty batch does not run if it would call no operator: then the job `is_behind`.
         """
-        before = self.marks.waking(self.job.plan)
+        before = self.watermarks.waking(self.job.plan)
         self._run(lines, now)
-        if self.marks.waking(self.job.plan) != before and (self._is_called() or not defers):
+        if self.watermarks.waking(self.job.plan) != before and (self._is_called() or not defers):
             self._run("", now)
 
     @property
     def is_behind(self) -> bool:
         """Whether a watermark has moved, and no batch has had it yet."""
         plan = self.job.plan
-        return self.number > 0 and self.marks.waking(plan) != self.commits.last_watermarks().waking(plan)
+        return self.number > 0 and self.watermarks.waking(plan) != self.commits.last_watermarks().waking(plan)
 
     def catch_up(self, now: ProcessingTime) -> None:
         """Run the empty batch that is due after the last one, if it was deferred or the process ended before it ran."""
@@ -79,9 +79,9 @@ class LocalBatches:
 
     def _is_called(self) -> bool:
         """Return whether a timer is due at the watermarks of the next batch, or an operator's input has ended."""
-        reached = [to_spark_millis(mark) for mark in self.marks.operators]
+        reached = [to_spark_millis(mark) for mark in self.watermarks.operators]
         due = any(timer_millis(timer) <= reached[stage] for (stage, _), timer in self.timers.items())
-        return due or END_OF_INPUT in self.marks.waking(self.job.plan)
+        return due or END_OF_INPUT in self.watermarks.waking(self.job.plan)
 
     def close(self) -> None:
         """End the threads, none of which works any more."""
@@ -102,41 +102,43 @@ class LocalBatches:
             read = max(
                 (one.sequence for of_task in work.values() for one in of_task), default=self.commits.totals.sequence
             )
-            self._begin(Begun(self.number, read, now))
+            self._begin(BegunBatch(self.number, read, now))
         scans = [partial(self._scan, scan, of_task) for (scan, _), of_task in work.items()]
         for output in self._all(scans):
             arriving[output.stage if isinstance(output, Frame) else None].append(output)
-        clock = BatchClock(self.number, now, self.marks)
+        times = BatchTimes(self.number, now, self.watermarks)
         for number in range(len(self.job.plan.stages)):
             frames = [f for f in arriving.pop(number, []) if isinstance(f, Frame)]
-            for output in self._advance(number, frames, clock):
+            for output in self._advance(number, frames, times):
                 arriving[output.stage if isinstance(output, Frame) else None].append(output)
         outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
         self.commits.spend("process", began)
-        self.commits.commit(self.number, outputs, self.marks, now)
-        self.marks = self.marks.after(self.job.plan, self.commits.totals.sources, self.commits.totals.clock)
+        self.commits.commit(self.number, outputs, self.watermarks, now)
+        self.watermarks = self.watermarks.after(self.job.plan, self.commits.totals.sources, self.commits.totals.clock)
         with profiling.span("write commit", DRIVER):
-            write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, to_spark_millis(self.marks.job))
+            write_commit(
+                self.commits.warehouse.fs, self.commits.paths, self.number, to_spark_millis(self.watermarks.job)
+            )
         self.commits.tell_sinks(self.number)
         self.number += 1
 
-    def _advance(self, stage: int, frames: Sequence[Frame], clock: BatchClock) -> Iterator[Frame | Output]:
+    def _advance(self, stage: int, frames: Sequence[Frame], times: BatchTimes) -> Iterator[Frame | Output]:
         by_bucket: dict[int, list[Frame]] = defaultdict(list)
         for frame in frames:
             by_bucket[frame.bucket].append(frame)
-        reached = to_spark_millis(clock.marks.operators[stage])
+        reached = to_spark_millis(times.watermarks.operators[stage])
         for (owner, bucket), due in list(self.timers.items()):
             if owner == stage and timer_millis(due) <= reached:
                 by_bucket.setdefault(bucket, [])
-        calls = [partial(self._call, stage, bucket, arrived, clock) for bucket, arrived in by_bucket.items()]
+        calls = [partial(self._call, stage, bucket, arrived, times) for bucket, arrived in by_bucket.items()]
         return self._all(calls)
 
     def _scan(self, scan: int, work: Sequence[Work]) -> list[Frame | Output]:
-        return [output for _, output in tasks.run_scan(self.job, scan, work, self.number, self.marks)]
+        return [output for _, output in tasks.run_scan(self.job, scan, work, self.number, self.watermarks)]
 
-    def _call(self, stage: int, bucket: int, arrived: Sequence[Frame], clock: BatchClock) -> list[Frame | Output]:
+    def _call(self, stage: int, bucket: int, arrived: Sequence[Frame], times: BatchTimes) -> list[Frame | Output]:
         """Call an operator for a bucket; return what it emits, and keep the manifest and the timer of its state."""
-        advance = tasks.Advance(self.job, stage, bucket, self.manifests.get((stage, bucket)), clock)
+        advance = tasks.Advance(self.job, stage, bucket, self.manifests.get((stage, bucket)), times)
         outputs = list(advance.run(arrived))
         self.manifests[stage, bucket] = advance.manifest
         self.timers.pop((stage, bucket), None)

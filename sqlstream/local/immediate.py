@@ -26,7 +26,7 @@ from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_
 
 
 def values_splits(job: JobSpec) -> Mapping[int, Sequence[Split]]:
-    """Return the splits of the scans of VALUES, one for each, by the place of the scan in the plan."""
+    """Return the splits of the scans of VALUES, one for each, by the index of the scan in the plan."""
     return {i: [ALL] for i, scan in enumerate(job.plan.scans) if scan.table.is_values}
 
 
@@ -70,11 +70,11 @@ class ImmediateRun:
         commits = self._commits
         fs, paths = commits.warehouse.fs, commits.paths
         descriptor = Descriptor(batch, time, values_splits(self.job), {}, last=True)
-        outputs, marks = [], Watermarks.none(self.job.plan)
+        outputs, watermarks = [], Watermarks.none(self.job.plan)
         for work in from_lines(to_lines(descriptor, self.job.labels)):
-            outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, marks)]
+            outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, watermarks)]
         commits.commit(
-            batch, [o for o in outputs if isinstance(o, stages.Output)], replace(marks, job=END_OF_INPUT), time
+            batch, [o for o in outputs if isinstance(o, stages.Output)], replace(watermarks, job=END_OF_INPUT), time
         )
         # From here on, readers see the rows.
         write_commit(fs, paths, batch)

@@ -10,7 +10,7 @@ from sqlstream.runtime.engine import Layout, Pace, Receivers
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.job_thread import JobThread
 from sqlstream.runtime.worker import JobSpec, release
-from sqlstream.storage.begun import Begun, read_begun, write_begun
+from sqlstream.storage.begun import BegunBatch, read_begun, write_begun
 from sqlstream.units import ProcessingTime, now
 from sqlstream.warehouse.commits import KEPT_COMMITS
 
@@ -36,11 +36,11 @@ class LocalRun(JobThread):
         if begun is None or begun.sequence == done:
             self._batches.catch_up(now() if begun is None else begun.time)
             begun = None
-        for tasks in feed.written(done, done if begun is None else begun.sequence):
+        for tasks in feed.stored_descriptors(done, done if begun is None else begun.sequence):
             self._run(tasks, now() if begun is None else begun.time)
             begun = None
 
-    def _record(self, batch: Begun) -> None:
+    def _record(self, batch: BegunBatch) -> None:
         write_begun(self.fs, self.paths, batch)
 
     def _run_next(self, tasks: Sequence[str]) -> None:

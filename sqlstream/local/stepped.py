@@ -14,7 +14,7 @@ from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.local.batches import LocalBatches
 from sqlstream.local.immediate import values_splits
 from sqlstream.physical.plan import CLOCK, ScanStage
-from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, from_lines, to_lines
+from sqlstream.runtime.batch_descriptors import Descriptor, PositionAllocator, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
 from sqlstream.runtime.feed import Feed, check_input
@@ -42,10 +42,10 @@ class SteppedRun:
         self.batches = LocalBatches(self.commits)
         self.sequence = self.totals.sequence
         self._descriptors = Descriptors(self.commits.warehouse.fs, f"{self.commits.paths.root}/splits")
-        self._places = ArrivalPlaces([source_of(scan.table) for scan in job.plan.scans])
+        self._positions = PositionAllocator([source_of(scan.table) for scan in job.plan.scans])
         for number in self._descriptors.numbers():
-            self._places.skip(from_lines(read_sealed(self.commits.warehouse.fs, self._descriptors.path(number))))
-        # The feed of each kind of sources, and the places of its scans in the plan.
+            self._positions.skip(from_lines(read_sealed(self.commits.warehouse.fs, self._descriptors.path(number))))
+        # The feed of each kind of sources, and the indexes of its scans in the plan.
         self._feeds: dict[str, Feed] = {}
         self._numbers: dict[str, list[int]] = {}
 
@@ -89,18 +89,18 @@ class SteppedRun:
             return
         self.sequence += 1
         now = self.clock()
-        clocks = {i: self._reached(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
+        by_clock = {i: self._reached(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
-        marks = {**clocks, **(ticks or {})}
+        watermarks = {**by_clock, **(ticks or {})}
         descriptor = Descriptor(
             self.sequence,
             now,
             splits,
-            marks,
+            watermarks,
             fires_timers=self._is_called(),
             opens=opens,
-            arrived=self._places.give(splits),
-            own_clocks=self.job.plan.has_own_clocks,
+            arrived=self._positions.give(splits),
+            own_watermarks=self.job.plan.has_own_watermarks,
             clock=self._mark(now, ticks or {}),
         )
         self.run(descriptor)
@@ -168,7 +168,7 @@ class SteppedRun:
     def tick_idle(self) -> None:
         """Move the watermarks of idle sources as far as the other sources allow."""
         self._tick_partitions()
-        if ticks := idle_ticks(self.commits.clocks(), self.clock(), self.job.plan.clocks):
+        if ticks := idle_ticks(self.commits.watermark_statuses(), self.clock(), self.job.plan.watermark_groups):
             self.batch({}, ticks)
 
     def _tick_partitions(self) -> None:
@@ -177,21 +177,25 @@ class SteppedRun:
             return
         numbers = list(self._own())
         partitions = {numbers[i]: names for i, names in feed.partitions(feed.sequence).items()}
-        marks = {numbers[i]: watermarks for i, watermarks in feed.watermarks().items()}
-        self.commits.source_clocks.see_partitions(partitions, marks, self.clock())
-        clocks = self.commits.clocks()
-        reached = self.commits.partition_marks(self.clock())
-        ticks = {i: mark for i, mark in reached.items() if (before := clocks[i].mark) is None or mark > before}
+        reports = {numbers[i]: times for i, times in feed.watermarks().items()}
+        self.commits.source_activity.see_partitions(partitions, reports, self.clock())
+        statuses = self.commits.watermark_statuses()
+        reached = self.commits.partition_watermarks(self.clock())
+        ticks = {
+            i: watermark
+            for i, watermark in reached.items()
+            if (before := statuses[i].watermark) is None or watermark > before
+        }
         if ticks:
             self.batch({}, ticks)
 
     def fire_timers(self) -> None:
         """Run a batch without rows if windows over processing time have ended, or an operator's timer is due."""
-        clocks = [i for i, scan in self._scans() if scan.by_clock]
+        scans_by_clock = [i for i, scan in self._scans() if scan.by_clock]
         reached = self._reached(self.clock())
         due = {stage for (stage, _), timer in self.batches.timers.items() if timer <= reached}
         by_clock = any(self.job.plan.stages[stage].timed_by == (CLOCK,) for stage in due)
-        if self._is_called() or by_clock or (clocks and due):
+        if self._is_called() or by_clock or (scans_by_clock and due):
             self.batch({})
 
     def _is_called(self) -> bool:

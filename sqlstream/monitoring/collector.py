@@ -94,8 +94,8 @@ def _entry_samples(job: str, entry: LogEntry, record: JobRecord | None, time: Pr
     if (lag := _behind(entry.watermark, time, _zone(record, timed))) is not None:
         yield "job_watermark_lag_seconds", (job,), lag
     scans = {one.name: one.scans_of(timed) for one in record.operators} if record is not None else {}
-    for name, mark in entry.watermarks.items():
-        if (lag := _behind(mark, time, _zone(record, scans.get(name, ())))) is not None:
+    for name, watermark in entry.watermarks.items():
+        if (lag := _behind(watermark, time, _zone(record, scans.get(name, ())))) is not None:
             yield "operator_watermark_lag_seconds", (job, name), lag
     for phase, spent in entry.spent.items():
         yield "batch_duration_seconds", (job, phase), (entry.version + 1, seconds(spent))

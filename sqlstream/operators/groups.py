@@ -89,11 +89,11 @@ class Groups(Generic[W_co]):
         return (*self.key_columns, *(column for column, _ in self.windows.columns))
 
     @cached_property
-    def place(self) -> tuple[Column, ...]:
+    def window_keys(self) -> tuple[Column, ...]:
         """The columns that identify a group in the result: the keys, then the window bounds, TIMESTAMPs."""
         return (*self.key_columns, *(Column(name, "TIMESTAMP") for name in self.windows.bounds))
 
     @cached_property
     def names(self) -> Items:
-        """The names of the columns of `place`."""
-        return Items(", ".join(c.name for c in self.place))
+        """The names of the columns of `window_keys`."""
+        return Items(", ".join(c.name for c in self.window_keys))

@@ -14,7 +14,6 @@ import duckdb
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NOW
 from sqlstream.duck.internal_columns import EXPIRES_AT, UPDATED_AT
 from sqlstream.duck.sql import (
     FALSE,
@@ -29,14 +28,15 @@ from sqlstream.duck.sql import (
     same_columns,
     subquery,
 )
+from sqlstream.duck.time_variables import NOW
 from sqlstream.duck.types import encoded
-from sqlstream.operators.operator import Clock
+from sqlstream.operators.operator import StepTimes
 from sqlstream.operators.scratch import keep, keep_and_count, keep_view
 from sqlstream.storage.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
 from sqlstream.storage.manifests import SWEPT_AT
 from sqlstream.storage.zsets import KEYS, WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.units import MILLISECOND, Duration, ProcessingTime, to_millis
-from sqlstream.warehouse.declarations import Remembered
+from sqlstream.warehouse.declarations import ExpiringState
 
 # When the last row came for a key: a processing time in milliseconds, not microseconds (see `units`).
 AT = Column("_at", "BIGINT")
@@ -50,27 +50,29 @@ SWEEPS = 4
 class KeyedState:
     """The keyed state of an operator: Z-set `tables`, by name, whose columns (without the weight) begin with the `keys`.
 
-    A `ttl` of 0 is for ever. Expiry, and the times in views, need the table `clocked`: one row per key, with AT as its last
-    column. The rows of `ordered` tables are loaded in the order of their columns. `touched_by` is a temporary table with the
+    A `ttl` of 0 is for ever. Expiry, and the times in views, need the table `last_row_times`: one row per key, with AT as its
+    last column. The rows of `ordered` tables are loaded in the order of their columns. `touched_by` is a temporary table with the
     keys of the batch; the operator makes it before `load`. `lasts` is the condition over the keys that a key never expires.
     """
 
     keys: tuple[str, ...]
     tables: Mapping[str, tuple[Column, ...]]
-    clocked: str
+    last_row_times: str
     ttl: Duration
     ordered: frozenset[str] = frozenset()
     touched_by: Relation = TOUCHED
     lasts: Condition = FALSE
 
     @property
-    def remembered(self) -> Remembered:
+    def remembered(self) -> ExpiringState:
         """The state that the time to live bounds: all of the tables."""
         tables = tuple(self.tables)
-        bare = len(self.tables.get(self.clocked, ())) == len(self.keys) + 1
-        return Remembered(tables, self.clocked, self.keys, AT.name, MILLISECOND, self.ttl, lasts=self.lasts, bare=bare)
+        bare = len(self.tables.get(self.last_row_times, ())) == len(self.keys) + 1
+        return ExpiringState(
+            tables, self.last_row_times, self.keys, AT.name, MILLISECOND, self.ttl, lasts=self.lasts, bare=bare
+        )
 
-    def load(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+    def load(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
         """Load the rows of the keys in `touched_by`, with their summed weights, into temporary tables `_stored_<table>`.
 
         The temporary views `_old_<table>` show them without the rows of expired keys. Count these keys as EXPIRED and RETURNED.
@@ -78,7 +80,7 @@ class KeyedState:
         self._keep_stored(con, state)
         expired = 0
         if self.ttl:
-            past = f"SELECT {self._listed} FROM _stored_{self.clocked} WHERE {self._is_past(clock)}"
+            past = f"SELECT {self._listed} FROM _stored_{self.last_row_times} WHERE {self._is_past(times)}"
             _, expired = keep_and_count(con, self._expired, Select(past))
         for table in self.tables:
             live = f" _stored_ ANTI JOIN {self._expired} ON {self.same('_stored_', self._expired)}" if expired else ""
@@ -86,7 +88,7 @@ class KeyedState:
         state.count(EXPIRED, expired)
         state.count(RETURNED, expired)
 
-    def store(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, new: Relation, clock: Clock) -> None:
+    def store(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, new: Relation, times: StepTimes) -> None:
         """Append to a table the difference between its loaded rows and `new`, rows with weights.
 
         Afterwards `new` is the table's content for the loaded keys. The counter WEIGHTS changes by the number of rows that are
@@ -95,32 +97,32 @@ class KeyedState:
         columns = self.tables[table]
         changed = difference(columns, new, Relation(f"_stored_{table}"))
         rows = con.sql(encoded((*columns, WEIGHT_COLUMN), subquery(changed))).to_arrow_table()
-        state.append(table, rows, clock.batch)
+        state.append(table, rows, times.batch)
         if table != KEYS:
             state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
 
-    def sweep(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+    def sweep(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
         """Delete the expired keys of the whole bucket, at most SWEEPS times per time to live; count them as EXPIRED.
 
         Overwrites the temporary tables `touched_by` and `_stored_<table>`.
         """
         if not self.ttl:
             return
-        counter = f"{SWEPT_AT}_{self.clocked}"
-        swept = state.counters.setdefault(counter, clock.time)
-        if clock.time - swept < max(self.ttl // SWEEPS, MILLISECOND):
+        counter = f"{SWEPT_AT}_{self.last_row_times}"
+        swept = state.counters.setdefault(counter, times.time)
+        if times.time - swept < max(self.ttl // SWEEPS, MILLISECOND):
             return
-        state.counters[counter] = clock.time
-        rows = state.relation(self.clocked)
+        state.counters[counter] = times.time
+        rows = state.relation(self.last_row_times)
         if rows is None:
             return
-        keys = summed(self.tables[self.clocked], rows)
-        past = Select(f"SELECT {self._listed} FROM ({keys}) WHERE {self._is_past(clock)}")
+        keys = summed(self.tables[self.last_row_times], rows)
+        past = Select(f"SELECT {self._listed} FROM ({keys}) WHERE {self._is_past(times)}")
         _, count = keep_and_count(con, self.touched_by, past)
         if count:
             self._keep_stored(con, state)
             for table in self.tables:
-                self.store(con, state, table, rows_where(Relation(f"_stored_{table}"), FALSE), clock)
+                self.store(con, state, table, rows_where(Relation(f"_stored_{table}"), FALSE), times)
             state.count(EXPIRED, count)
 
     def current(self, relations: Relations) -> dict[str, Relation]:
@@ -132,7 +134,7 @@ class KeyedState:
         if not self.ttl:
             return net_rows
         is_live = Condition(f"{self._micros} > epoch_us({NOW}) - {self.ttl} OR {self.lasts}")
-        keys = rows_where(net_rows[self.clocked], is_live)
+        keys = rows_where(net_rows[self.last_row_times], is_live)
         live = f"SEMI JOIN {keys} _keys_ ON {self.same('_rows_', '_keys_')}"
         return {table: Relation(f"(SELECT * FROM {rows} _rows_ {live})") for table, rows in net_rows.items()}
 
@@ -159,19 +161,19 @@ class KeyedState:
         of = [f"{sql} AS _of_{k}" for k, sql in zip(self.keys, keys, strict=True)]
         same = " AND ".join(f"_result_._of_{k} IS NOT DISTINCT FROM _keys_.{k}" for k in self.keys) or "true"
         keyed_rows = f"(SELECT {', '.join([*of, '*'])} FROM ({rows}))"
-        key_times = f"(SELECT {', '.join([*self.keys, *times, AT.name])} FROM {current[self.clocked]})"
+        key_times = f"(SELECT {', '.join([*self.keys, *times, AT.name])} FROM {current[self.last_row_times]})"
         listed = names((*columns, *self.times(columns)))
         joined = f"{keyed_rows} _result_ {'LEFT ' if all else ''}JOIN {key_times} _keys_ ON {same}"
         return Select(f"SELECT {listed} FROM {joined}")
 
     @property
     def updated_at(self) -> str:
-        """The SQL, over the table `clocked`, of the time of the key's last row as an instant."""
+        """The SQL, over the table `last_row_times`, of the time of the key's last row as an instant."""
         return f"make_timestamptz({self._micros})"
 
     @property
     def expires_at(self) -> str:
-        """The SQL, over the table `clocked`, of the time at which the key expires as an instant."""
+        """The SQL, over the table `last_row_times`, of the time at which the key expires as an instant."""
         return f"make_timestamptz({self._micros} + {self.ttl})"
 
     @property
@@ -189,13 +191,13 @@ class KeyedState:
         """Return the condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
         return same_columns(a, b, self.keys)
 
-    def _is_past(self, clock: Clock) -> Condition:
-        last = to_millis(ProcessingTime(clock.time - self.ttl))
+    def _is_past(self, times: StepTimes) -> Condition:
+        last = to_millis(ProcessingTime(times.time - self.ttl))
         return Condition(f"{AT.name} <= {last} AND NOT ({self.lasts})")
 
     @property
     def _expired(self) -> str:
-        return f"_expired_{self.clocked}"
+        return f"_expired_{self.last_row_times}"
 
     @property
     def _listed(self) -> Items:

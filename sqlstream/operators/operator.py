@@ -16,11 +16,11 @@ from sqlstream.duck.sql import Relations, Rows, Select
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime, ProcessingTime
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class StepTimes:
     """The number of a batch, the operator's watermark in it (None: there is none yet), and the processing time of the batch."""
 
     batch: int
@@ -30,10 +30,10 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A path of rows into an operator. Its rows go to the input `part` (see `Operator.parts`); with `on_time` none is late."""
+    """A path of rows into an operator. Its rows go to the input `part` (see `Operator.parts`); with `never_late` none is late."""
 
     part: str
-    on_time: bool
+    never_late: bool
 
 
 # The rows of a batch by port: a table encoded as stored, or a segment that was already written into the bucket's directory.
@@ -113,7 +113,7 @@ class Operator(ABC):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Advance a bucket by one batch, and yield the emitted rows as they are computed.
 
@@ -157,7 +157,7 @@ class Operator(ABC):
         return {}
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         """The parts of the state that a time to live bounds, or could bound; planning decides whether the query may have one."""
         return ()
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import WATERMARK_VARIABLE, reading
-from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
+from sqlstream.duck.internal_columns import CHANGE, FILE_ORDER, INTERNAL
 from sqlstream.duck.sql import Items, Select, quote_name
+from sqlstream.duck.time_variables import WATERMARK_VARIABLE, reading
 from sqlstream.logical.plan.expressions import Schema
 from sqlstream.logical.plan.graph import once
-from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows
+from sqlstream.logical.plan.late_rows import TIME, WATERMARK, LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, Windowed, as_any_node, as_stateful
@@ -42,27 +42,27 @@ class Branch:
     """A stateless path from one leaf (a scan or a stateful node) upwards: a query over `_input`.
 
     With `lookups`, it is over the tables of the last lookup. Rows have further columns after the schema's: with
-    `weighted` their weight (WEIGHT), with `timed` the event time that put them into windows (EVENT_TIME), with `placed` the kind
-    of change and the place in the source (CHANGE and PLACE).
+    `weighted` their weight (WEIGHT), with `timed` the event time that put them into windows (EVENT_TIME), with `ordered` the kind
+    of change and the position in the source (CHANGE and FILE_ORDER).
     """
 
     leaf: Scan | Stateful
     sql: Select
     weighted: bool
     timed: bool = False
-    placed: bool = False
+    ordered: bool = False
     lookups: tuple[Lookup, ...] = ()
-    # Whether its rows are on time; None: as the leaf's rows are.
-    are_on_time: bool | None = None
+    # Whether none of its rows can be late; None: as the leaf's rows are.
+    are_never_late: bool | None = None
     # The side output of the leaf that `_input` is; empty for its result.
     output: str = ""
     # Common table expressions, with their names, which `sql` reads; each may read the ones before it.
     common: tuple[tuple[str, Select], ...] = ()
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         """Whether none of its rows can be late."""
-        return self.leaf.on_time if self.are_on_time is None else self.are_on_time
+        return self.leaf.never_late if self.are_never_late is None else self.are_never_late
 
     @property
     def query(self) -> Select:
@@ -73,7 +73,7 @@ class Branch:
     def select(self, items: Items) -> Branch:
         """Return the path with a projection above it; the further columns stay."""
         own = [name for name, is_there in ((WEIGHT, self.weighted), (EVENT_TIME, self.timed)) if is_there]
-        own += [c.name for c in (CHANGE, *PLACE)] if self.placed else []
+        own += [c.name for c in (CHANGE, *FILE_ORDER)] if self.ordered else []
         added = "".join(f", {name}" for name in own)
         return replace(self, sql=Select(f"SELECT {items}{added} FROM ({self.sql})"))
 
@@ -118,16 +118,16 @@ def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, tim
     node = as_any_node(node)
     match node:
         case Scan() if node.table.has_changes and node.table.primary_key:
-            return [Branch(node, _INPUT, weighted=False, placed=True)]
+            return [Branch(node, _INPUT, weighted=False, ordered=True)]
         case Filter() if (ranks := whole_ranks(node)) is not None and ranks.is_changelog:
             # The operator filters itself: after an upgrade to a smaller limit it must retract rows that the filter would drop.
             return below(node.input)
         case Filter():
             where = node.predicate.sql
-            return [_where(b, _at_its_place(where, node, b)) for b in below(node.input)]
+            return [_where(b, _in_file_order(where, node, b)) for b in below(node.input)]
         case Projection():
             items = ", ".join(f"{i.expression.sql} AS {quote_name(i.name)}" for i in node.items)
-            return [b.select(Items(_at_its_place(items, node, b))) for b in below(node.input)]
+            return [b.select(Items(_in_file_order(items, node, b))) for b in below(node.input)]
         case TimeWindows():
             paths = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: in_windows(node, rows)) for b in paths]
@@ -166,7 +166,7 @@ def watermark_variable(node: Node) -> str:
     return f"{WATERMARK_VARIABLE}_{hashlib.sha256('|'.join(names).encode()).hexdigest()[:12]}"
 
 
-def _at_its_place(sql: str, node: Node, branch: Branch) -> str:
+def _in_file_order(sql: str, node: Node, branch: Branch) -> str:
     """Return the SQL of a node over the rows of a path, with CURRENT_WATERMARK as the node's watermark, not the leaf's."""
     if not node.reads_watermark or watermark_variable(node) == watermark_variable(branch.leaf):
         return sql
@@ -175,11 +175,11 @@ def _at_its_place(sql: str, node: Node, branch: Branch) -> str:
 
 def _of_late_rows(node: LateRows) -> Branch:
     """Return the path of the late rows that an operator drops."""
-    own = stored_columns([Column(f.name, f.type) for f in node.operator.late_columns(node.place)])
+    own = stored_columns([Column(f.name, f.type) for f in node.operator.late_columns(node.index)])
     items = [f"{c.name} AS {name}" for c, name in own]
-    rows = Select(f"SELECT {', '.join([*items, TIME, MARK])} FROM _input")
-    output = LATE if isinstance(node.operator, Windowed) else late_output(node.place)
-    return Branch(as_stateful(node.operator), rows, weighted=False, are_on_time=False, output=output)
+    rows = Select(f"SELECT {', '.join([*items, TIME, WATERMARK])} FROM _input")
+    output = LATE if isinstance(node.operator, Windowed) else late_output(node.index)
+    return Branch(as_stateful(node.operator), rows, weighted=False, are_never_late=False, output=output)
 
 
 def _emitted(node: Stateful) -> list[Branch]:
@@ -188,7 +188,7 @@ def _emitted(node: Stateful) -> list[Branch]:
         return [Branch(node, _INPUT, weighted=node.is_changelog)]
     own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
     both = ((True, Select(f"{own} NOT {LATE_RESULT.name}")), (False, Select(f"{own} {LATE_RESULT.name}")))
-    return [Branch(node, rows, weighted=False, are_on_time=on_time) for on_time, rows in both]
+    return [Branch(node, rows, weighted=False, are_never_late=never_late) for never_late, rows in both]
 
 
 def _in_one(paths: list[Branch]) -> list[Branch]:
@@ -197,9 +197,9 @@ def _in_one(paths: list[Branch]) -> list[Branch]:
         return paths
     groups: dict[tuple[object, ...], list[Branch]] = {}
     for number, branch in enumerate(paths):
-        alone = number if branch.lookups or branch.placed else None
+        alone = number if branch.lookups or branch.ordered else None
         groups.setdefault(
-            (id(branch.leaf), branch.weighted, branch.timed, branch.on_time, branch.output, alone), []
+            (id(branch.leaf), branch.weighted, branch.timed, branch.never_late, branch.output, alone), []
         ).append(branch)
     return [_united(group) if len(group) > 1 else group[0] for group in groups.values()]
 

@@ -22,11 +22,11 @@ from sqlstream.operators.operator import Operator, Port
 from sqlstream.secrets import shown
 from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 from sqlstream.units import NO_TIME, Duration
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 from sqlstream.warehouse.jobs import THE_CLOCK
 
 _NO_SELECT = Select("")
-# The place of the clock among the scans, for operators that go by processing time in a job that also goes by event time.
+# The index of the clock among the scans, for operators that go by processing time in a job that also goes by event time.
 CLOCK = -1
 
 
@@ -84,12 +84,12 @@ class ScanStage:
     `by_clock` the watermark is the time of the batch. `numbered` is `columns` with the column ROW, each row's number in its file.
 
     With `changes` the table is a changelog, and each row has the column CHANGE. "whole": updates have a row before and a row
-    after, and rows have weights. "keyed": rows have their place in the source (the columns PLACE), for an operator that keeps
-    the last row of each key.
+    after, and rows have weights. "keyed": rows have their position in the source (the columns FILE_ORDER), for an operator that
+    keeps the last row of each key.
 
     `unfit` are SELECTs of the column ROW of malformed rows that the job leaves out by itself, over the result of `numbered`.
 
-    `errors` is the place in the plan's `sinks` of the sink that keeps malformed rows. If the source `has_partitions`, each
+    `errors` is the index in the plan's `sinks` of the sink that keeps malformed rows. If the source `has_partitions`, each
     partition has its own watermark, and rows have the column PARTITION; with `has_watermarks` the source provides these
     watermarks, in place of `watermark`.
     """
@@ -171,7 +171,7 @@ class StatefulStage:
     node: Stateful | None = field(default=None, compare=False, repr=False)
     opening: tuple[Fragment, ...] = ()
     # The parts of the state that a time to live bounds, or could bound.
-    remembered: tuple[Remembered, ...] = ()
+    remembered: tuple[ExpiringState, ...] = ()
     # The time windows of its result, if any.
     windows: ResultWindows | None = field(default=None, compare=False, repr=False)
     timed_by: tuple[int, ...] = ()
@@ -232,8 +232,8 @@ class PhysicalPlan:
     """A job: scans, stateful stages, each after all stages that feed it, and sinks.
 
     `asks_watermark`: expressions may read the watermark before the batch. `watermark_variables` are variables of DuckDB for
-    expressions above several inputs, each with the indexes of the scans whose least watermark is its value. Below, a *place* is
-    such an index: of a scan in `scans`, or of a stage in `stages`. CLOCK in place of one stands for processing time.
+    expressions above several inputs, each with the indexes of the scans whose least watermark is its value. Below, an *index* is
+    that of a scan in `scans`, or of a stage in `stages`. CLOCK in place of one stands for processing time.
     """
 
     scans: tuple[ScanStage, ...]
@@ -249,14 +249,14 @@ class PhysicalPlan:
 
     @property
     def timed(self) -> tuple[int, ...]:
-        """The places of the scans that have a watermark; empty if nothing in the job needs one."""
+        """The indexes of the scans that have a watermark; empty if nothing in the job needs one."""
         if not self.stages and not self.asks_watermark:
             return ()
         return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None)
 
     @property
-    def clocks(self) -> tuple[tuple[int, ...], ...]:
-        """The sets of scans whose least watermark is the watermark of an operator that reads time, by place, each set once.
+    def watermark_groups(self) -> tuple[tuple[int, ...], ...]:
+        """The sets of scans whose least watermark is the watermark of an operator that reads time, by index, each set once.
 
         If no operator reads time, the only set has all scans with a watermark.
         """
@@ -264,13 +264,13 @@ class PhysicalPlan:
 
     @property
     def watched(self) -> tuple[int, ...]:
-        """The places of the scans whose least watermark is the job's watermark: all scans that operators wait for."""
-        return tuple(sorted({place for places in self.clocks for place in places} - {CLOCK})) or self.timed
+        """The indexes of the scans whose least watermark is the job's watermark: all scans that operators wait for."""
+        return tuple(sorted({index for indexes in self.watermark_groups for index in indexes} - {CLOCK})) or self.timed
 
     @property
     def has_clock(self) -> bool:
         """Whether the watermark of an operator is processing time, while tables of the job have watermarks of their own."""
-        return any(places == (CLOCK,) for places in self.clocks)
+        return any(indexes == (CLOCK,) for indexes in self.watermark_groups)
 
     @property
     def has_local_clock(self) -> bool:
@@ -284,23 +284,23 @@ class PhysicalPlan:
         """Return the names of the scans whose watermarks an operator waits for; none if it does not read time."""
         return self.names(stage.timed_by) if stage.reads_time else ()
 
-    def names(self, places: Iterable[int]) -> tuple[str, ...]:
-        """Return the names of the scans at some places, and THE_CLOCK for CLOCK."""
-        return tuple(THE_CLOCK if place == CLOCK else self.scans[place].name for place in places)
+    def names(self, indexes: Iterable[int]) -> tuple[str, ...]:
+        """Return the names of the scans with these indexes, and THE_CLOCK for CLOCK."""
+        return tuple(THE_CLOCK if index == CLOCK else self.scans[index].name for index in indexes)
 
     @property
-    def has_several_clocks(self) -> bool:
+    def has_several_watermarks(self) -> bool:
         """Whether operators have different watermarks, because they wait for different scans or for processing time."""
-        return len(self.clocks) > 1 or self.has_clock
+        return len(self.watermark_groups) > 1 or self.has_clock
 
     @property
-    def has_own_clocks(self) -> bool:
+    def has_own_watermarks(self) -> bool:
         """Whether an operator or a scan may have another watermark than the least watermark of all scans."""
-        differ = any(places != self.timed for places in self.clocks)
+        differ = any(indexes != self.timed for indexes in self.watermark_groups)
         return differ or (self.asks_watermark and len(self.timed) > 1)
 
-    def place_of(self, scan: Scan) -> int | None:
-        """Return the place of a scan of the logical plan, None if the plan has no such scan; for plans with logical nodes only.
+    def index_of(self, scan: Scan) -> int | None:
+        """Return the index of a scan of the logical plan, None if the plan has no such scan; for plans with logical nodes only.
 
         The name of a table does not identify a scan: a table that is read with several sets of options has several scans.
         """
@@ -310,20 +310,20 @@ class PhysicalPlan:
         alike = (i for i, stage in enumerate(self.scans) if stage.node is not None and stage.node.is_same(scan))
         return next(chain(same, alike), None)
 
-    def options_apart(self, place: int) -> dict[str, str]:
-        """Return the options of a scan, by its place, that tell it from the other scans of its table, with secrets masked.
+    def options_apart(self, index: int) -> dict[str, str]:
+        """Return the options of a scan, by its index, that tell it from the other scans of its table, with secrets masked.
 
         An option that only others have is empty.
         """
-        own = self.scans[place].table
-        others = [s.table.options for i, s in enumerate(self.scans) if i != place and s.table.name == own.name]
+        own = self.scans[index].table
+        others = [s.table.options for i, s in enumerate(self.scans) if i != index and s.table.name == own.name]
         names = dict.fromkeys(
             n for other in others for n in (*own.options, *other) if own.options.get(n) != other.get(n)
         )
         return {name: shown(name, own.options.get(name, "")) for name in names}
 
     def feeding(self, stage: int | None) -> Iterator[tuple[ScanStage | StatefulStage, Fragment]]:
-        """Yield the fragments whose rows go to a stage, by its place (None: to a sink), each with the node that it follows."""
+        """Yield the fragments whose rows go to a stage, by its index (None: to a sink), each with the node that it follows."""
         nodes: list[ScanStage | StatefulStage] = [*self.scans, *self.stages]
         for node in nodes:
             for fragment in node.fragments:
@@ -333,12 +333,12 @@ class PhysicalPlan:
 
     @property
     def levels(self) -> tuple[tuple[int, ...], ...]:
-        """The places of the stages, by level: a stage reads only scans and stages of lower levels."""
+        """The indexes of the stages, by level: a stage reads only scans and stages of lower levels."""
         depth: list[int] = []
-        places = {stage.name: i for i, stage in enumerate(self.stages)}
+        indexes = {stage.name: i for i, stage in enumerate(self.stages)}
         for number in range(len(self.stages)):
             below = [node for node, _ in self.feeding(number) if isinstance(node, StatefulStage)]
-            depth.append(1 + max((depth[places[node.name]] for node in below), default=-1))
+            depth.append(1 + max((depth[indexes[node.name]] for node in below), default=-1))
         return tuple(tuple(i for i, d in enumerate(depth) if d == level) for level in range(max(depth, default=-1) + 1))
 
 

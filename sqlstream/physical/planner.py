@@ -10,9 +10,9 @@ from typing import Any
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.connectors.registry import source_of
-from sqlstream.duck.clock import NOW, reached
 from sqlstream.duck.internal_columns import PARTITION
 from sqlstream.duck.sql import Items, Relation, Rows, Select, quote_name, quote_text
+from sqlstream.duck.time_variables import NOW, reached
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.expressions import Field
 from sqlstream.logical.plan.graph import walk
@@ -36,7 +36,7 @@ from sqlstream.physical.plan import (
     StateView,
 )
 from sqlstream.physical.refusals import refuse
-from sqlstream.physical.row_order import COPY, Ordered, in_order, keeps_last
+from sqlstream.physical.row_order import COPY, OrderedPlan, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.unfit_rows import unfit_rows
 from sqlstream.storage.zsets import WEIGHT, last_rows, summed
@@ -60,7 +60,7 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if s.input.is_changelog}
         ordered = in_order(sink, several=tables.count(name) > 1) if keeps_last(sink) else None
-        order = ordered.columns if isinstance(ordered, Ordered) else ()
+        order = ordered.columns if isinstance(ordered, OrderedPlan) else ()
         sink_plans.setdefault(name, _sink(sink, sinks, name in changing, order))
         number = list(sink_plans).index(name)
         pairs = zip(sink.input.schema, sink.columns, strict=True)
@@ -68,9 +68,9 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
         casts = ", ".join(f"{assigned(c, sink.table)} AS {quote_name(c.name)}" for c in sink.columns)
         if order:
             positions += "".join(f", {c.name}" for c in order if c != COPY)
-            placed = "".join(f", {c.name}" for c in order)
-            rows = Relation(f"(SELECT {casts}{placed}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)")
-        for branch in branches(ordered.node if isinstance(ordered, Ordered) else sink.input):
+            order_items = "".join(f", {c.name}" for c in order)
+            rows = Relation(f"(SELECT {casts}{order_items}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)")
+        for branch in branches(ordered.node if isinstance(ordered, OrderedPlan) else sink.input):
             stored = last_rows(sink.table.primary_key, order, rows) if order else Select(f"SELECT {casts} FROM _rows")
             if name in changing:
                 # Changes that cancel each other once columns are left out, or values cast, are none.
@@ -85,7 +85,7 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
     scans = keeping_malformed(scans, sink_plans) if keeps_malformed else scans
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
     asking = [n for sink in sinks for n in walk(sink) if n.reads_watermark]
-    variables = {watermark_variable(n): planner.places(n) for n in asking if len(n.timed_by) > 1}
+    variables = {watermark_variable(n): planner.indexes(n) for n in asking if len(n.timed_by) > 1}
     return PhysicalPlan(scans, stages, tuple(sink_plans.values()), bool(asking), tuple(sorted(variables.items())))
 
 
@@ -125,7 +125,7 @@ class _Planner:
         self.scans: list[tuple[Scan, ScanStage, list[Fragment]]] = []
         self.stages: list[tuple[Stateful, StatefulStage, list[Fragment]]] = []
         self.names: set[str] = set()
-        # The places of the scans whose rows reach each stage.
+        # The indexes of the scans whose rows reach each stage.
         self._read: list[frozenset[int]] = []
 
     def add(self, branch: Branch, fragment: Fragment) -> None:
@@ -147,20 +147,20 @@ class _Planner:
         return self.stages[-1][2]
 
     def _scans_of(self, leaf: Scan | Stateful) -> frozenset[int]:
-        """Return the places of the scans whose rows a leaf passes on, which has been planned."""
+        """Return the indexes of the scans whose rows a leaf passes on, which has been planned."""
         if isinstance(leaf, Scan):
-            return frozenset(place for place, (own, _, _) in enumerate(self.scans) if own.is_same(leaf))
-        return next(self._read[place] for place, (own, _, _) in enumerate(self.stages) if own == leaf)
+            return frozenset(index for index, (own, _, _) in enumerate(self.scans) if own.is_same(leaf))
+        return next(self._read[index] for index, (own, _, _) in enumerate(self.stages) if own == leaf)
 
     def _scan(self, scan: Scan) -> ScanStage:
         table, keyed = scan.table, bool(scan.table.primary_key)
-        mark = table.watermark
+        watermark = table.watermark
         if scan.by_clock:
             # Without such a column the scan reports no newest event time; its watermark is the clock all the same.
             time = next((c.name for c in table.columns if c.processing_time), None)
-            mark = Watermark(time, quote_name(time)) if time else None
+            watermark = Watermark(time, quote_name(time)) if time else None
         check_name("a table in FROM", scan.alias, scan.span)
-        goes_by_rows = mark is not None and not scan.by_clock
+        goes_by_rows = watermark is not None and not scan.by_clock
         has_partitions = goes_by_rows and source_of(table).has_partitions
         has_watermarks = goes_by_rows and source_of(table).has_watermarks
         if has_partitions:
@@ -170,8 +170,8 @@ class _Planner:
             table=source_table(table),
             columns=scanned(table),
             numbered=numbered(table),
-            time_column=mark.column if mark else None,
-            watermark=_shown(mark, table) if mark else NOW if scan.by_clock else None,
+            time_column=watermark.column if watermark else None,
+            watermark=_shown(watermark, table) if watermark else NOW if scan.by_clock else None,
             fragments=(),
             by_clock=scan.by_clock,
             changes=("keyed" if keyed else "whole") if table.has_changes else None,
@@ -188,15 +188,15 @@ class _Planner:
         for feed in plan.feeds():
             parts = tuple((part, operator.parts[part]) for part in feed.parts)
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(feed.parts))
-            ports += [Port(part, feed.branch.on_time or node.is_never_late) for part, _ in parts]
+            ports += [Port(part, feed.branch.never_late or node.inputs_never_late) for part, _ in parts]
             feeds.append((self._leaf(feed.branch.leaf), feed.branch, parts, numbers))
         read = frozenset().union(*(self._scans_of(branch.leaf) for _, branch, _, _ in feeds))
-        # The recursion above has planned all stages that feed this one: its place is the next one.
-        place = len(self.stages)
+        # The recursion above has planned all stages that feed this one: its position is the next one.
+        index = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
             everywhere = operator.broadcast.issuperset(part for part, _ in parts)
             exchange = Exchange(
-                place, () if everywhere else operator.hashed_of([part for part, _ in parts]), numbers, everywhere
+                index, () if everywhere else operator.hashed_of([part for part, _ in parts]), numbers, everywhere
             )
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups, output=branch.output))
         name = self._unique(node.name or operator.kind, numbered=not node.name)
@@ -215,19 +215,19 @@ class _Planner:
             unique=tuple(sorted(next(iter(node.unique_keys), ()))),
             more_views=tuple(self._more_views(plan, name)),
             delay=node.delay_below,
-            opening=_opening(operator, place, ports),
+            opening=_opening(operator, index, ports),
             fires_timers=node.has_processing_timers,
             remembered=plan.remembered,
             windows=plan.result_windows,
             node=node,
-            timed_by=self.places(node, read),
+            timed_by=self.indexes(node, read),
             reads_time=node.reads_time,
             goes_by_clock=node.goes_by_clock,
         )
         self.stages.append((node, stage, []))
         self._read.append(read)
 
-    def places(self, node: Node, read: Container[int] | None = None) -> tuple[int, ...]:
+    def indexes(self, node: Node, read: Container[int] | None = None) -> tuple[int, ...]:
         """Return the indexes of the scans whose least watermark is a node's watermark; (CLOCK,) if that is processing time.
 
         A table that is scanned twice, with and without the order of its rows, counts twice, unless `read` has the indexes of the
@@ -264,16 +264,16 @@ class _Planner:
         return candidate
 
 
-def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
+def _opening(operator: Operator, index: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make an operator's initial rows."""
     numbers, rows = {port.part: number for number, port in enumerate(ports)}, Select("SELECT * FROM _input")
     return tuple(
-        Fragment(rows, ((part, sql),), Exchange(place, operator.hashed, ((part, numbers[part]),)))
+        Fragment(rows, ((part, sql),), Exchange(index, operator.hashed, ((part, numbers[part]),)))
         for part, sql in operator.opening.items()
     )
 
 
-def _shown(mark: Watermark, table: Table) -> str:
+def _shown(watermark: Watermark, table: Table) -> str:
     """Return the SQL of a watermark as a TIMESTAMP: of a TIMESTAMP WITH TIME ZONE, the local time in the session's time zone."""
-    kind = next(c.type for c in table.columns if c.name == mark.column)
-    return f"CAST({mark.expression} AS TIMESTAMP)" if kind == "TIMESTAMP WITH TIME ZONE" else mark.expression
+    kind = next(c.type for c in table.columns if c.name == watermark.column)
+    return f"CAST({watermark.expression} AS TIMESTAMP)" if kind == "TIMESTAMP WITH TIME ZONE" else watermark.expression

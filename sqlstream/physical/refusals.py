@@ -14,9 +14,9 @@ from sqlstream.logical.plan.nodes import as_stateful
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
-from sqlstream.logical.plan.windows import AtWindowEnd, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import SessionWindow, TimeWindows, WindowEndNode
 from sqlstream.physical.families.registry import operator_plan
-from sqlstream.physical.row_order import Unordered, in_order, needs_order, one_row_a_key
+from sqlstream.physical.row_order import UnknownOrder, in_order, needs_order, one_row_a_key
 
 # The most windows that a row may be in: if each gets a copy of the row, and if an aggregate merges them from slices.
 MOST_COPIED, MOST_SLICED = 10_000, 1_000_000
@@ -72,9 +72,9 @@ def _refuse_more(node: Node, overlap: Overlap, most: int) -> None:
 def refuse_names(sinks: Sequence[ResultSink]) -> None:
     """Refuse columns whose names begin with the reserved prefix `__sqlstream_`."""
     for node in (n for sink in sinks for n in walk(sink)):
-        for place, field in enumerate(node.schema):
+        for index, field in enumerate(node.schema):
             if field.name.lower().startswith(_OWN) and not _passes_arrival(node, field.name):
-                span = node.items[place].expression.span if isinstance(node, Projection) else None
+                span = node.items[index].expression.span if isinstance(node, Projection) else None
                 raise UnsupportedError(
                     f'a column with the name "{field.name}"',
                     span or next((n.span for n in walk(node) if isinstance(n, Scan)), None),
@@ -145,7 +145,7 @@ def refuse_windows_over_changes(sinks: Sequence[ResultSink]) -> None:
     of a window that has closed is late.
     """
     for node in (n for sink in sinks for n in walk(sink)):
-        if not isinstance(node, AtWindowEnd | CountWindows):
+        if not isinstance(node, WindowEndNode | CountWindows):
             continue
         changing = node.input.changelog_origin
         if changing is not None and isinstance(node, SessionWindow) and node.goes_by_clock:
@@ -202,13 +202,13 @@ def refuse_changes(sinks: Sequence[ResultSink]) -> None:
         if (target.takes_changes and not target.replaces) or not needs_order(sink):
             continue
         alike = not several or all(needs_order(s) for s in sinks if s.table.name.lower() == table.name.lower())
-        order = in_order(sink, several=several) if alike else Unordered("several queries write it")
-        if isinstance(order, Unordered) or not target.replaces:
+        order = in_order(sink, several=several) if alike else UnknownOrder("several queries write it")
+        if isinstance(order, UnknownOrder) or not target.replaces:
             raise UnsupportedError(
                 f'writing append-only rows into table "{table.name}" with a PRIMARY KEY',
                 next((n.span for n in walk(sink) if isinstance(n, Scan)), None),
                 detail=f"Which row of a key is the last one is not known: {order.why}."
-                if target.replaces and isinstance(order, Unordered)
+                if target.replaces and isinstance(order, UnknownOrder)
                 else None,
                 hint="Say which row of a key counts: "
                 "ROW_NUMBER() OVER (PARTITION BY key ORDER BY ts DESC) AS n in a subquery, and WHERE n = 1."

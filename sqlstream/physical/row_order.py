@@ -32,7 +32,7 @@ COPY = Column(internal("copy"), "BIGINT")
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class OrderedPlan:
     """A plan with further columns: of two of its rows with equal keys, the one that is greater in them came later."""
 
     node: Node
@@ -40,7 +40,7 @@ class Ordered:
 
 
 @dataclass(frozen=True, slots=True)
-class Unordered:
+class UnknownOrder:
     """Why the order of a plan's rows is unknown, as a phrase for an error."""
 
     why: str
@@ -63,29 +63,29 @@ def keeps_last(sink: ResultSink) -> bool:
     return sink_of(sink.table).replaces and needs_order(sink)
 
 
-def in_order(sink: ResultSink, *, several: bool) -> Ordered | Unordered:
+def in_order(sink: ResultSink, *, several: bool) -> OrderedPlan | UnknownOrder:
     """Return the plan below a sink with the columns of its order, or why rows of one PRIMARY KEY have no order.
 
     With `several`, other queries of the job write the table, too. The columns may include COPY, which is not in the plan yet: the
     caller numbers the paths of all these queries by it.
     """
     if several:
-        return _by_arrival(sink.input) or Unordered("several queries write it")
+        return _by_arrival(sink.input) or UnknownOrder("several queries write it")
     ordered = _with_order(sink.input)
-    if isinstance(ordered, Unordered):
+    if isinstance(ordered, UnknownOrder):
         return _by_arrival(sink.input) or ordered
     if ordered.columns[0].name != _AT:
         return ordered
     # Rows of one time have no order among each other.
     if any(_among_key(sink, names - {_AT}) for names in ordered.node.unique_keys):
         return ordered
-    return Unordered("rows of one time have no order")
+    return UnknownOrder("rows of one time have no order")
 
 
-def arriving(node: Node) -> Ordered:
+def arriving(node: Node) -> OrderedPlan:
     """Return a plan with the columns of its order; the plan as it is, and no columns, if the order is unknown."""
     ordered = _with_order(node)
-    return ordered if isinstance(ordered, Ordered) else Ordered(node, ())
+    return ordered if isinstance(ordered, OrderedPlan) else OrderedPlan(node, ())
 
 
 def _among_key(sink: ResultSink, names: frozenset[str]) -> bool:
@@ -95,15 +95,17 @@ def _among_key(sink: ResultSink, names: frozenset[str]) -> bool:
     return {stored.get(name) for name in names} <= set(sink.table.primary_key)
 
 
-def _with_order(node: Node) -> Ordered | Unordered:
+def _with_order(node: Node) -> OrderedPlan | UnknownOrder:
     node = as_any_node(node)
     if isinstance(node, StatefulNode):
         return _by_time(node, node.leaving_time)
     match node:
         case Scan():
-            if place := source_of(node.table).order:
-                return Ordered(replace(node, table=replace(node.table, columns=(*node.table.columns, *place))), place)
-            return Unordered(f"the rows of a batch of {node.label} have no order")
+            if order := source_of(node.table).order:
+                return OrderedPlan(
+                    replace(node, table=replace(node.table, columns=(*node.table.columns, *order))), order
+                )
+            return UnknownOrder(f"the rows of a batch of {node.label} have no order")
         case Filter():
             return _above(node, node.input)
         case TimeWindows() if not _makes_several(node):
@@ -112,23 +114,23 @@ def _with_order(node: Node) -> Ordered | Unordered:
             return _above(node, node.input)
         case Projection() if not _makes_several(node):
             ordered = _with_order(node.input)
-            if isinstance(ordered, Unordered):
+            if isinstance(ordered, UnknownOrder):
                 return ordered
             passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in ordered.columns)
-            return Ordered(Projection(ordered.node, (*node.items, *passed)), ordered.columns)
+            return OrderedPlan(Projection(ordered.node, (*node.items, *passed)), ordered.columns)
         case SideOutputRead() | LateRows():
-            return Unordered(f"rows leave {node.label} in no order")
+            return UnknownOrder(f"rows leave {node.label} in no order")
         case Union():
-            return Unordered("UNION ALL brings the rows of its inputs in no order")
+            return UnknownOrder("UNION ALL brings the rows of its inputs in no order")
         case TimeWindows() | LookupJoin() | Projection() | Expand() | Lateral():
-            return Unordered("several rows that are made of one have no order")
+            return UnknownOrder("several rows that are made of one have no order")
         case ResultSink():
             raise TypeError("a sink is not below another one")
         case _:
             assert_never(node)
 
 
-def _by_arrival(node: Node) -> Ordered | None:
+def _by_arrival(node: Node) -> OrderedPlan | None:
     """Return a plan with the order of arrival; None if its rows have none, or an operator would have to keep it in state.
 
     Of the rows that inputs of UNION ALL make of one row, the one of the last input comes last: COPY numbers them.
@@ -136,7 +138,7 @@ def _by_arrival(node: Node) -> Ordered | None:
     if any(isinstance(below, StatefulNode) or _makes_several(below) for below in walk(node)):
         return None
     ordered = with_arrival(node)
-    return Ordered(ordered, (ARRIVED, COPY)) if ordered is not None else None
+    return OrderedPlan(ordered, (ARRIVED, COPY)) if ordered is not None else None
 
 
 def _makes_several(node: Node) -> bool:
@@ -152,17 +154,21 @@ def _makes_several(node: Node) -> bool:
             return isinstance(node, Expand | Lateral)
 
 
-def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Unordered:
+def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> OrderedPlan | UnknownOrder:
     ordered = _with_order(below)
-    return ordered if isinstance(ordered, Unordered) else Ordered(replace(node, input=ordered.node), ordered.columns)
+    return (
+        ordered
+        if isinstance(ordered, UnknownOrder)
+        else OrderedPlan(replace(node, input=ordered.node), ordered.columns)
+    )
 
 
-def _by_time(node: StatefulNode, time: str | None) -> Ordered | Unordered:
+def _by_time(node: StatefulNode, time: str | None) -> OrderedPlan | UnknownOrder:
     """Return the plan of an operator with its time as column of the order, or why its rows have no order."""
     own = {f.name: f.type for f in node.schema}
     if time is None or time not in own:
-        return Unordered(f"rows leave {node.label} in no order")
+        return UnknownOrder(f"rows leave {node.label} in no order")
     # It comes first, so that unique keys with the time have it under this name in the nodes above.
     items = [Item(_AT, Expression.of_column(time, own[time]))]
     items += [Item(name, Expression.of_column(name, type)) for name, type in own.items()]
-    return Ordered(Projection(node, tuple(items)), (Column(_AT, own[time]),))
+    return OrderedPlan(Projection(node, tuple(items)), (Column(_AT, own[time]),))

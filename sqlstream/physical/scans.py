@@ -1,4 +1,4 @@
-"""The SQL of scans: columns, changes and places of rows in files, and the tables for malformed rows."""
+"""The SQL of scans: columns, changes and positions of rows in files, and the tables for malformed rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlstream.catalog import DEBEZIUM, Column, Table
 from sqlstream.connectors.formats.changelogs import changes_of, weight
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to, no_value, skips
-from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW
+from sqlstream.duck.internal_columns import ADDS, CHANGE, FILE_ORDER, ROW
 from sqlstream.duck.sql import Relation, Select, quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.physical.plan import ScanStage, SinkPlan
@@ -19,14 +19,14 @@ from sqlstream.storage.zsets import WEIGHT
 def scanned(table: Table) -> Select:
     """Return a table's visible columns, the computed ones too, over `_input`.
 
-    A table of changes also has the column CHANGE, then PLACE with a PRIMARY KEY, WEIGHT without one.
+    A table of changes also has the column CHANGE, then FILE_ORDER with a PRIMARY KEY, WEIGHT without one.
     """
     columns = [
         _read(c, table) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     ]
     if not table.has_changes:
         return Select(f"SELECT {', '.join(columns)} FROM _input")
-    more = [c.name for c in (CHANGE, *PLACE)] if table.primary_key else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
+    more = [c.name for c in (CHANGE, *FILE_ORDER)] if table.primary_key else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
     return Select(f"SELECT {', '.join([*columns, *more])} FROM ({changes_of(table, Relation('_input'))})")
 
 

@@ -14,7 +14,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CallArgument:
     """An argument of a call: its value, and its name if it is a named one."""
 
     name: str | None
@@ -22,11 +22,12 @@ class Given:
     span: Span
 
 
-class Maker(Protocol):
+class RelationFactory(Protocol):
     """Creates the relation of a call, and returns the relation's name as SQL.
 
     The relation is in a new catalog of the connection, named `catalog`. `jobs` are the jobs of the warehouse by lower-case name,
-    `span` is the place of the call. Raises QueryError; VersionGone; FileNotFoundError or DamageError when a file cannot be read.
+    `span` is the position of the call. Raises QueryError; VersionGone; FileNotFoundError or DamageError when a file cannot be
+    read.
     """
 
     def __call__(
@@ -35,23 +36,23 @@ class Maker(Protocol):
         catalog: str,
         warehouse: Warehouse,
         jobs: Mapping[str, JobHistory],
-        arguments: Sequence[Given],
+        arguments: Sequence[CallArgument],
         span: Span,
         /,
     ) -> str: ...
 
 
-def placed(
-    arguments: Sequence[Given], names: Sequence[str], usage: str, span: Span, required: int | None = None
-) -> list[Given]:
+def by_parameter(
+    arguments: Sequence[CallArgument], names: Sequence[str], usage: str, span: Span, required: int | None = None
+) -> list[CallArgument]:
     """Return the arguments in the order of their `names`, and check that the first `required` ones (default: all) are there.
 
     Raises QueryError with the existing names, or the hint `usage`, if one is wrong or missing.
     """
     all_names = f"The arguments are {', '.join(names)}."
-    by_name: dict[str, Given] = {}
-    for place, one in enumerate(arguments):
-        name = (one.name or (names[place] if place < len(names) else "")).lower()
+    by_name: dict[str, CallArgument] = {}
+    for index, one in enumerate(arguments):
+        name = (one.name or (names[index] if index < len(names) else "")).lower()
         if one.name is not None and name not in names:
             hint = missing("argument", one.name, names)
             raise QueryError(f'there is no argument "{one.name}"', one.span, detail=all_names, hint=hint)

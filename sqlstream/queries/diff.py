@@ -19,7 +19,7 @@ from sqlstream.duck.internal_columns import EXPIRES_AT, internal
 from sqlstream.duck.sql import FALSE, Condition, Items, Select, over, quote_name, quote_text, same_columns, union_all
 from sqlstream.duck.types import time_literal
 from sqlstream.errors import QueryError, Span
-from sqlstream.queries.arguments import Given, placed
+from sqlstream.queries.arguments import CallArgument, by_parameter
 from sqlstream.queries.statement import tokenize
 from sqlstream.queries.version_differences import (
     ADDED,
@@ -29,9 +29,9 @@ from sqlstream.queries.version_differences import (
     content_difference,
     version_difference,
 )
-from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find_savepoint_named, find_state
+from sqlstream.queries.versions import StateRelation, StateVersion, find_moment, find_savepoint_named, find_state
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
-from sqlstream.storage.views import at_operator, clock_of, operator_version, state_tables, visible_state
+from sqlstream.storage.views import at_operator, operator_version, state_tables, times_macro, visible_state
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -57,12 +57,12 @@ def create_diff(
     catalog: str,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    arguments: Sequence[Given],
+    arguments: Sequence[CallArgument],
     span: Span,
     folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
     """Create the relation of a call of `sqlstream.diff`: see `Maker`. `folders` are savepoints by the folders that name them."""
-    state, *named = placed(arguments, ("state", "older", "newer"), USAGE, span)
+    state, *named = by_parameter(arguments, ("state", "older", "newer"), USAGE, span)
     folders = folders or {}
     opened = [find_savepoint_named(warehouse, one.value, one.span, folders) for one in named]
     # A job that was dropped is still in its savepoints.
@@ -82,11 +82,11 @@ class _Difference:
 
     connection: duckdb.DuckDBPyConnection
     catalog: str
-    older: StateAt
-    newer: StateAt
+    older: StateVersion
+    newer: StateVersion
 
     @property
-    def sides(self) -> tuple[StateAt, StateAt]:
+    def sides(self) -> tuple[StateVersion, StateVersion]:
         return self.older, self.newer
 
     @property
@@ -137,7 +137,7 @@ class _Difference:
         """The state tables that the view reads."""
         return self._tables(self.newer)
 
-    def _tables(self, side: StateAt) -> tuple[TableDeclaration, ...]:
+    def _tables(self, side: StateVersion) -> tuple[TableDeclaration, ...]:
         operator = side.relation.operator
         named = {name.lower() for name in self.connection.get_table_names(operator.views[side.relation.name])}
         declarations = (table.declaration for table in operator.tables)
@@ -167,7 +167,7 @@ class _Difference:
             return {t.name: content_difference(t, older[t.name], newer[t.name]) for t in self.tables}
         return {t.name: version_difference(t, older[t.name], newer[t.name]) for t in self.tables}
 
-    def _table_versions(self, side: StateAt, own: JobVersion) -> dict[str, TableVersion]:
+    def _table_versions(self, side: StateVersion, own: JobVersion) -> dict[str, TableVersion]:
         job, operator, warehouse = side.relation.job.name, side.relation.operator, side.warehouse
         visible = visible_state(warehouse, job, operator, own)
         data, none = f"{warehouse.job(job).operator(operator.name).root}/data", VisibleSegments()
@@ -180,12 +180,12 @@ class _Difference:
         lacking = [table for table in self.tables if not {c.name for c in table.columns}.issuperset(columns)]
         if len(lacking) == len(self.tables):
             return ()
-        if any(self.changes[table.name].written or self.changes[table.name].forgotten for table in lacking):
+        if any(self.changes[table.name].changes or self.changes[table.name].forgotten for table in lacking):
             return ()
         return tuple(map(quote_name, columns))
 
     @cached_property
-    def clock_variables(self) -> frozenset[str]:
+    def times_read(self) -> frozenset[str]:
         """The variables of the clock that the view reads and that differ between the versions."""
         tokens = tokenize(self.sql[1])
         named = (tokens[i + 2].text.strip("'") for i, t in enumerate(tokens) if t.name.lower() == "getvariable")
@@ -198,10 +198,7 @@ class _Difference:
         """Whether only the expiry of their keys can explain why rows are gone that no batch has removed."""
         operator = self.relation.operator
         return (
-            self.clock_variables == {"_now"}
-            and operator.ttl > 0
-            and self.relation.name == operator.name
-            and bool(self.keys)
+            self.times_read == {"_now"} and operator.ttl > 0 and self.relation.name == operator.name and bool(self.keys)
         )
 
     @property
@@ -218,7 +215,7 @@ class _Difference:
         self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {name}")
         for schema, version in zip(self.schemas, self.versions, strict=True):
             self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {schema.removesuffix('.main')}")
-            self.connection.execute(clock_of(schema, version))
+            self.connection.execute(times_macro(schema, version))
         columns = self._columns()
         if self.is_rewritten:
             is_same_version = self.is_one_life and self.versions[0].version == self.versions[1].version
@@ -230,7 +227,7 @@ class _Difference:
         net = union_all(parts or [nothing])
         result = f"{name}.main.difference"
         self.connection.execute(
-            f"CREATE TABLE {result} AS {_paired(net, columns, self._identity(columns), self._reason(columns))}"
+            f"CREATE TABLE {result} AS {_paired(net, columns, self._row_key(columns), self._reason(columns))}"
         )
         return result
 
@@ -270,11 +267,11 @@ class _Difference:
         passed = [Select(f"SELECT {self._no_keys()}, true AS _moved WHERE false")]
         for table in self.tables:
             changes = self.changes[table.name]
-            if changes.written:
+            if changes.changes:
                 flags = f"{ADDED} AS _adds, {BY_BATCH} AS _by_batch"
-                written.append(Select(f"SELECT {items}, {flags} FROM ({changes.written})"))
+                written.append(Select(f"SELECT {items}, {flags} FROM ({changes.changes})"))
                 if table.name == _TIMERS[1]:
-                    passed.append(Select(f"SELECT {items}, true AS _moved FROM ({changes.written}) WHERE NOT {ADDED}"))
+                    passed.append(Select(f"SELECT {items}, true AS _moved FROM ({changes.changes}) WHERE NOT {ADDED}"))
             if changes.forgotten:
                 passed.append(Select(f"SELECT {items}, true AS _moved FROM ({changes.forgotten})"))
             elif self._tells_expired and _AT in {c.name for c in table.columns}:
@@ -331,7 +328,7 @@ class _Difference:
         """Return the differences in keys that no batch wrote in between: only the passing of time changed them."""
         [(passed,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.passed").fetchall()
         [(written,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.written").fetchall()
-        unmoved = not self.clock_variables or self._tells_expired
+        unmoved = not self.times_read or self._tells_expired
         if (unmoved and not passed) or (written and not self.keys):
             return []
         for rows, schema in zip(self.rows, self.schemas, strict=True):
@@ -339,7 +336,7 @@ class _Difference:
             for table in self.tables:
                 if self.keys and self._has_keys(table):
                     of = f"({rows[table.name]}) _rows_"
-                    if not self.clock_variables or self._tells_expired:
+                    if not self.times_read or self._tells_expired:
                         same = self._same("_rows_", "_passed_")
                         of = f"(FROM {of} SEMI JOIN {name}.main.passed _passed_ ON {same}) _rows_"
                     same = self._same("_rows_", "_written_")
@@ -353,16 +350,16 @@ class _Difference:
 
     # -- SQL
 
-    def _select(self, place: int, view: str, columns: Sequence[str], kind: int) -> Select:
-        count = "1" if place else "-1"
-        own = self._own_columns[place]
+    def _select(self, index: int, view: str, columns: Sequence[str], kind: int) -> Select:
+        count = "1" if index else "-1"
+        own = self._own_columns[index]
         listed = ", ".join(quote_name(c) if c in own else f"NULL AS {quote_name(c)}" for c in columns)
-        own_view = f"{self.schemas[place]}.{quote_name(view)}"
+        own_view = f"{self.schemas[index]}.{quote_name(view)}"
         return Select(f"SELECT {listed}, {kind} AS {_KIND}, {count} AS {_COUNT} FROM {own_view}")
 
     def _differing(self, view: str, columns: Sequence[str], kind: int) -> Select:
         """Return the rows that a view has more or less often in the newer version, with the difference."""
-        both = union_all(self._select(place, view, columns, kind) for place in (0, 1))
+        both = union_all(self._select(index, view, columns, kind) for index in (0, 1))
         total = f"sum({_COUNT})"
         items = f"* EXCLUDE ({_COUNT}), {total} AS {_COUNT}"
         return Select(f"SELECT {items} FROM ({both}) GROUP BY ALL HAVING {total} <> 0")
@@ -383,7 +380,7 @@ class _Difference:
     def _expired(self) -> Condition:
         return Condition(f"{EXPIRES_AT} <= make_timestamptz({self.versions[1].time})")
 
-    def _identity(self, columns: Sequence[str]) -> list[str]:
+    def _row_key(self, columns: Sequence[str]) -> list[str]:
         """Return the columns that identify a row in both versions; none if the view may have several rows for them."""
         operator = self.relation.operator
         keys = list(operator.key_columns)
@@ -399,7 +396,7 @@ class _Difference:
         """Return the SQL of the reason why a row differs, over `change`, `before` and the kind of the row's key."""
         timers = any(table.name in _TIMERS for table in self.relation.operator.tables)
         expires = EXPIRES_AT in columns
-        forgets_keys = expires or "_now" in self.clock_variables
+        forgets_keys = expires or "_now" in self.times_read
         cases = []
         if gone := self._gone(columns, "before."):
             cases.append(f"WHEN change = 'removed' AND {gone} THEN 'window closed'")
@@ -413,7 +410,7 @@ class _Difference:
             cases.append(f"WHEN {due} THEN 'expired'")
         rest = "'watermark'"
         if forgets_keys:
-            rest = "'expired'" if self.clock_variables <= {"_now"} else "'not known'"
+            rest = "'expired'" if self.times_read <= {"_now"} else "'not known'"
         cases.append(f"WHEN {_KIND} = {_REST} THEN {rest}")
         if forgets_keys and not expires:
             cases.append(f"WHEN change = 'removed' AND {_KIND} IN (0, 2) THEN 'not known'")
@@ -422,22 +419,22 @@ class _Difference:
         return f"CASE {' '.join(cases)} ELSE 'input' END"
 
 
-def _paired(net: Select, columns: Sequence[str], identity: Sequence[str], reason: str) -> Select:
+def _paired(net: Select, columns: Sequence[str], row_key: Sequence[str], reason: str) -> Select:
     """Return the differences: `change`, `reason`, `before`, `after`. Two single rows of one identity are one change."""
     row = f"struct_pack({', '.join(f'{quote_name(c)} := {quote_name(c)}' for c in columns)})"
-    by = ", ".join(f"{quote_name(c)} AS _i{i}" for i, c in enumerate(identity))
-    listed = ", ".join(f"_i{i}" for i in range(len(identity)))
+    by = ", ".join(f"{quote_name(c)} AS _i{i}" for i, c in enumerate(row_key))
+    listed = ", ".join(f"_i{i}" for i in range(len(row_key)))
     items = f"{row} AS _row, {_KIND}, {_COUNT} > 0 AS _is_new, unnest(range(abs({_COUNT})::BIGINT)) AS _copy"
     rows = f"SELECT {', '.join(filter(None, [by, items]))} FROM ({net})"
     alone = "false"
-    if identity:
+    if row_key:
         counts = [f"count(*) FILTER (WHERE {c}) OVER (PARTITION BY {listed}) = 1" for c in ("_is_new", "NOT _is_new")]
         alone = " AND ".join(counts)
     single = f"SELECT *, {alone} AS _pairs FROM ({rows})"
     before, after = "CASE WHEN NOT _is_new THEN _row END AS before", "CASE WHEN _is_new THEN _row END AS after"
     change = "CASE WHEN _is_new THEN 'added' ELSE 'removed' END AS change"
     changes = f"SELECT {change}, {_KIND}, {before}, {after} FROM counted WHERE NOT _pairs"
-    if identity:
+    if row_key:
         sides = ", ".join(
             f"any_value(_row) FILTER (WHERE {c}) AS {name}"
             for c, name in (("NOT _is_new", "before"), ("_is_new", "after"))

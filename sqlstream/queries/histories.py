@@ -11,16 +11,16 @@ from sqlstream.warehouse.paths import Warehouse
 
 
 class _CachedHistory(NamedTuple):
-    """A history, and the identities of the files that it was read from."""
+    """A history, and the version tags of the files that it was read from."""
 
     files: tuple[object, ...]
     history: JobHistory
 
 
 class JobHistories:
-    """The histories of the jobs of a warehouse, cached while the identities of a job's files stay the same.
+    """The histories of the jobs of a warehouse, cached while the version tags of a job's files stay the same.
 
-    In an object store identities take requests, as many as reading the files does: nothing is cached.
+    In an object store version tags take requests, as many as reading the files does: nothing is cached.
     """
 
     def __init__(self, warehouse: Warehouse):
@@ -49,11 +49,11 @@ class JobHistories:
         self._cache.pop(name, None)
 
     def _files(self, name: str) -> tuple[object, ...] | None:
-        """Return the identities of the files of a history, the record first; None where files cannot be identified."""
+        """Return the version tags of the files of a history, the record first; None where files cannot be identified."""
         fs, paths = self._warehouse.fs, self._warehouse.job(name)
         if not fs.local or (newest := newest_commit(fs, paths)) is None:
             return None
         entry = JobLog(fs, paths.log).path(newest)
-        identities = [fs.identity(path) for path in (paths.record, f"{paths.commits}/{newest}", entry)]
+        version_tags = [fs.version_tag(path) for path in (paths.record, f"{paths.commits}/{newest}", entry)]
         # A job that is stepped by hand has no status.
-        return None if None in identities else (*identities, newest, fs.identity(paths.status))
+        return None if None in version_tags else (*version_tags, newest, fs.version_tag(paths.status))

@@ -18,7 +18,7 @@ from sqlstream.storage.joblog import labels_of
 from sqlstream.storage.manifests import Manifest
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.storage.snapshot import JobVersion, named_manifest
-from sqlstream.storage.views import at_operator, clock_of, operator_version, state_tables
+from sqlstream.storage.views import at_operator, operator_version, state_tables, times_macro
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
@@ -121,8 +121,8 @@ class KeyState:
             for i, (c, s) in enumerate(zip(self._columns, stored, strict=True), 1)
         )
         sql = f"SELECT {key_hash.bucket(keys, len(labels))} FROM (SELECT {items})"
-        [(place,)] = self.connection.execute(sql, self._parameters()).fetchall()
-        return int(labels[place])
+        [(index,)] = self.connection.execute(sql, self._parameters()).fetchall()
+        return int(labels[index])
 
     def batches(self) -> list[int]:
         """Return the batches that wrote rows of the key, in ascending order."""
@@ -149,7 +149,7 @@ class KeyState:
             others = state_tables(self.warehouse, self.record.job, self.operator, version)
         relations = {t.name: self._visible(t, own) if self.is_keyed(t) else others[t.name] for t in tables}
         view = Relation(f"{self.schema}.{quote_name(f'view {name}')}")
-        self.connection.execute(clock_of(self.schema, at_operator(self.operator, version)))
+        self.connection.execute(times_macro(self.schema, at_operator(self.operator, version)))
         self.connection.execute(f"CREATE OR REPLACE VIEW {view} AS {over(relations, sql)}")
         return view
 

@@ -20,12 +20,12 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck import clock, databases, key_hash
+from sqlstream.duck import databases, key_hash, time_variables
 from sqlstream.duck.sql import Relation, Relations, Select, over
 from sqlstream.errors import DamageError, QueryError
 from sqlstream.queries.histories import JobHistories
 from sqlstream.queries.key_rows import LookupView, StoredKey, StoredRows
-from sqlstream.queries.lookup_turns import Turns, Waiting
+from sqlstream.queries.lookup_turns import PendingRequest, RequestBatcher
 from sqlstream.queries.prepared import PreparedStatements
 from sqlstream.queries.versions import Version, find_state, find_version, no_version
 from sqlstream.queries.why import check_key_value
@@ -92,7 +92,7 @@ class _Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LookupRequest:
     """A lookup: a key of a state, at a version or the newest one (None). A value of the key is a text, or None for NULL."""
 
     job: str
@@ -101,7 +101,7 @@ class Question:
     version: Version | None = None
 
 
-_Request: TypeAlias = Waiting[Question, FoundRows]
+_Request: TypeAlias = PendingRequest[LookupRequest, FoundRows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +119,15 @@ class _Lookup:
     def variables(self) -> Mapping[str, str]:
         """The clock variables that the view reads, as SQL by name."""
         tells_time = "getvariable" in self.view.sql
-        return clock.view_variables(self.version.time, self.version.watermark) if tells_time else {}
+        return time_variables.view_variables(self.version.time, self.version.watermark) if tells_time else {}
 
 
-class _Alone(Exception):
+class _NotShareable(Exception):
     """A lookup cannot share a statement with other lookups; its key must be looked up alone."""
 
 
 def _not_now() -> AbstractContextManager[None]:
-    raise _Alone
+    raise _NotShareable
 
 
 class Lookups:
@@ -142,14 +142,14 @@ class Lookups:
         self._manifests = Manifests()
         self._free: list[_Engine] = []
         self._views: dict[object, LookupView] = {}
-        self._turns = Turns[Question, FoundRows](self._together, self._alone, _MOST_TOGETHER)
+        self._turns = RequestBatcher[LookupRequest, FoundRows](self._together, self._alone, _MOST_TOGETHER)
 
     def find(self, job: str, operator: str, key: Sequence[str | None], version: Version | None = None) -> FoundRows:
         """Return the rows of a key. Raises DamageError, and QueryError if the state, the version or a value of the key is wrong.
 
         `key` has a text, or None for NULL, for each key column, in their order.
         """
-        return self._turns.ask(Question(job, operator, key, version))
+        return self._turns.ask(LookupRequest(job, operator, key, version))
 
     def _together(self, requests: Sequence[_Request]) -> None:
         """Answer requests by common statements where that is possible: when their rows are indexed, and nothing fails."""
@@ -168,7 +168,7 @@ class Lookups:
                         for (request, _), rows in zip(group, answers, strict=True):
                             request.answer = rows
 
-    def _alone(self, question: Question) -> FoundRows:
+    def _alone(self, question: LookupRequest) -> FoundRows:
         with self._engine() as engine:
             for attempt in range(_ATTEMPTS):
                 try:
@@ -179,7 +179,7 @@ class Lookups:
                     self._histories.forget(question.job.lower())
         raise AssertionError("unreachable")
 
-    def _plan(self, engine: _Engine, question: Question) -> _Lookup:
+    def _plan(self, engine: _Engine, question: LookupRequest) -> _Lookup:
         """Return the view, the version and the segments that a lookup reads. Raises QueryError."""
         history = self._histories.of(question.job.lower())
         title = f"{question.job}.{question.operator}"
@@ -242,7 +242,7 @@ class Lookups:
                 stored = StoredRows(self._warehouse, first.view, keys, first.at, self._memory, _not_now)
                 rows, unindexed = stored.find(engine.connection, directory, table, some[0].segments.get(table.name, ()))
                 if unindexed:
-                    raise _Alone
+                    raise _NotShareable
                 parts.append(rows)
             table_rows = pa.concat_tables(parts, promote_options="permissive")
             relations[table.name] = engine.statements.put(number, table_rows)
@@ -309,7 +309,7 @@ def _split(engine: _Engine, group: Sequence[_Lookup], relations: Relations) -> l
     for number, *row in answer.fetchall():
         if number is None:
             # Another key has the same hash as one of these.
-            raise _Alone
+            raise _NotShareable
         key_rows[number].append(tuple(row))
     return [FoundRows(first.version, types, rows) for rows in key_rows[: len(group)]]
 

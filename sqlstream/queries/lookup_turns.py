@@ -11,7 +11,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Waiting(Generic[Q, A]):
+class PendingRequest(Generic[Q, A]):
     """A question whose answer a thread waits for. With `is_single`, that thread answers it, alone."""
 
     def __init__(self, question: Q):
@@ -20,7 +20,7 @@ class Waiting(Generic[Q, A]):
         self.is_single = False
 
 
-class Turns(Generic[Q, A]):
+class RequestBatcher(Generic[Q, A]):
     """Lets one thread at a time answer its question, together with up to `most` - 1 questions that wait.
 
     A lookup releases the interpreter lock for each of its statements. If several threads ran lookups, each would wait up to 5 ms
@@ -29,14 +29,16 @@ class Turns(Generic[Q, A]):
     `together` sets the answers to as many questions as it can. `alone` answers each of the others, in the thread that asks it.
     """
 
-    def __init__(self, together: Callable[[Sequence[Waiting[Q, A]]], None], alone: Callable[[Q], A], most: int) -> None:
+    def __init__(
+        self, together: Callable[[Sequence[PendingRequest[Q, A]]], None], alone: Callable[[Q], A], most: int
+    ) -> None:
         self._together, self._alone, self._most = together, alone, most
-        self._waiting: list[Waiting[Q, A]] = []
+        self._waiting: list[PendingRequest[Q, A]] = []
         self._changing, self._running, self._reading = threading.Lock(), threading.Lock(), threading.Lock()
 
     def ask(self, question: Q) -> A:
         """Return the answer to a question. Raises what `alone` raises."""
-        own = Waiting[Q, A](question)
+        own = PendingRequest[Q, A](question)
         with self._changing:
             self._waiting.append(own)
         with self._running:
@@ -45,7 +47,7 @@ class Turns(Generic[Q, A]):
                 self._answer_with_others(own)
             return self._alone(question) if own.answer is None else own.answer
 
-    def _answer_with_others(self, own: Waiting[Q, A]) -> None:
+    def _answer_with_others(self, own: PendingRequest[Q, A]) -> None:
         with self._changing:
             self._waiting.remove(own)
             others = [r for r in self._waiting if not r.is_single][: 0 if own.is_single else self._most - 1]

@@ -81,11 +81,13 @@ def expiries(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Findin
 def sources(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:
     """Yield the operator's watermark, and the progress of each source that it waits for; those that hold it back come first."""
     waits_for = entry.sources if operator.waits_for is None else operator.waits_for
-    marks = {name: s.watermark for name, s in entry.sources.items() if s.idle_timeout is not None and name in waits_for}
+    watermarks = {
+        name: s.watermark for name, s in entry.sources.items() if s.idle_timeout is not None and name in waits_for
+    }
     watermark = entry.watermark_of(operator.name)
     if operator.waits_for == (THE_CLOCK,) and watermark is not None:
         yield Finding("watermark", None, f"it goes by {THE_CLOCK}, which is at {event_time(watermark)}", watermark)
-    if not marks:
+    if not watermarks:
         return
     if watermark is None:
         yield Finding("watermark", None, "there is no watermark yet")
@@ -96,8 +98,8 @@ def sources(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:
             late = f", and for this operator at {event_time(own)}: its rows come so much later"
         yield Finding("watermark", None, f"the watermark is at {event_time(watermark)}{late}", own)
     idle = {name for name, s in entry.sources.items() if s.idle_since is not None}
-    held = holders(marks, idle)
-    for name in sorted(marks, key=lambda name: (name not in held, name)):
+    held = holders(watermarks, idle)
+    for name in sorted(watermarks, key=lambda name: (name not in held, name)):
         source = entry.sources[name]
         state = "holds the watermark" if name in held else "is idle" if name in idle else "is further"
         yield Finding("source", name, f"{name} {state}: {_read(source)}", source.watermark)
@@ -110,8 +112,8 @@ def _read(source: SourceMetrics) -> str:
         return "its input has ended"
     if source.max_event_time is None:
         return "no row with a time has come yet"
-    mark = "no watermark" if source.watermark is None else f"its watermark is at {event_time(source.watermark)}"
-    return f"its newest row is of {event_time(source.max_event_time)}, {mark}"
+    watermark = "no watermark" if source.watermark is None else f"its watermark is at {event_time(source.watermark)}"
+    return f"its newest row is of {event_time(source.max_event_time)}, {watermark}"
 
 
 def _partitions(name: str, source: SourceMetrics) -> Iterator[Finding]:
@@ -119,9 +121,9 @@ def _partitions(name: str, source: SourceMetrics) -> Iterator[Finding]:
     open_ = {n: p for n, p in source.partitions.items() if not p.ended}
     idle = {n for n, p in open_.items() if p.idle_since is not None}
     for partition in sorted(holders({n: p.watermark for n, p in open_.items()}, idle)):
-        mark = open_[partition].watermark
-        at = "has no row with a time yet" if mark is None else f"is at {event_time(mark)}"
-        yield Finding("source", name, f"{name}: partition {partition} holds it back, and {at}", mark)
+        watermark = open_[partition].watermark
+        at = "has no row with a time yet" if watermark is None else f"is at {event_time(watermark)}"
+        yield Finding("source", name, f"{name}: partition {partition} holds it back, and {at}", watermark)
 
 
 def late_rows(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from sqlstream.duck.databases import FORGETS_FILES
 from sqlstream.duck.errors import translate
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError
-from sqlstream.queries.arguments import Maker
+from sqlstream.queries.arguments import RelationFactory
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.relations import Relations, drop_names
 from sqlstream.queries.statement import Statement, parse_statement
@@ -72,7 +72,7 @@ def open_query(
     table_functions: Sequence[str] = (),
     catalog_tables: Mapping[str, str] | None = None,
     others: Mapping[str, str] | None = None,
-    calls: Mapping[str, Maker] | None = None,
+    calls: Mapping[str, RelationFactory] | None = None,
     extra_relations: Mapping[tuple[str, str], str] | None = None,
     allowed_paths: Sequence[str] = (),
     more_warehouses: Sequence[Warehouse] = (),
@@ -103,7 +103,7 @@ def open_query(
     )
 
 
-def calls_with(folders: Mapping[str, Warehouse]) -> dict[str, Maker]:
+def calls_with(folders: Mapping[str, Warehouse]) -> dict[str, RelationFactory]:
     """Return `sqlstream.diff` and `sqlstream.why`, which read savepoints of `folders`, too, by the texts that name these."""
     return {"diff": partial(create_diff, folders=folders), "why": partial(create_why, folders=folders)}
 
@@ -137,7 +137,7 @@ class Sandbox:
         *,
         catalog_tables: Mapping[str, str] | None = None,
         others: Mapping[str, str] | None = None,
-        calls: Mapping[str, Maker] | None = None,
+        calls: Mapping[str, RelationFactory] | None = None,
         extra_relations: Mapping[tuple[str, str], str] | None = None,
         only: str | None = None,
     ) -> duckdb.DuckDBPyRelation:

@@ -13,7 +13,7 @@ import duckdb
 from sqlstream.duck.errors import missing_table, translate
 from sqlstream.duck.sql import Select, quote_name
 from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span, missing
-from sqlstream.queries.arguments import Given, Maker
+from sqlstream.queries.arguments import CallArgument, RelationFactory
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.statement import StateCall, Statement, TimeTravel, parse_statement
 from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
@@ -21,7 +21,7 @@ from sqlstream.queries.ttl import create_ttl
 from sqlstream.queries.versions import StateRelation, instant, no_version
 from sqlstream.queries.why import create_why
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
-from sqlstream.storage.views import clock_of, operator_view, table_view
+from sqlstream.storage.views import operator_view, table_view, times_macro
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.paths import Warehouse
@@ -70,7 +70,7 @@ class Relations:
         warehouse: Warehouse,
         declared: Mapping[str, str],
         others: Mapping[str, str],
-        calls: Mapping[str, Maker] | None = None,
+        calls: Mapping[str, RelationFactory] | None = None,
         extra_relations: Mapping[tuple[str, str], str] | None = None,
         only: str | None = None,
     ):
@@ -218,7 +218,7 @@ class Relations:
         if make is None:
             raise QueryError(f"sqlstream.{call.function} cannot be called here", call.span)
         arguments = [
-            Given(a.name, self._evaluated(connection, a.value, a.span, "an argument is one value"), a.span)
+            CallArgument(a.name, self._evaluated(connection, a.value, a.span, "an argument is one value"), a.span)
             for a in call.arguments
         ]
         try:
@@ -236,7 +236,7 @@ class Relations:
         match relation:
             case StateRelation(job, operator, view, savepoint):
                 snapshot = pick(job)
-                connection.execute(clock_of(".".join(schema), snapshot))
+                connection.execute(times_macro(".".join(schema), snapshot))
                 warehouse = savepoint.warehouse if savepoint else self._warehouse
                 sql = operator_view(warehouse, job.name, operator, snapshot, operator.views[view])
             case WarehouseTable(table, writers, savepoint):
@@ -347,9 +347,9 @@ class Relations:
             raise QueryError(translate(error, SourceText("query", travel.value)).message, travel.clause) from error
         return result
 
-    def _evaluated(self, connection: duckdb.DuckDBPyConnection, sql: str, place: Span, message: str) -> Any:
+    def _evaluated(self, connection: duckdb.DuckDBPyConnection, sql: str, span: Span, message: str) -> Any:
         """Return the only value of a SELECT. Its expression is at the same position as in the statement, for errors."""
-        origin = place.source
+        origin = span.source
         value = SourceText(origin.name, sql)
         try:
             statement = parse_statement(value, connection)
@@ -358,25 +358,25 @@ class Relations:
             ours = (isinstance(r, StateRelation | WarehouseTable) or path[-1].lower() in declared for path, r in named)
             if statement.travels or statement.calls or any(ours):
                 hint = "A query in it can read the tables of sqlstream.*, such as sqlstream.snapshots."
-                what = "AT" if place.text[:2].upper() == "AT" else "an argument"
-                raise QueryError(f"{what} takes a constant, or a query over sqlstream.*", place, hint=hint)
+                what = "AT" if span.text[:2].upper() == "AT" else "an argument"
+                raise QueryError(f"{what} takes a constant, or a query over sqlstream.*", span, hint=hint)
             for _, relation in named:
                 # Another name may be a CTE.
                 if relation is not None:
                     self._create(connection, _path(relation), relation, lambda job: job.newest)
             rows = connection.execute(sql).fetchall()
             if len(rows) != 1 or len(rows[0]) != 1:
-                raise QueryError(message, place)
+                raise QueryError(message, span)
         except duckdb.Error as error:
-            raise QueryError(translate(error, value).message, place) from error
+            raise QueryError(translate(error, value).message, span) from error
         except QueryError as error:
-            span = Span(origin, error.span.start, error.span.end) if error.span else place
-            raise QueryError(error.message, span, hint=error.hint) from error
+            at = Span(origin, error.span.start, error.span.end) if error.span else span
+            raise QueryError(error.message, at, hint=error.hint) from error
         return rows[0][0]
 
 
 # The functions `sqlstream.*` of all sessions; see the argument `calls` of Relations for more.
-_CALLS: Mapping[str, Maker] = {"diff": create_diff, "ttl": create_ttl, "why": create_why}
+_CALLS: Mapping[str, RelationFactory] = {"diff": create_diff, "ttl": create_ttl, "why": create_why}
 
 
 def drop_names(connection: duckdb.DuckDBPyConnection) -> None:

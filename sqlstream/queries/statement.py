@@ -263,7 +263,7 @@ def _closing(tokens: list[Token], opening: int) -> int | None:
 
 
 def _relation_before(tokens: list[Token], at: int) -> tuple[int | None, int]:
-    """Return the places of the first and the last token of the relation before an AT clause; None if there is no relation.
+    """Return the positions of the first and the last token of the relation before an AT clause; None if there is no relation.
 
     The form is `path [[AS] alias [(columns)]] AT (..)`.
     """
@@ -289,21 +289,21 @@ def _syntax_tree(source: SourceText, text: str, tokens: list[Token], connection:
     _check_not_ours(source, tokens)
     kind = _statement_kind(source, text, tokens, connection)
     first = next(t for t in tokens if t.text not in (";", "("))
-    place = Span(source, first.start, first.end)
+    span = Span(source, first.start, first.end)
     if kind == duckdb.StatementType.EXPLAIN:
         return _syntax_tree(source, *_explained(text, tokens), connection)
     if kind == duckdb.StatementType.MULTI and (pivot := next((t for t in tokens if t.word == "PIVOT"), None)):
         hint = "Write PIVOT t ON c IN (value, ..) USING .."
         raise QueryError("PIVOT must list its values here", Span(source, pivot.start, pivot.end), hint=hint)
     if kind != duckdb.StatementType.SELECT:
-        raise QueryError(f"{first.word} is not a query", place, hint=ALLOWED)
+        raise QueryError(f"{first.word} is not a query", span, hint=ALLOWED)
     [(serialized,)] = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
     try:
         tree = json.loads(serialized)
     except RecursionError:
-        raise QueryError("the query is nested too deeply", place) from None
+        raise QueryError("the query is nested too deeply", span) from None
     if tree["error"]:
-        raise QueryError(f"this {first.word} cannot be checked and is not run", place, hint=ALLOWED)
+        raise QueryError(f"this {first.word} cannot be checked and is not run", span, hint=ALLOWED)
     return tree
 
 
@@ -364,7 +364,7 @@ def _check(node: dict[str, Any], source: SourceText, tokens: list[Token], own: f
     if (kind.endswith("_NODE") or "cte_map" in node) and kind not in _QUERY_NODES:
         verb = kind.split("_")[0]
         token = next((after for before, after in pairwise(tokens) if before.text == "(" and after.word == verb), None)
-        raise QueryError(f"a query cannot contain {verb}", _place(source, token), hint=ALLOWED)
+        raise QueryError(f"a query cannot contain {verb}", _span(source, token), hint=ALLOWED)
     if kind != "TABLE_FUNCTION":
         return
     if _is_call(node):
@@ -372,7 +372,7 @@ def _check(node: dict[str, Any], source: SourceText, tokens: list[Token], own: f
     elif (name := node["function"]["function_name"].lower()) not in _TABLE_FUNCTIONS | own:
         token = next((t for t, after in pairwise(tokens) if t.name.lower() == name and after.text == "("), None)
         hint = "Write the query itself." if name in ("query", "query_table") else None
-        raise QueryError(f'the table function "{name}" is not available in queries', _place(source, token), hint=hint)
+        raise QueryError(f'the table function "{name}" is not available in queries', _span(source, token), hint=hint)
 
 
 def _is_call(node: dict[str, Any]) -> bool:
@@ -383,8 +383,8 @@ def _check_call(name: str, source: SourceText, tokens: list[Token]) -> None:
     if name.lower() not in CALLS:
         token = next((t for t, after in pairwise(tokens) if t.name == name and after.text == "("), None)
         hint = missing("function", f"{SCHEMA}.{name}", [f"{SCHEMA}.{call}" for call in CALLS])
-        raise QueryError(f'function "{SCHEMA}.{name}" does not exist', _place(source, token), hint=hint)
+        raise QueryError(f'function "{SCHEMA}.{name}" does not exist', _span(source, token), hint=hint)
 
 
-def _place(source: SourceText, token: Token | None) -> Span | None:
+def _span(source: SourceText, token: Token | None) -> Span | None:
     return Span(source, token.start, token.end) if token else None

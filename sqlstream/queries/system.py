@@ -17,7 +17,7 @@ from sqlstream.storage.facts import OPERATOR_FACTS, SINK_FACTS, SOURCE_FACTS, co
 from sqlstream.storage.joblog import fell_idle, held_by, holders
 from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.storage.snapshot import JobHistory, named_manifest
-from sqlstream.storage.views import clock_of, operator_view
+from sqlstream.storage.views import operator_view, times_macro
 from sqlstream.units import END_OF_INPUT, NO_TIME, ProcessingTime, now
 from sqlstream.warehouse.checks import MAX_ROWS, checks, read_results
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
@@ -212,7 +212,7 @@ def _open_windows(con: Connection, warehouse: Warehouse, job: JobHistory, operat
     if not operator.count_sql:
         return None
     sql = operator_view(warehouse, job.name, operator, job.newest, operator.count_sql)
-    con.execute(f"CREATE OR REPLACE SCHEMA {_COUNTED}; {clock_of(_COUNTED, job.newest)}")
+    con.execute(f"CREATE OR REPLACE SCHEMA {_COUNTED}; {times_macro(_COUNTED, job.newest)}")
     con.execute(f"CREATE VIEW {_COUNTED}.windows AS {sql}")
     [(count,)] = con.execute(f"FROM {_COUNTED}.windows").fetchall()
     con.execute(f"DROP SCHEMA {_COUNTED} CASCADE")
@@ -249,13 +249,13 @@ def oldest_queryable(warehouse: Warehouse, job: JobHistory) -> int:
 def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
     logged = job.newest_entry.sources if job.newest_entry else {}
     idle = _idle(warehouse, job, logged)
-    marks = {name: source.watermark for name, source in logged.items() if source.idle_timeout is not None}
-    holding = held_by(marks, idle, record.clocks(marks))
+    watermarks = {name: source.watermark for name, source in logged.items() if source.idle_timeout is not None}
+    holding = held_by(watermarks, idle, record.watermark_groups(watermarks))
     for name, source in logged.items():
         waiting = [
             one.name
             for one in record.operators
-            if name in holding and name in held_by(marks, idle, [one.scans_of(marks)])
+            if name in holding and name in held_by(watermarks, idle, [one.scans_of(watermarks)])
         ]
         yield {
             "job": record.job,

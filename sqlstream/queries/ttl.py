@@ -12,14 +12,14 @@ import duckdb
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import Select, quote_name, union_all
 from sqlstream.errors import QueryError, Span, missing
-from sqlstream.queries.arguments import Given
+from sqlstream.queries.arguments import CallArgument
 from sqlstream.queries.batch_changes import changes_of, oldest_readable, stored_bytes
 from sqlstream.queries.system import create_table
 from sqlstream.storage.snapshot import JobHistory, JobVersion
 from sqlstream.storage.views import state_tables
 from sqlstream.storage.zsets import VERSION, WEIGHT
 from sqlstream.units import Duration, parse_duration
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 from sqlstream.warehouse.jobs import OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 
@@ -52,7 +52,7 @@ def create_ttl(
     catalog: str,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    arguments: Sequence[Given],
+    arguments: Sequence[CallArgument],
     span: Span,
 ) -> str:
     """Create the relation of a call of `sqlstream.ttl`: see `Maker`."""
@@ -133,7 +133,7 @@ class _Part:
         warehouse: Warehouse,
         job: JobHistory,
         operator: OperatorRecord,
-        state: Remembered,
+        state: ExpiringState,
         newest: JobVersion,
     ):
         self.con, self.warehouse, self.job, self.operator = connection, warehouse, job, operator
@@ -156,7 +156,7 @@ class _Part:
     def row(self, text: str, ttl: Duration) -> Row:
         """Return the row of a time to live; `text` is the time as the call writes it."""
         lives = f"({_AT} > {self.newest.time - ttl} OR ({self.state.lasts}))"
-        is_counted = [not (self.state.bare and table == self.state.clocked) for table in self.state.tables]
+        is_counted = [not (self.state.bare and table == self.state.last_row_times) for table in self.state.tables]
         counts = ", ".join(
             f"coalesce(sum(n{i}) FILTER ({lives}), 0), coalesce(sum(n{i}), 0)" for i in range(len(self.bytes))
         )
@@ -212,16 +212,18 @@ class _Part:
             self.state,
             state_tables(self.warehouse, self.job.name, self.operator, self.job.at_version(self.oldest)),
         )
-        rows = f"({base[state.clocked]}) WHERE {state.holds}"
+        rows = f"({base[state.last_row_times]}) WHERE {state.holds}"
         if not state.at:
             first = f"SELECT {self.key_items}, {self.oldest} AS {VERSION}, {self.since} AS _at, {WEIGHT} FROM {rows}"
-            came = f"SELECT {self.keys}, {VERSION}, _time AS _at, _weight FROM ({self._versions([state.clocked])})"
+            came = (
+                f"SELECT {self.keys}, {VERSION}, _time AS _at, _weight FROM ({self._versions([state.last_row_times])})"
+            )
         else:
             at = f"{quote_name(state.at)} * {state.unit}"
             first = f"SELECT {self.key_items}, {self.oldest} AS {VERSION}, {at} AS _at, {WEIGHT} FROM {rows}"
             added = (
                 f"SELECT {self.key_items}, {VERSION}, max({at}) FILTER ({WEIGHT} > 0) AS _at, sum({WEIGHT}) AS _weight "
-                f"FROM ({self._changes(state.clocked)}) WHERE {state.holds} GROUP BY ALL"
+                f"FROM ({self._changes(state.last_row_times)}) WHERE {state.holds} GROUP BY ALL"
             )
             came = f"SELECT {self.keys}, {VERSION}, _at, _weight FROM ({added})"
             if not state.ttl:
@@ -256,7 +258,8 @@ class _Part:
         state = self.state
         if state.at:
             at = f"{quote_name(state.at)} * {state.unit} AS {_AT}"
-            seen = f"SELECT {self.key_items}, {at}, true AS {_EXACT} FROM ({self.tables[state.clocked]}) WHERE {state.holds}"
+            key_times = self.tables[state.last_row_times]
+            seen = f"SELECT {self.key_items}, {at}, true AS {_EXACT} FROM ({key_times}) WHERE {state.holds}"
             seen += f" GROUP BY ALL HAVING sum({WEIGHT}) > 0"
         else:
             # Rows at version 0 came with that version.

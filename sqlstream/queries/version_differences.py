@@ -22,12 +22,12 @@ ADDED, BY_BATCH = internal("added"), internal("by_batch")
 class VersionDifference:
     """The rows by which an older and a newer version of a table differ, with the table's columns; None: no rows.
 
-    `written` are rows written in between, followed by ADDED (false: retracted) and BY_BATCH, whether a batch did that (NULL: not
+    `changes` are rows written in between, followed by ADDED (false: retracted) and BY_BATCH, whether a batch did that (NULL: not
     known). In tables with weights, rows that were added and retracted again are left out. `forgotten` are rows of the older
     version that the watermark of the newer one has passed.
     """
 
-    written: Select | None
+    changes: Select | None
     forgotten: Select | None
 
 
@@ -134,19 +134,19 @@ def version_difference(table: TableDeclaration, before: TableVersion, after: Tab
     # What is in the place of these holds the same rows, merged.
     replaced = [s for s in older.values() if s.until is not None and s.until <= versions[1].version]
     check_segments(fs, directory, [*new, *grown, *replaced], content=False)
-    written = [*_of_batches(fs, directory, table, new, None, versions[1].version)]
-    written += _of_batches(fs, directory, table, grown, versions[0].version, versions[1].version)
+    changes = [*_of_batches(fs, directory, table, new, None, versions[1].version)]
+    changes += _of_batches(fs, directory, table, grown, versions[0].version, versions[1].version)
     if replaced:
         columns = tuple(c for c in table.columns if c != WEIGHT_COLUMN)
         items = f"{names(columns)}, -{WEIGHT} AS {WEIGHT}"
-        written.append(Select(f"SELECT {items} FROM ({scan(fs, directory, table.columns, replaced)})"))
-        written = [summed(columns, subquery(union_all(written)))]
+        changes.append(Select(f"SELECT {items} FROM ({scan(fs, directory, table.columns, replaced)})"))
+        changes = [summed(columns, subquery(union_all(changes)))]
     forgotten = _forgotten(fs, directory, table, versions, older.values())
-    if not written:
+    if not changes:
         return VersionDifference(None, forgotten)
     adds = f"{WEIGHT} > 0" if WEIGHT_COLUMN in table.columns else "true"
     items = f"*, {adds} AS {ADDED}, true AS {BY_BATCH}"
-    return VersionDifference(Select(f"SELECT {items} FROM ({union_all(written)})"), forgotten)
+    return VersionDifference(Select(f"SELECT {items} FROM ({union_all(changes)})"), forgotten)
 
 
 def _of_batches(

@@ -68,7 +68,7 @@ def find_state(jobs: Mapping[str, JobHistory], name: object, span: Span | None) 
 
 
 @dataclass(frozen=True, slots=True)
-class StateAt:
+class StateVersion:
     """A state at a version, with the warehouse that has it: the job's, or a savepoint's."""
 
     warehouse: Warehouse
@@ -83,26 +83,26 @@ def find_moment(
     moment: object,
     span: Span | None,
     folders: Mapping[str, Warehouse],
-) -> StateAt:
+) -> StateVersion:
     """Return a state at the version that `find_version` returns, or in the savepoint that `moment` names. Raises QueryError.
 
     `folders` are savepoints outside of the warehouse that may be read, by the texts that name them.
     """
     opened = find_savepoint_named(warehouse, moment, span, folders)
     if opened is None:
-        return StateAt(warehouse, relation, find_version(connection, relation.job, moment, span, _OR_SAVEPOINT))
+        return StateVersion(warehouse, relation, find_version(connection, relation.job, moment, span, _OR_SAVEPOINT))
     record = opened.job.record
     operators = record.operators if record is not None else ()
     operator = next((o for o in operators if relation.name in o.views), None)
     if operator is None or opened.job.newest is None:
         raise QueryError(
-            f'savepoint "{opened.savepoint.place}" has no "{relation.name}"',
+            f'savepoint "{opened.savepoint.location}" has no "{relation.name}"',
             span,
             detail=f'It is of job "{opened.savepoint.record.job}".',
             hint=missing("operator", relation.name, [view for o in operators for view in o.views]),
         )
     there = StateRelation(opened.job, operator, relation.name, opened.savepoint)
-    return StateAt(opened.savepoint.warehouse, there, opened.job.newest)
+    return StateVersion(opened.savepoint.warehouse, there, opened.job.newest)
 
 
 @dataclass(frozen=True, slots=True)

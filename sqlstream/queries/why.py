@@ -14,10 +14,10 @@ from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import TRUE, Condition, Relation, Select, all_of, quote_name, quote_text
 from sqlstream.duck.types import kind_of
 from sqlstream.errors import QueryError, Span, missing
-from sqlstream.queries.arguments import Given
+from sqlstream.queries.arguments import CallArgument
 from sqlstream.queries.key_state import KeyState
 from sqlstream.queries.outlook import Finding, due_times, expiries, late_rows, sources
-from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find_savepoint_named, find_state
+from sqlstream.queries.versions import StateRelation, StateVersion, find_moment, find_savepoint_named, find_state
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.warehouse.paths import Warehouse
 
@@ -44,8 +44,8 @@ _WHOLE = (
 )
 
 
-def place_of_key(number: int) -> str:
-    """Return the name of the argument with the value of a key column, by the column's place (from 0) in the key."""
+def name_of_key(number: int) -> str:
+    """Return the name of the argument with the value of a key column, by the column's index (from 0) in the key."""
     return internal(f"key_{number}")
 
 
@@ -54,15 +54,15 @@ def create_why(
     catalog: str,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    arguments: Sequence[Given],
+    arguments: Sequence[CallArgument],
     span: Span,
     folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
     """Create the relation of a call of `sqlstream.why`: see `Maker`. `folders` are savepoints by the folders that name them."""
-    places = [g for g in arguments if g.name is None]
-    if not 1 <= len(places) <= 2 or places[0].value is None:
+    positional = [g for g in arguments if g.name is None]
+    if not 1 <= len(positional) <= 2 or positional[0].value is None:
         raise QueryError("sqlstream.why takes an operator, and a version if need be", span, hint=USAGE)
-    state = _state(connection, warehouse, jobs, places, folders or {})
+    state = _state(connection, warehouse, jobs, positional, folders or {})
     values = _key(connection, state.relation, [g for g in arguments if g.name is not None], span)
     schema = f"{quote_name(catalog)}.main"
     connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
@@ -81,11 +81,11 @@ def _state(
     connection: duckdb.DuckDBPyConnection,
     warehouse: Warehouse,
     jobs: Mapping[str, JobHistory],
-    places: Sequence[Given],
+    positional: Sequence[CallArgument],
     folders: Mapping[str, Warehouse],
-) -> StateAt:
+) -> StateVersion:
     """Return the state that the positional arguments name: now, at a version, or in a savepoint. Raises QueryError."""
-    state, *moment = places
+    state, *moment = positional
     opened = [find_savepoint_named(warehouse, one.value, one.span, folders) for one in moment]
     # A job that was dropped is still in its savepoints.
     all_jobs = {**{one.job.name: one.job for one in opened if one is not None}, **jobs}
@@ -94,11 +94,11 @@ def _state(
         return find_moment(connection, warehouse, relation, moment[0].value, moment[0].span, folders)
     if relation.job.newest is None:
         raise QueryError(f'job "{relation.title.partition(".")[0]}" has no version yet', state.span)
-    return StateAt(warehouse, relation, relation.job.newest)
+    return StateVersion(warehouse, relation, relation.job.newest)
 
 
 def _key(
-    connection: duckdb.DuckDBPyConnection, relation: StateRelation, named: Sequence[Given], span: Span
+    connection: duckdb.DuckDBPyConnection, relation: StateRelation, named: Sequence[CallArgument], span: Span
 ) -> tuple[Any, ...]:
     """Return the values of the key columns in their order. Raises QueryError."""
     operator = relation.operator
@@ -107,10 +107,10 @@ def _key(
         message = f'the record of job "{relation.job.name}" is of an earlier version of sqlstream'
         raise QueryError(message, span, hint="Run the job, which writes it anew.")
     of_key = f'The key of "{relation.title}" is {", ".join(operator.key_columns)}.'
-    places = {place_of_key(number): name for number, name in enumerate(columns)}
-    by_column: dict[str, Given] = {}
+    positional = {name_of_key(number): name for number, name in enumerate(columns)}
+    by_column: dict[str, CallArgument] = {}
     for one in named:
-        name = places.get(one.name or "", (one.name or "").lower())
+        name = positional.get(one.name or "", (one.name or "").lower())
         if columns and name.startswith(INTERNAL):
             raise QueryError(f'"{one.value}" is one value too many for a key', one.span, hint=of_key)
         if name not in columns:
@@ -226,7 +226,7 @@ class _Explanation:
         """Yield the rows of `sqlstream.why`, in the order in which people read them. Raises VersionGone."""
         if self.version.version < self.state.oldest:
             raise VersionGone(self.relation.job.name, self.state.oldest)
-        of = f' of savepoint "{saved.place}"' if (saved := self.relation.savepoint) is not None else ""
+        of = f' of savepoint "{saved.location}"' if (saved := self.relation.savepoint) is not None else ""
         yield Finding("version", None, f"version {self.version.version}{of}", self.version.time)
         rows = {name: self._rows(name, self.version) for name in self.views}
         yield from _contents("state", rows)

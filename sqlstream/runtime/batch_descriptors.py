@@ -24,10 +24,10 @@ class Descriptor:
     `time` is when the driver composed it, and what NOW() returns before the first exchange. The `last` one ends the input. With
     `fires_timers` the batch calls the operators that have processing-time timers. With `opens`, in the first batch only, it runs
     the opening fragments of operators, which emit rows before any input. `arrived` has, for each split of a scan, the position
-    of its first row in the order of arrival (see `ARRIVED`). `own_clocks` says whether operators have watermarks of their own, as
-    in the plan: batches of earlier versions of sqlstream had one watermark for all, and verification replays them so. `clock` is
-    set in a job over processing time and event time: the watermark, after the batch, of its operators over processing time. It
-    is END_OF_INPUT once all input has ended.
+    of its first row in the order of arrival (see `ARRIVED`). `own_watermarks` says whether operators have watermarks of their
+    own, as in the plan: batches of earlier versions of sqlstream had one watermark for all, and verification replays them so.
+    `clock` is set in a job over processing time and event time: the watermark, after the batch, of its operators over processing
+    time. It is END_OF_INPUT once all input has ended.
     """
 
     sequence: int
@@ -38,7 +38,7 @@ class Descriptor:
     fires_timers: bool = False
     opens: bool = False
     arrived: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    own_clocks: bool = False
+    own_watermarks: bool = False
     clock: EventTime | None = None
 
 
@@ -56,13 +56,13 @@ class Work:
     tick: EventTime | None = None
     fires_timers: bool = False
     opens: bool = False
-    # The place of the split's first row in the order of arrival; earlier versions of sqlstream did not write it.
+    # The position of the split's first row in the order of arrival; earlier versions of sqlstream did not write it.
     arrived: int = 0
-    own_clocks: bool = False
+    own_watermarks: bool = False
     clock: EventTime | None = None
 
 
-class ArrivalPlaces:
+class PositionAllocator:
     """Gives splits their positions in the order of arrival: splits of an earlier batch come before splits of a later one.
 
     Within a batch the splits of a scan come before the splits of later scans, and splits of one scan are in the order in which
@@ -74,12 +74,12 @@ class ArrivalPlaces:
 
     def give(self, splits: Mapping[int, Sequence[Split]]) -> dict[int, list[int]]:
         """Return, by scan, the position of the first row of each split of a batch, and reserve positions for all their rows."""
-        places: dict[int, list[int]] = {}
+        positions: dict[int, list[int]] = {}
         for scan, of_scan in sorted(splits.items()):
             for split in of_scan:
-                places.setdefault(scan, []).append(self.following)
+                positions.setdefault(scan, []).append(self.following)
                 self.following += self._sources[scan].most_rows(split)
-        return places
+        return positions
 
     def skip(self, work: Iterable[Work]) -> None:
         """Move `following` behind the positions of all splits in a descriptor."""
@@ -94,18 +94,18 @@ def after_all(work: Iterable[Work], following: int = 0) -> int:
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     """Return the text of a descriptor. Each split, the largest first, goes to the slot with the fewest bytes so far."""
     # A heap of slots by load, then by index.
-    load = [(0, place, slot) for place, slot in enumerate(slots)]
+    load = [(0, index, slot) for index, slot in enumerate(slots)]
     lines: list[dict[str, Json]] = []
     head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}
-    if descriptor.own_clocks:
+    if descriptor.own_watermarks:
         head["own_clocks"] = True
     if descriptor.clock is not None:
         head["clock"] = descriptor.clock
     for scan, splits in descriptor.splits.items():
         arrived = descriptor.arrived.get(scan) or [0] * len(splits)
         for split, first in sorted(zip(splits, arrived, strict=True), key=lambda pair: -pair[0].bytes):
-            size, place, slot = load[0]
-            heapreplace(load, (size + max(split.bytes, 1), place, slot))
+            size, index, slot = load[0]
+            heapreplace(load, (size + max(split.bytes, 1), index, slot))
             lines.append({"slot": slot, "scan": scan, **head, "split": split.to_list(), "arrived": first})
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, **head, "tick": tick})
@@ -117,8 +117,12 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
 
 def from_lines(text: str) -> list[Work]:
     """Parse the text of a descriptor, or some of its lines."""
-    lines = (json.loads(line) for line in text.splitlines() if line)
-    return [Work(**{**line, "time": from_millis(line["time"])}) for line in lines]
+    return [_work(json.loads(line)) for line in text.splitlines() if line]
+
+
+def _work(line: dict[str, Any]) -> Work:
+    own = line.pop("own_clocks", False)
+    return Work(**{**line, "time": from_millis(line["time"])}, own_watermarks=own)
 
 
 def by_slot(text: str, slots: Sequence[int]) -> list[str]:

@@ -27,9 +27,9 @@ from sqlstream.duck import databases
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.profiling import DRIVER
 from sqlstream.runtime.fragments import newest
-from sqlstream.runtime.source_clocks import SourceClocks
+from sqlstream.runtime.source_activity import SourceActivity
 from sqlstream.runtime.tasks import ROWS, Output
-from sqlstream.runtime.watermarks import ScanClock, Watermarks
+from sqlstream.runtime.watermarks import Watermarks, WatermarkStatus
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, held_by
@@ -54,7 +54,7 @@ from sqlstream.warehouse.records import read_json
 from sqlstream.zones import local_clock
 
 _REPORTS = msgspec.json.Decoder(Report)
-# Called with the place of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
+# Called with the index of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
 Emit = Callable[[int, Sequence[str]], None]
 
 
@@ -135,10 +135,12 @@ class Totals:
         self.sinks[table] = SinkMetrics(before.rows + rows, before.bytes if total_bytes is None else total_bytes)
         self.rows_out += rows
 
-    def find_minimum(self, now: ProcessingTime, clocks: Iterable[Collection[str]]) -> None:
-        """Mark the sources that hold back a watermark, and since when. Each of `clocks` has the sources of one watermark."""
-        marks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
-        holder_names = held_by(marks, {name for name, s in self.sources.items() if s.idle_since is not None}, clocks)
+    def find_minimum(self, now: ProcessingTime, groups: Iterable[Collection[str]]) -> None:
+        """Mark the sources that hold back a watermark, and since when. Each of `groups` has the sources of one watermark."""
+        watermarks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
+        holder_names = held_by(
+            watermarks, {name for name, s in self.sources.items() if s.idle_since is not None}, groups
+        )
         for name, source in self.sources.items():
             source.holds_minimum = name in holder_names
             source.holding_since = (source.holding_since or now) if name in holder_names else None
@@ -171,7 +173,7 @@ class Commits:
     """Records the results and metrics of one job; `totals` has the metrics up to the last batch.
 
     The constructor restores them from the last committed batch, and opens the sinks, whose errors it raises. `began` is when
-    this run of the job started, and `monotonic` the clock by which sources are idle (see SourceClocks). `workers` are processes
+    this run of the job started, and `monotonic` the clock by which sources are idle (see SourceActivity). `workers` are processes
     of the engine for sinks that need some.
     """
 
@@ -187,15 +189,15 @@ class Commits:
         self.job = job
         self.emit = emit
         self._workers = workers
-        self.source_clocks = SourceClocks(job, began=began, monotonic=monotonic)
+        self.source_activity = SourceActivity(job, began=began, monotonic=monotonic)
         # The names of the scans that make each watermark.
-        self._clocks_by_name = [job.plan.names(places) for places in job.plan.clocks]
+        self._sources_by_watermark = [job.plan.names(indexes) for indexes in job.plan.watermark_groups]
         self._zones = {scan.name: job.zone_of(scan) for scan in job.plan.scans}
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
         self.log = JobLog(self.warehouse.fs, self.paths.log)
         self.totals = self._restore()
-        for i, timeout in self.source_clocks.timeouts.items():
+        for i, timeout in self.source_activity.timeouts.items():
             self.totals.sources[job.plan.scans[i].name].idle_timeout = timeout
         self._committers: dict[int, Committer] = {}
         self._writers: dict[int, BatchWriter] = {}
@@ -262,7 +264,7 @@ class Commits:
         version = last_committed(fs, self.paths)
         names = [s.name for s in self.job.plan.scans]
         waits_for = {stage.name: self.job.plan.waits_for(stage) for stage in self.job.plan.stages}
-        zones = {self.job.zone_of(self.job.plan.scans[place]) for place in self.job.plan.watched}
+        zones = {self.job.zone_of(self.job.plan.scans[index]) for index in self.job.plan.watched}
         zone = zones.pop() if len(zones) == 1 else "UTC"
         totals = Totals(sources={name: SourceMetrics() for name in names}, waits_for=waits_for, zone=zone)
         self._manifests: dict[int, str] = {}
@@ -308,44 +310,44 @@ class Commits:
         for stage in self.job.plan.stages:
             due = earliest(one.event_timer for one in self.totals.buckets.get(stage.name, {}).values())
             if due is not None:
-                timers |= {place: min(due, timers.get(place, due)) for place in stage.timed_by}
+                timers |= {index: min(due, timers.get(index, due)) for index in stage.timed_by}
         return timers
 
-    def clocks(self) -> dict[int, ScanClock]:
-        """Return the clocks of the scans that have a watermark, by the index of the scan."""
-        return self.source_clocks.of_scans(self.totals.sources)
+    def watermark_statuses(self) -> dict[int, WatermarkStatus]:
+        """Return the watermarks of the scans that have one, and since when they are idle, by the index of the scan."""
+        return self.source_activity.of_scans(self.totals.sources)
 
-    def partition_marks(self, now: ProcessingTime) -> dict[int, EventTime]:
+    def partition_watermarks(self, now: ProcessingTime) -> dict[int, EventTime]:
         """Return the watermarks, by scan, of the scans whose partitions have watermarks; a scan without one yet is left out."""
-        return self.source_clocks.partition_marks(self.totals.sources, now)
+        return self.source_activity.partition_watermarks(self.totals.sources, now)
 
     def commit(
         self,
         batch: int,
         outputs: Iterable[Output],
-        marks: Watermarks,
+        watermarks: Watermarks,
         at: ProcessingTime,
         now: ProcessingTime | None = None,
     ) -> None:
         """Store the outputs of a batch in sinks, and append its metrics to the log; skip a batch that `totals` include.
 
-        `marks` and the processing time `at` are the batch's clock. `now` is when it has finished, by default `at`. Raises
+        `watermarks` and the processing time `at` are the batch's times. `now` is when it has finished, by default `at`. Raises
         the errors of sinks.
         """
         if batch <= self.totals.version:
             return
         with profiling.span("commit results", DRIVER):
-            self._commit(batch, outputs, marks, at, at if now is None else now)
+            self._commit(batch, outputs, watermarks, at, at if now is None else now)
 
     def _commit(
-        self, batch: int, outputs: Iterable[Output], marks: Watermarks, at: ProcessingTime, now: ProcessingTime
+        self, batch: int, outputs: Iterable[Output], watermarks: Watermarks, at: ProcessingTime, now: ProcessingTime
     ) -> None:
         # No batch begins before the one before it is committed.
         self.tell_sinks(self.totals.version)
         began = time.monotonic()
         # Another thread sees the totals before the batch or after it, nothing in between.
         totals = self.totals.copy()
-        moment = self.source_clocks.now(now)
+        moment = self.source_activity.now(now)
         reports = self._received(outputs, totals, now, moment)
         for sink, records in reports.written.items():
             if records:
@@ -355,13 +357,13 @@ class Commits:
             plan = self.job.plan.sinks[sink]
             if added and not plan.malformed:
                 totals.wrote(plan.table.name, sum(s.rows for s in added), sum(s.bytes for s in added))
-        totals.version, totals.watermark, totals.watermarks = batch, marks.job, marks.own(self.job.plan)
+        totals.version, totals.watermark, totals.watermarks = batch, watermarks.job, watermarks.own(self.job.plan)
         for scan, event in reports.newest_events.items():
             totals.sources[scan].latency = Duration(local_clock(now, self._zones[scan]) - event)
         self.spend("commit", began)
         self._add_spent(totals)
-        self.source_clocks.mark_idle(totals.sources, now, moment)
-        totals.find_minimum(now, self._clocks_by_name)
+        self.source_activity.mark_idle(totals.sources, now, moment)
+        totals.find_minimum(now, self._sources_by_watermark)
         with profiling.span("write log", DRIVER):
             self.log.append(
                 LogEntry(
@@ -401,7 +403,7 @@ class Commits:
                     totals.add(report, now)
                     if not isinstance(report, ScanReport):
                         continue
-                    self.source_clocks.see_rows(report, moment)
+                    self.source_activity.see_rows(report, moment)
                     if report.max_event_time is not None:
                         before = reports.newest_events.get(report.scan, report.max_event_time)
                         reports.newest_events[report.scan] = max(report.max_event_time, before)

@@ -31,7 +31,7 @@ class Receiver(Protocol):
         """Receive the rows of a batch in local Parquet files, which may be deleted after the call."""
 
 
-# By the sink's place in the plan. The rows of other sinks go where their tables say.
+# By the sink's index in the plan. The rows of other sinks go where their tables say.
 Receivers = Mapping[int, Receiver]
 
 

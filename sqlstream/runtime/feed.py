@@ -21,7 +21,7 @@ from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import CLOCK, ScanStage
-from sqlstream.runtime.batch_descriptors import ArrivalPlaces, Descriptor, Work, by_slot, from_lines, to_lines
+from sqlstream.runtime.batch_descriptors import Descriptor, PositionAllocator, Work, by_slot, from_lines, to_lines
 from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
@@ -139,7 +139,7 @@ class Feed:
 
     `directory` is the job's folder of positions, from which the constructor restores how far the scans have read. `slots` are the
     numbers of the tasks that read. With `finish` the job ends with its bounded input. With `opens` the first batch runs without
-    input. `own_clocks` is as in Descriptor; with `has_clock` descriptors get a `clock`. Processing time is a local time of
+    input. `own_watermarks` is as in Descriptor; with `has_clock` descriptors get a `clock`. Processing time is a local time of
     `zone` where it is a watermark. For `paced` see DiscoveryContext.
     """
 
@@ -155,7 +155,7 @@ class Feed:
         warehouse: str = "",
         paced: bool = True,
         opens: bool = False,
-        own_clocks: bool = False,
+        own_watermarks: bool = False,
         has_clock: bool = False,
         zone: str = "UTC",
     ):
@@ -164,7 +164,7 @@ class Feed:
         # Where descriptors are.
         self._descriptors = Descriptors(fs, directory)
         self.directory = self._descriptors.next
-        self._own_clocks, self._has_clock, self._zone = own_clocks, has_clock, zone
+        self._own_watermarks, self._has_clock, self._zone = own_watermarks, has_clock, zone
         self._reminders: dict[int, EventTime] = {}
         self._last_splits = LastSplits(scans)
         # The last tick of each scan.
@@ -179,7 +179,7 @@ class Feed:
         self._fired_at = ProcessingTime(-1)
         self._stages = scans
         self._sources = [source_of(stage.table) for stage in scans]
-        self._places = ArrivalPlaces(self._sources)
+        self._positions = PositionAllocator(self._sources)
         seen = self._read_fold()
         positions, descriptors = self._restore(project, seen)
         context = partial(
@@ -238,7 +238,7 @@ class Feed:
         fold = self._descriptors.fold()
         if fold is None:
             return [None] * len(self._sources)
-        self.sequence, self._places.following = fold.sequence, fold.arrived
+        self.sequence, self._positions.following = fold.sequence, fold.arrived
         return list(fold.seen)
 
     def _restore(self, project: str, seen: Sequence[bytes | None]) -> tuple[list[Position], dict[int, str]]:
@@ -255,7 +255,7 @@ class Feed:
             self.ended = self.ended or any(w.last for w in work)
             self.time = max([self.time, *(w.time for w in work)])
             self._add(positions, work)
-            self._places.skip(work)
+            self._positions.skip(work)
             for w in work:
                 if w.split is not None:
                     self._last_splits.add(sequence, w.scan, [self._sources[w.scan].split(w.split)])
@@ -294,14 +294,14 @@ class Feed:
         event_timers: Mapping[int, EventTime] | None = None,
         idle: Mapping[int, EventTime] | None = None,
         processing_timer: ProcessingTime | None = None,
-        marks: Mapping[int, EventTime] | None = None,
+        watermarks: Mapping[int, EventTime] | None = None,
     ) -> Descriptor | None:
         """Return the descriptor of the next batch, None if no batch is due; the last batch of a bounded job ends its input.
 
         A batch is due if input waits or ends, if an idle scan has a tick (`idle`), or if a timer is due. `processing_timer` is a
         processing time at which an operator asks to be called. `event_timers` are, by scan, event times at which the next window
-        of an operator that waits for the scan closes: it is due by the clock if that is the watermark of the scan, or by `marks`,
-        the ticks of scans whose partitions have watermarks.
+        of an operator that waits for the scan closes: it is due by the clock if that is the watermark of the scan, or by
+        `watermarks`, the ticks of scans whose partitions have watermarks.
         """
         if self.ended:
             return None
@@ -317,19 +317,19 @@ class Feed:
         fires_timers = any(reached_before < due <= reached for i, due in due_at.items() if i in by_clock)
         calls = processing_timer is not None and self._fired_at < processing_timer <= clock
         opens = self._opens and self.sequence < 0
-        closes = any(i in due_at and mark >= due_at[i] for i, mark in (marks or {}).items())
+        closes = any(i in due_at and watermark >= due_at[i] for i, watermark in (watermarks or {}).items())
         if not any((splits, ending, last, fires_timers, idle, calls, opens, closes)):
             return None
         self._closed |= ending
-        ticks = {**self._reminders, **(marks or {}), **(idle or {}), **dict.fromkeys(self._by_clock, reached)}
+        ticks = {**self._reminders, **(watermarks or {}), **(idle or {}), **dict.fromkeys(self._by_clock, reached)}
         ticks |= dict.fromkeys(sorted(ending), END_OF_INPUT)
         self._reminders = {}
-        mark = (END_OF_INPUT if last else reached) if self._has_clock else None
+        watermark = (END_OF_INPUT if last else reached) if self._has_clock else None
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
-        number, places = self.sequence + 1, self._places.give(splits)
-        return Descriptor(number, clock, splits, ticks, last, calls, opens, places, self._own_clocks, mark)
+        number, positions = self.sequence + 1, self._positions.give(splits)
+        return Descriptor(number, clock, splits, ticks, last, calls, opens, positions, self._own_watermarks, watermark)
 
     def drain(self) -> None:
         """End the input for good: neither this run nor a later one reads more, and the next batch is the last one."""
@@ -380,7 +380,7 @@ class Feed:
         """Report to the sources that ask for it that the batches up to the descriptor `done` are committed."""
         self._commits.report(done)
 
-    def written(self, done: int, begun: int) -> list[list[str]]:
+    def stored_descriptors(self, done: int, begun: int) -> list[list[str]]:
         """Return the stored descriptors after `done`, in order, each as its lines for each slot.
 
         `begun` is the last descriptor of a batch that has begun. Raises DamageError if a descriptor is missing.
@@ -404,7 +404,9 @@ class Feed:
             path = self._path(done + 1)
             text = read_sealed(self._fs, path)
             first = from_lines(text)[0]
-            again = Descriptor(first.sequence, first.time, {}, self._reminders, first.last, own_clocks=first.own_clocks)
+            again = Descriptor(
+                first.sequence, first.time, {}, self._reminders, first.last, own_watermarks=first.own_watermarks
+            )
             write_sealed(self._fs, path, text + to_lines(again, self._slots))
             self._reminders = {}
 
@@ -415,9 +417,9 @@ class Feed:
             return
         for sequence in old:
             self._add(self._folded, from_lines(read_sealed(self._fs, self._path(sequence))))
-        # After a crash the same ones may be folded again. The place is behind those of later descriptors, too.
+        # After a crash the same ones may be folded again. The position is behind those of later descriptors, too.
         seen = tuple(position.to_bytes() for position in self._folded)
-        self._descriptors.write_fold(Fold(old[-1], seen, self._places.following), old)
+        self._descriptors.write_fold(Fold(old[-1], seen, self._positions.following), old)
 
     def _add(self, positions: Sequence[Position], batch: Sequence[Work]) -> None:
         """Move the scans' positions past a batch."""

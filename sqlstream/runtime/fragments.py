@@ -15,7 +15,6 @@ from sqlstream.connectors.formats.changelogs import DECLARE_KEY, NO_ROW_BEFORE
 from sqlstream.connectors.formats.malformed import NO_VALUE, format_of, skip_hint
 from sqlstream.connectors.interface import TableSource
 from sqlstream.duck import key_hash
-from sqlstream.duck.clock import timestamp, variables
 from sqlstream.duck.errors import plain
 from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PARTITION, ROW
 from sqlstream.duck.sql import (
@@ -30,6 +29,7 @@ from sqlstream.duck.sql import (
     typed,
     union_all,
 )
+from sqlstream.duck.time_variables import timestamp, variables
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
@@ -76,7 +76,7 @@ def newest(a: EventTime | None, b: EventTime | None) -> EventTime | None:
     return b if a is None else a if b is None else max(a, b)
 
 
-def set_clock(con: duckdb.DuckDBPyConnection, time: ProcessingTime, watermark: EventTime | None) -> None:
+def set_times(con: duckdb.DuckDBPyConnection, time: ProcessingTime, watermark: EventTime | None) -> None:
     """Set what NOW() and CURRENT_WATERMARK return in a connection.
 
     `watermark` is the watermark before the batch of the scan or operator that the fragment follows.
@@ -86,7 +86,7 @@ def set_clock(con: duckdb.DuckDBPyConnection, time: ProcessingTime, watermark: E
 
 
 def set_watermarks(con: duckdb.DuckDBPyConnection, watermarks: Mapping[str, EventTime | None]) -> None:
-    """Set variables, by name, that hold other watermarks than `set_clock` does.
+    """Set variables, by name, that hold other watermarks than `set_times` does.
 
     These are the watermarks of nodes above several inputs (`PhysicalPlan.watermark_variables`), and of the operator that gets the
     rows of the fragment.
@@ -127,13 +127,13 @@ def scan_input(
         # A delete needs only the key; an update to a row without an event time removes the row.
         untimed += f" AND {ADDS}"
     timed = f"(epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]})"
-    mark = "CAST(NULL AS TIMESTAMP)" if scan.has_watermarks or scan.by_clock else scan.watermark
+    watermark = "CAST(NULL AS TIMESTAMP)" if scan.has_watermarks or scan.by_clock else scan.watermark
     local = f"timezone({quote_text(zone)}, {time})" if scan.has_instants else f"CAST({time} AS TIMESTAMP)"
     # Expressions over an impossible event time may fail.
     seen = Items(
         f"count(*), count(*) FILTER (WHERE {untimed}), "
         f"max(CASE WHEN {timed} THEN epoch_us({local}) END), "
-        f"max(CASE WHEN {timed} THEN epoch_us({mark}) END), count(*) FILTER (WHERE {astray(time, bounds)})"
+        f"max(CASE WHEN {timed} THEN epoch_us({watermark}) END), count(*) FILTER (WHERE {astray(time, bounds)})"
     )
     stats = _scan_stats(con, scan, seen, rows)
     if scan.changes != "keyed":

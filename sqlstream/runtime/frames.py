@@ -30,7 +30,7 @@ METRICS = -1
 OUTPUT = -2
 # Calls all stages of a bucket that have something due.
 WAKE = -3
-# The port of a data frame has the number of the input in its lower 16 bits, and the stage's place in the plan above them.
+# The port of a data frame has the number of the input in its lower 16 bits, and the stage's index in the plan above them.
 _PORT_BITS = 16
 # Up to this number of buckets, one pass over the rows for each bucket is faster than sorting them.
 _FEW = 8
@@ -55,7 +55,7 @@ class Frame:
 
     @property
     def stage(self) -> int:
-        """The place in the plan of the stage that receives the rows."""
+        """The index in the plan of the stage that receives the rows."""
         return self.port >> _PORT_BITS
 
     @property

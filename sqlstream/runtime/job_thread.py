@@ -173,7 +173,7 @@ class JobThread(threading.Thread, ABC):
             finish=self.pace.finish,
             warehouse=self.job.warehouse,
             opens=self.job.plan.opens,
-            own_clocks=self.job.plan.has_own_clocks,
+            own_watermarks=self.job.plan.has_own_watermarks,
             has_clock=self.job.plan.has_clock,
             zone=self.job.clock_zone,
         )
@@ -214,8 +214,8 @@ class JobThread(threading.Thread, ABC):
         interval = 0 if feed.drained else seconds(self.pace.interval)
         if feed.sequence - self.totals.sequence >= AHEAD or moment - self._fed_at < interval:
             return
-        marks, idle = self._ticks(feed)
-        descriptor = feed.compose(self.commits.event_timers(), idle, self.totals.processing_timer, marks)
+        watermarks, idle = self._ticks(feed)
+        descriptor = feed.compose(self.commits.event_timers(), idle, self.totals.processing_timer, watermarks)
         self._warnings.extend(feed.take_warnings())
         for path in feed.changed() - self._warned:
             self._warned.add(path)
@@ -237,21 +237,22 @@ class JobThread(threading.Thread, ABC):
     def _ticks(self, feed: Feed) -> tuple[dict[int, EventTime], dict[int, EventTime]]:
         """Return, by scan, ticks of scans whose partitions have watermarks, and ticks of idle scans."""
         moment = self._monotonic_time()
-        self.commits.source_clocks.see_partitions(feed.partitions(self.totals.sequence), feed.watermarks(), moment)
+        self.commits.source_activity.see_partitions(feed.partitions(self.totals.sequence), feed.watermarks(), moment)
         # A tick in a descriptor that no batch has finished yet need not be sent again.
-        clocks = {
-            i: replace(clock, mark=newest(clock.mark, feed.ticked.get(i))) for i, clock in self.commits.clocks().items()
+        statuses = {
+            i: replace(status, watermark=newest(status.watermark, feed.ticked.get(i)))
+            for i, status in self.commits.watermark_statuses().items()
         }
-        marks = {}
-        for i, mark in self.commits.partition_marks(moment).items():
-            if (before := clocks[i].mark) is None or mark > before:
-                marks[i] = mark
-                clocks[i] = replace(clocks[i], mark=mark)
-        if not any(self.commits.source_clocks.timeouts.values()):
-            return marks, {}
+        watermarks = {}
+        for i, watermark in self.commits.partition_watermarks(moment).items():
+            if (before := statuses[i].watermark) is None or watermark > before:
+                watermarks[i] = watermark
+                statuses[i] = replace(statuses[i], watermark=watermark)
+        if not any(self.commits.source_activity.timeouts.values()):
+            return watermarks, {}
         under_way = feed.under_way(self.totals.sequence)
-        active = {i: replace(c, active_at=moment if i in under_way else c.active_at) for i, c in clocks.items()}
-        return marks, idle_ticks(active, moment, self.job.plan.clocks)
+        active = {i: replace(c, active_at=moment if i in under_way else c.active_at) for i, c in statuses.items()}
+        return watermarks, idle_ticks(active, moment, self.job.plan.watermark_groups)
 
     def _at_end(self, feed: Feed) -> bool:
         """Whether all input was read, and every window that it closes was emitted."""
@@ -262,8 +263,8 @@ class JobThread(threading.Thread, ABC):
             # Without a watermark no window waits.
             waiting = bool(self.job.plan.stages and self.job.plan.watched)
             by_clock = self.commits.last_watermarks().by_clock(self.job.plan)
-            clocks = [*([totals.watermark] if waiting else []), *by_clock]
-            return totals.ended and all(mark == END_OF_INPUT for mark in clocks)
+            watermarks = [*([totals.watermark] if waiting else []), *by_clock]
+            return totals.ended and all(watermark == END_OF_INPUT for watermark in watermarks)
         waits = feed.exhausted and not self.pace.finish
         return waits and self._is_idle()
 

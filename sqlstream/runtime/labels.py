@@ -26,7 +26,7 @@ def partition_of(label: int, partitions: int) -> int:
 
 def spread_labels(count: int, partitions: int) -> tuple[int, ...]:
     """Return `count` labels; Spark assigns the n-th to partition n modulo `partitions`."""
-    positions = [deque(range(place, count, partitions)) for place in range(partitions)]
+    positions = [deque(range(index, count, partitions)) for index in range(partitions)]
     labels = [0] * count
     remaining, label = count, 0
     while remaining:

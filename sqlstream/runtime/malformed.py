@@ -22,7 +22,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.fragments import EARLIEST, LATEST, TimeBounds, astray, over_input, time_bounds
-from sqlstream.runtime.scan_rows import source_without_places
+from sqlstream.runtime.scan_rows import source_without_positions
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.segments import Segment, write_segment
 from sqlstream.units import ProcessingTime, to_millis
@@ -39,7 +39,7 @@ def drops_astray(table: Table) -> bool:
 
 def astray_error(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split]) -> DataError:
     """Return the error for the first row of splits with an impossible event time, or one that names no row if none is found."""
-    table, source = scan.table, source_without_places(scan.table)
+    table, source = scan.table, source_without_positions(scan.table)
     hint = f"Set '{MAX_AHEAD}', such as '1 d', to leave out rows that are so far ahead of the clock."
     for split in splits:
         for row in astray_rows(con, scan, source, split, (EARLIEST, LATEST)):
@@ -63,9 +63,9 @@ def astray_rows(
         f" FROM (WITH _input AS (SELECT * FROM {rows.plan.well_formed}) {scan.numbered})"
         f" WHERE {astray(time, bounds)} GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    places = rows.places([n for n, *_ in outliers])
+    positions = rows.places([n for n, *_ in outliers])
     rows.plan.forget(con)
-    return [replace(places[n], reason=_reason(scan, at, ahead)) for n, at, ahead in outliers]
+    return [replace(positions[n], reason=_reason(scan, at, ahead)) for n, at, ahead in outliers]
 
 
 def unfit_rows(
@@ -81,9 +81,9 @@ def unfit_rows(
         all_rows = Select(f"SELECT * FROM ({all_rows}) WHERE epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]}")
     unfit = f"SELECT DISTINCT {ROW.name} + 1 FROM ({union_all(scan.unfit)}) ORDER BY 1"
     numbers = [n for (n,) in con.execute(over_input(all_rows, Select(unfit))).fetchall()]
-    places = rows.places(numbers)
+    positions = rows.places(numbers)
     rows.plan.forget(con)
-    return [replace(places[n], reason=_UNFIT) for n in numbers]
+    return [replace(positions[n], reason=_UNFIT) for n in numbers]
 
 
 def _reason(scan: ScanStage, at: str, ahead: bool) -> str:
@@ -107,7 +107,7 @@ def keep(
     `time` is the batch's processing time.
     """
     assert scan.errors is not None
-    source = source_without_places(scan.table)
+    source = source_without_positions(scan.table)
     malformed_rows = list(source.malformed_rows(splits))
     if scan.time_column is not None and not scan.by_clock:
         bounds = time_bounds(scan.table, time)

@@ -1,7 +1,7 @@
-"""Reads the splits of a scan: the rows of its table, with their places in the order of arrival if the query needs these.
+"""Reads the splits of a scan: the rows of its table, with their positions in the order of arrival if the query needs these.
 
 Sources do not know the column ARRIVED. A source that numbers its rows gives the columns `TableSource.numbering` in its stead, and
-a row's place is that of its split plus its number in the split. The splits of other sources are read one by one.
+a row's position is that of its split plus its number in the split. The splits of other sources are read one by one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sqlstream.duck.internal_columns import ARRIVED, PATH, ROW
 from sqlstream.duck.sql import Relation, Select, quote_text, subquery, union_all
 from sqlstream.runtime.batch_descriptors import Work
 
-# The places of splits, and the rows of one split.
-_PLACES, _OF_SPLIT = "_arrival_places", "_arrival_rows_"
+# The positions of splits, and the rows of one split.
+_POSITIONS, _OF_SPLIT = "_arrival_places", "_arrival_rows_"
 # So many runs of rows are told apart by conditions, more by a join.
 _FEW = 16
 
@@ -40,7 +40,7 @@ class _Run:
     shift: int
 
 
-def source_without_places(table: Table) -> TableSource:
+def source_without_positions(table: Table) -> TableSource:
     """Return the source of a table, as if it lacked the column ARRIVED."""
     return source_of(replace(table, columns=tuple(c for c in table.columns if c.name != ARRIVED.name)))
 
@@ -49,19 +49,19 @@ class ScanRows:
     """The rows of the splits in `work`, which is about one scan of `table` in one batch."""
 
     def __init__(self, table: Table, work: Sequence[Work], context: ReadContext):
-        self.source = source_without_places(table)
+        self.source = source_without_positions(table)
         self._context = context
-        self._has_places = any(c.name == ARRIVED.name for c in table.columns)
+        self._has_positions = any(c.name == ARRIVED.name for c in table.columns)
         read = [one for one in work if one.split is not None]
         self.splits = [self.source.located(self.source.split(one.split or ()), context) for one in read]
-        self._places = [one.arrived for one in read]
+        self._positions = [one.arrived for one in read]
         # The source that reads, which adds the columns `_added`.
         self._reader = self.source
         self._added: tuple[Column, ...] = ()
         self._runs: list[_Run] = []
-        if self._has_places and self.source.numbering:
+        if self._has_positions and self.source.numbering:
             own = self.source.table
-            self._runs = _runs(self.source, self.splits, self._places)
+            self._runs = _runs(self.source, self.splits, self._positions)
             # In one file, numbers tell the rows apart: to read paths of files costs as much as to read a few columns.
             needed = self.source.numbering if len(self._paths) > 1 else (ROW,)
             self._added = tuple(c for c in needed if c not in own.columns)
@@ -69,13 +69,13 @@ class ScanRows:
 
     def take(self, con: duckdb.DuckDBPyConnection) -> ReadPlan:
         """Return the plan of all splits, after `ReadPlan.take`. Raises DataError and duckdb.Error, as sources do."""
-        if not self._has_places or self.source.numbering or len(self.splits) == 1:
+        if not self._has_positions or self.source.numbering or len(self.splits) == 1:
             return self._reader.take(con, self.splits, self._context)
         lost, selects = 0, []
-        for number, (split, place) in enumerate(zip(self.splits, self._places, strict=True)):
+        for number, (split, position) in enumerate(zip(self.splits, self._positions, strict=True)):
             plan = self._reader.take(con, [split], self._context)
             name = f"{_OF_SPLIT}{number}"
-            con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_in_turn(plan.well_formed, place)}")
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_in_turn(plan.well_formed, position)}")
             lost += plan.lost
             plan.forget(con)
             selects.append(Select(f"SELECT * FROM {name}"))
@@ -86,21 +86,21 @@ class ScanRows:
         return self._reader.read_again(con, error, self.splits, self._context)
 
     def well_formed(self, con: duckdb.DuckDBPyConnection, plan: ReadPlan) -> Relation:
-        """Return the well-formed rows of a plan from `take` or `read_again`, with their places if the table has the column."""
+        """Return the well-formed rows of a plan from `take` or `read_again`, with their positions if the table has the column."""
         rows = plan.well_formed
-        if not self._has_places:
+        if not self._has_positions:
             return rows
         if not self.source.numbering:
-            return subquery(_in_turn(rows, self._places[0])) if len(self.splits) == 1 else rows
+            return subquery(_in_turn(rows, self._positions[0])) if len(self.splits) == 1 else rows
         hidden = f" EXCLUDE ({', '.join(c.name for c in self._added)})" if self._added else ""
         if len(self._runs) <= _FEW:
             return subquery(Select(f"SELECT *{hidden}, {self._shift} + {ROW.name} AS {ARRIVED.name} FROM {rows}"))
         names = [field.name for field in fields(_Run)]
-        con.register(_PLACES, pa.table({name: [getattr(run, name) for run in self._runs] for name in names}))
+        con.register(_POSITIONS, pa.table({name: [getattr(run, name) for run in self._runs] for name in names}))
         path = f"r.{PATH.name}" if len(self._paths) > 1 else quote_text(self._paths[0])
         within = f"p.path = {path} AND r.{ROW.name} >= p.first AND r.{ROW.name} < p.following"
         items = f"r.*{hidden}, p.shift + r.{ROW.name} AS {ARRIVED.name}"
-        return subquery(Select(f"SELECT {items} FROM {rows} r JOIN {_PLACES} p ON {within}"))
+        return subquery(Select(f"SELECT {items} FROM {rows} r JOIN {_POSITIONS} p ON {within}"))
 
     @property
     def _paths(self) -> list[str]:
@@ -122,17 +122,17 @@ class ScanRows:
         """
         again = self.source.read_again(con, error, [split], self._context) if error is not None else None
         rows = (again or self.source.read(con, [split], self._context)).relation
-        if not self._has_places:
+        if not self._has_positions:
             return rows
         return subquery(Select(f"SELECT *, CAST(NULL AS {ARRIVED.type}) AS {ARRIVED.name} FROM {rows}"))
 
 
-def _runs(source: TableSource, splits: Sequence[Split], places: Sequence[int]) -> list[_Run]:
+def _runs(source: TableSource, splits: Sequence[Split], positions: Sequence[int]) -> list[_Run]:
     """Return the runs of splits of a source that numbers its rows, in the order of their paths and numbers."""
     runs: list[_Run] = []
     firsts = (source.first_row(split) for split in splits)
-    for (path, first), place, split in sorted(zip(firsts, places, splits, strict=True), key=lambda one: one[:2]):
-        run = _Run(path, first, first + source.most_rows(split), place - first)
+    for (path, first), position, split in sorted(zip(firsts, positions, splits, strict=True), key=lambda one: one[:2]):
+        run = _Run(path, first, first + source.most_rows(split), position - first)
         if runs and (runs[-1].path, runs[-1].shift) == (path, run.shift):
             run = replace(run, first=runs.pop().first)
         runs.append(run)
@@ -145,6 +145,6 @@ def _shift_of(runs: Sequence[_Run]) -> str:
     return f"CASE {' '.join(cases)} ELSE {runs[-1].shift} END" if len(runs) > 1 else str(runs[-1].shift)
 
 
-def _in_turn(rows: Relation, place: int) -> Select:
-    """Return rows with the column ARRIVED: they get the positions from `place` on, in the order in which they are read."""
-    return Select(f"SELECT *, {place} + row_number() OVER () - 1 AS {ARRIVED.name} FROM {rows}")
+def _in_turn(rows: Relation, position: int) -> Select:
+    """Return rows with the column ARRIVED: they get the positions from `position` on, in the order in which they are read."""
+    return Select(f"SELECT *, {position} + row_number() OVER () - 1 AS {ARRIVED.name} FROM {rows}")

@@ -69,12 +69,12 @@ class StateChecks:
         results = [*self._max_rows(version, rows), *self._queries(version, every=every)]
         news = []
         for result in results:
-            place = result.name, result.operator
-            self._results[place] = result
+            key = result.name, result.operator
+            self._results[key] = result
             # A failure is new to each run of the job, whatever an earlier run has reported.
-            if result.status != PASSED and self._statuses.get(place) != result.status:
+            if result.status != PASSED and self._statuses.get(key) != result.status:
                 news.append(f"state check {_sentence(result)}")
-            self._statuses[place] = result.status
+            self._statuses[key] = result.status
         if [(r.name, r.status) for r in self._all()] != [(r.name, r.status) for r in self._written]:
             self.write()
         if (broken := next((r for r in results if r.status == BROKEN and r.action == STOP), None)) is not None:

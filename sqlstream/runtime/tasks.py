@@ -24,12 +24,12 @@ from sqlstream.connectors.lookup import open_lookup
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import sink_of
 from sqlstream.duck import errors as duckdb_errors
-from sqlstream.duck.clock import ABOVE_VARIABLE
 from sqlstream.duck.sql import Relation, Select, subquery, typed
+from sqlstream.duck.time_variables import ABOVE_VARIABLE
 from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.registration import recover
-from sqlstream.operators.operator import Clock, SideRows
+from sqlstream.operators.operator import SideRows, StepTimes
 from sqlstream.operators.process.batch import user_counters
 from sqlstream.physical.plan import Exchange, Fragment, Lookup, ScanStage
 from sqlstream.profiling import BUCKET, SCAN, TASKS
@@ -40,7 +40,7 @@ from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
 from sqlstream.runtime.scan_rows import ScanRows
 from sqlstream.runtime.times import least
-from sqlstream.runtime.watermarks import BatchClock, Watermarks
+from sqlstream.runtime.watermarks import BatchTimes, Watermarks
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.metrics import COUNTERS, BucketMetrics, BucketReport, PartitionReport, ScanReport
@@ -62,7 +62,7 @@ class Output:
     """A message of a task to the driver, whose `body` is JSON, by its `kind`.
 
     "segment" is a Segment that was written for a sink, "written" is [number of rows, records for the committer] of a sink's
-    Writer, "metrics" is a Report. `sink` is the place of the sink in the plan.
+    Writer, "metrics" is a Report. `sink` is the index of the sink in the plan.
     """
 
     kind: str
@@ -84,30 +84,30 @@ class Output:
 
 
 def run_scan(
-    job: JobSpec, scan: int, work: Sequence[Work], batch: int, marks: Watermarks
+    job: JobSpec, scan: int, work: Sequence[Work], batch: int, watermarks: Watermarks
 ) -> Iterator[tuple[EventTime | None, Frame | Output]]:
     """Read the splits of a task; yield the frames and outputs of its fragments, each with the watermark of the scan.
 
     `work` is not empty. If partitions have watermarks, a task reads only some of them: then only ticks advance the scan's
-    watermark. `marks` are the watermarks before the batch. Raises JobError for rows that fail.
+    watermark. `watermarks` are the watermarks before the batch. Raises JobError for rows that fail.
     """
     stage = job.plan.scans[scan]
     with profiling.span(SCAN, TASKS, job=job.name, batch=batch, operator=stage.name, bucket=work[0].slot):
-        yield from _run_scan(job, scan, work, batch, marks)
+        yield from _run_scan(job, scan, work, batch, watermarks)
 
 
 def _run_scan(
-    job: JobSpec, scan: int, work: Sequence[Work], batch: int, marks: Watermarks
+    job: JobSpec, scan: int, work: Sequence[Work], batch: int, watermarks: Watermarks
 ) -> Iterator[tuple[EventTime | None, Frame | Output]]:
-    stage, clock = job.plan.scans[scan], BatchClock(batch, work[0].time, marks)
+    stage, times = job.plan.scans[scan], BatchTimes(batch, work[0].time, watermarks)
     tick = max((w.tick for w in work if w.tick is not None), default=None)
     if any(w.fires_timers for w in work):
-        yield from ((tick, frame) for frame in fire_timers(job, clock.time))
+        yield from ((tick, frame) for frame in fire_timers(job, times.time))
     if any(w.opens for w in work):
-        yield from ((tick, frame) for frame in opening(job, clock))
+        yield from ((tick, frame) for frame in opening(job, times))
     reading, watermark = SplitReading(job, stage, work), tick
     with connection(job) as con:
-        execute.set_clock(con, clock.time, marks.scans[scan])
+        execute.set_times(con, times.time, watermarks.scans[scan])
         if reading.splits:
             explain = partial(reading.explain, con)
             with user_errors(stage.name, explain):
@@ -115,11 +115,11 @@ def _run_scan(
                 if not stage.has_partitions:
                     watermark = newest(reading.stats.watermark, tick)
                 for fragment in stage.fragments:
-                    for output in run_fragment(job, con, fragment, rows, clock, explain):
+                    for output in run_fragment(job, con, fragment, rows, times, explain):
                         yield watermark, output
                 reading.end(con)
                 if reading.skipped and stage.errors is not None:
-                    segment = malformed.keep(con, job, stage, reading.splits, batch, clock.time)
+                    segment = malformed.keep(con, job, stage, reading.splits, batch, times.time)
                     if segment is not None:
                         yield watermark, Output("segment", segment.to_json(), stage.errors)
         yield watermark, reading.report(work[0], watermark)
@@ -226,11 +226,11 @@ def fire_timers(job: JobSpec, time: ProcessingTime) -> Iterator[Frame]:
                 yield Frame(label, port_of(number, 0), time, serialise(nothing))
 
 
-def opening(job: JobSpec, clock: BatchClock) -> Iterator[Frame | Output]:
+def opening(job: JobSpec, times: BatchTimes) -> Iterator[Frame | Output]:
     """Run the opening fragments of operators, in the first batch, before any input; yield their frames and outputs."""
     with connection(job) as con:
         for fragment in (f for stage in job.plan.stages for f in stage.opening):
-            yield from run_fragment(job, con, fragment, Select("SELECT 1 AS one"), clock)
+            yield from run_fragment(job, con, fragment, Select("SELECT 1 AS one"), times)
 
 
 class Advance:
@@ -239,16 +239,16 @@ class Advance:
     Once `run` is exhausted, `manifest` is the JSON of the bucket's new state, and `event_timer` the time of its next timer.
     """
 
-    def __init__(self, job: JobSpec, stage: int, bucket: int, manifest: str | None, clock: BatchClock):
-        self.job, self.bucket, self.clock = job, bucket, clock
-        self.stage, self.watermark = job.plan.stages[stage], clock.marks.operators[stage]
+    def __init__(self, job: JobSpec, stage: int, bucket: int, manifest: str | None, times: BatchTimes):
+        self.job, self.bucket, self.times = job, bucket, times
+        self.stage, self.watermark = job.plan.stages[stage], times.watermarks.operators[stage]
         self.state = job.open_bucket(stage, bucket, manifest)
         self.event_timer: EventTime | None = None
         self.manifest = manifest or ""
 
     def run(self, arrived: Sequence[Frame]) -> Iterator[Frame | Output]:
         """Run the operator over frames, and commit the bucket's state; yield what the fragments behind it emit, then metrics."""
-        job, batch, operator = self.job.name, self.clock.batch, self.stage.name
+        job, batch, operator = self.job.name, self.times.batch, self.stage.name
         with profiling.span(BUCKET, TASKS, job=job, batch=batch, operator=operator, bucket=self.bucket):
             yield from self._run(arrived)
 
@@ -257,22 +257,22 @@ class Advance:
         delay = self.stage.delay
         # The machine's clock may have been set back: then the time of the operator stands still, as that of its input does.
         before = [] if self.state.manifest is None else [self.state.manifest.time]
-        if (mark := self.clock.marks.clock) is not None and mark != END_OF_INPUT:
+        if (clock := self.times.watermarks.clock) is not None and clock != END_OF_INPUT:
             # What goes by the clock above is as far.
-            before.append(instant_of(mark, self.job.clock_zone))
-        self.clock = replace(self.clock, time=max([self.clock.time, *before, *(f.time for f in arrived)]))
+            before.append(instant_of(clock, self.job.clock_zone))
+        self.times = replace(self.times, time=max([self.times.time, *before, *(f.time for f in arrived)]))
         name, watermark = self.stage.name, self.watermark
         with connection(self.job) as con, user_errors(name), overflows(name):
-            execute.set_clock(con, self.clock.time, watermark)
+            execute.set_times(con, self.times.time, watermark)
             if watermark is not None:
                 # It never goes back, even if an earlier version of sqlstream used a shorter delay.
                 reached = behind(watermark, delay)
                 closed = self.state.closed
                 watermark = reached if closed is None else max(reached, closed)
-            clock = Clock(self.clock.batch, watermark, self.clock.time)
+            times = StepTimes(self.times.batch, watermark, self.times.time)
             waiting: dict[str, list[pa.RecordBatch]] = {}
             size = emitted = 0
-            for changes in self.stage.operator.step(con, self.state, inputs, clock):
+            for changes in self.stage.operator.step(con, self.state, inputs, times):
                 output, rows = (changes.output, changes.rows) if isinstance(changes, SideRows) else ("", changes)
                 waiting.setdefault(output, []).append(rows)
                 size += rows.nbytes
@@ -283,7 +283,7 @@ class Advance:
             yield from self._after(waiting)
             if self.state.event_timer is not None and self.state.event_timer != END_OF_INPUT:
                 self.state.event_timer = EventTime(self.state.event_timer + delay)
-            self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
+            self.manifest = self.state.commit(con, times.batch, times.time, times.watermark)
         self.event_timer = self.state.event_timer
         metrics = bucket_metrics(self.state, self.stage.operator.tables)
         report = BucketReport(self.stage.name, self.bucket, metrics, emitted)
@@ -296,12 +296,12 @@ class Advance:
             columns = operator.side_outputs[output] if output else operator.outputs
             # The operator may be in the middle of a result on its own connection.
             with connection(self.job) as con:
-                execute.set_clock(con, self.clock.time, self.watermark)
+                execute.set_times(con, self.times.time, self.watermark)
                 con.register("_changes", pa.Table.from_batches(batches))
                 rows = Select(f"SELECT {typed(columns)} FROM _changes")
                 for fragment in self.stage.fragments:
                     if fragment.output == output:
-                        yield from run_fragment(self.job, con, fragment, rows, self.clock)
+                        yield from run_fragment(self.job, con, fragment, rows, self.times)
 
 
 def bucket_metrics(state: Bucket, tables: Sequence[TableDeclaration]) -> BucketMetrics:
@@ -327,18 +327,18 @@ def run_fragment(
     con: duckdb.DuckDBPyConnection,
     fragment: Fragment,
     rows: Select,
-    clock: BatchClock,
+    times: BatchTimes,
     explain: Explain = lambda error: None,
 ) -> Iterator[Frame | Output]:
     """Run a fragment over `rows`: yield frames if an exchange follows, else outputs for the driver.
 
     Raises JobError for rows that fail, as `explain` explains them.
     """
-    find, batch, marks = finder(job), clock.batch, clock.marks
-    # The places of expressions above several inputs, and of the operator that the rows go to.
-    elsewhere = {name: least(marks.scans[i] for i in places) for name, places in job.plan.watermark_variables}
+    find, batch, watermarks = finder(job), times.batch, times.watermarks
+    # The positions of expressions above several inputs, and of the operator that the rows go to.
+    elsewhere = {name: least(watermarks.scans[i] for i in indexes) for name, indexes in job.plan.watermark_variables}
     if job.plan.asks_watermark and fragment.exchange is not None:
-        elsewhere[ABOVE_VARIABLE] = marks.operators[fragment.exchange.stage]
+        elsewhere[ABOVE_VARIABLE] = watermarks.operators[fragment.exchange.stage]
     execute.set_watermarks(con, elsewhere)
     if fragment.exchange is not None:
         stage = fragment.exchange.stage
@@ -347,7 +347,7 @@ def run_fragment(
             for part, reader in execute.part_batches(con, fragment, rows, len(job.labels), find):
                 write = segment_writer(job, fragment.exchange, part, batch)
                 packed = pack_for_all if fragment.exchange.broadcast else pack
-                yield from packed(reader, ports[part], clock.time, job.labels, write)
+                yield from packed(reader, ports[part], times.time, job.labels, write)
         return
     sink = job.plan.sinks[fragment.sink]
     with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink, find) or explain(e)):
@@ -416,7 +416,7 @@ def overflows(name: str, explain: Explain | None = None) -> Iterator[None]:
         raise (explain(e) if explain else None) or JobError(message, hint=hint) from error
 
 
-def _placed(error: duckdb.Error, explain: Explain) -> SqlStreamError | None:
+def _explained(error: duckdb.Error, explain: Explain) -> SqlStreamError | None:
     """Return the error of `explain`; None if it has none, or if DuckDB fails during the explanation."""
     try:
         return explain(error)
@@ -433,6 +433,6 @@ def user_errors(name: str, explain: Explain | None = None) -> Iterator[None]:
         e = duckdb_errors.of_duckdb(error)
         if e is None:
             raise
-        explanation = recover(e) or (_placed(e, explain) if explain else None)
+        explanation = recover(e) or (_explained(e, explain) if explain else None)
         translation = duckdb_errors.translate(e, "")
         raise explanation or JobError(f'"{name}": {translation.message}', detail=translation.detail) from error

@@ -51,20 +51,20 @@ def timer_millis(time: EventTime) -> int:
     return max(1, -(-(_SPARK_END if time > LAST else to_spark_micros(time)) // 1000))
 
 
-def least(marks: Iterable[EventTime | None]) -> EventTime | None:
+def least(watermarks: Iterable[EventTime | None]) -> EventTime | None:
     """Return the least of watermarks; None if one of them is None, or there are none.
 
     >>> least([EventTime(5), EventTime(3)]), least([EventTime(5), None]), least([])
     (3, None, None)
     """
-    values = list(marks)
-    times = [mark for mark in values if mark is not None]
+    values = list(watermarks)
+    times = [watermark for watermark in values if watermark is not None]
     return min(times) if times and len(times) == len(values) else None
 
 
-def in_millis(mark: EventTime | None) -> EventTime | None:
+def in_millis(watermark: EventTime | None) -> EventTime | None:
     """Return a watermark in whole milliseconds, rounded down, within the times that Spark knows."""
-    return from_spark_millis(to_spark_millis(mark))
+    return from_spark_millis(to_spark_millis(watermark))
 
 
 def event_time_of(time: datetime, zone: str = "UTC") -> EventTime:

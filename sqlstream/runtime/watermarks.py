@@ -49,8 +49,8 @@ class Watermarks:
 
         An operator that is not in `operators` has the job's watermark, or None if its watermark is the clock.
         """
-        marks = tuple(operators.get(s.name, None if s.timed_by == (CLOCK,) else job) for s in plan.stages)
-        return cls(job, (None,) * len(plan.scans), marks)
+        watermarks = tuple(operators.get(s.name, None if s.timed_by == (CLOCK,) else job) for s in plan.stages)
+        return cls(job, (None,) * len(plan.scans), watermarks)
 
     def after(
         self, plan: PhysicalPlan, sources: Mapping[str, SourceMetrics], clock: EventTime | None = None
@@ -63,32 +63,36 @@ class Watermarks:
         clock = newest(self.clock, in_millis(clock))
         operators = []
         for stage, before in zip(plan.stages, self.operators, strict=True):
-            reached = clock if stage.timed_by == (CLOCK,) else least(scans[place] for place in stage.timed_by)
+            reached = clock if stage.timed_by == (CLOCK,) else least(scans[index] for index in stage.timed_by)
             # What does not wait has no watermark of its own to keep: it shows that of its inputs.
             operators.append(newest(before, reached) if stage.reads_time else reached)
-        job = newest(self.job, least(scans[place] for place in plan.watched))
+        job = newest(self.job, least(scans[index] for index in plan.watched))
         return Watermarks(job, scans, tuple(operators), clock)
 
     def at_least(self, plan: PhysicalPlan, watermark: EventTime | None) -> Watermarks:
         """Return these watermarks; the job's, and those of operators over event time, are raised to `watermark` if earlier."""
         pairs = zip(plan.stages, self.operators, strict=True)
-        operators = tuple(mark if stage.timed_by == (CLOCK,) else newest(mark, watermark) for stage, mark in pairs)
+        operators = tuple(own if stage.timed_by == (CLOCK,) else newest(own, watermark) for stage, own in pairs)
         return Watermarks(newest(self.job, watermark), self.scans, operators, self.clock)
 
     def waking(self, plan: PhysicalPlan) -> tuple[EventTime | None, ...]:
         """Return the watermarks that call for an empty batch when they advance: the job's, and those that operators wait for."""
         pairs = zip(plan.stages, self.operators, strict=True)
-        return (self.job, *(mark for stage, mark in pairs if stage.reads_time and stage.timed_by))
+        return (self.job, *(watermark for stage, watermark in pairs if stage.reads_time and stage.timed_by))
 
     def by_clock(self, plan: PhysicalPlan) -> tuple[EventTime | None, ...]:
         """Return the watermarks of the operators whose watermark is processing time, in a job that also uses event time."""
         pairs = zip(plan.stages, self.operators, strict=True)
-        return tuple(mark for stage, mark in pairs if stage.timed_by == (CLOCK,) and stage.reads_time)
+        return tuple(watermark for stage, watermark in pairs if stage.timed_by == (CLOCK,) and stage.reads_time)
 
     def own(self, plan: PhysicalPlan) -> dict[str, EventTime | None]:
         """Return, by name, the watermarks of operators that read time, if they differ from the job's or are processing time."""
-        pairs = [(stage, mark) for stage, mark in zip(plan.stages, self.operators, strict=True) if stage.reads_time]
-        return {stage.name: mark for stage, mark in pairs if mark != self.job or stage.timed_by == (CLOCK,)}
+        pairs = [
+            (stage, watermark) for stage, watermark in zip(plan.stages, self.operators, strict=True) if stage.reads_time
+        ]
+        return {
+            stage.name: watermark for stage, watermark in pairs if watermark != self.job or stage.timed_by == (CLOCK,)
+        }
 
     def to_json(self) -> str:
         """Return them as JSON, for `from_json`."""
@@ -104,50 +108,50 @@ _Fields = tuple[EventTime | None, tuple[EventTime | None, ...], tuple[EventTime 
 
 
 @dataclass(frozen=True, slots=True)
-class BatchClock:
-    """What is fixed for a batch: its number, its processing time, and the watermarks before it."""
+class BatchTimes:
+    """The times of a batch: its number, its processing time, and the watermarks before it."""
 
     batch: int
     time: ProcessingTime
-    marks: Watermarks
+    watermarks: Watermarks
 
 
 @dataclass(frozen=True, slots=True)
-class ScanClock:
-    """The clock of a scan, or of a partition, that contributes to a watermark: its own watermark `mark`, and its last activity.
+class WatermarkStatus:
+    """Whether a scan, or a partition, holds back a watermark: its own watermark `watermark`, and when it was last active.
 
-    `mark` is None before the first row. `active_at` is when the last row came, or when the job began to wait for one. After
+    `watermark` is None before the first row. `active_at` is when the last row came, or when the job began to wait for one. After
     `timeout` without a row the scan is idle; 0 means never.
     """
 
-    mark: EventTime | None
+    watermark: EventTime | None
     active_at: ProcessingTime
     timeout: Duration
 
     def idle_since(self, now: ProcessingTime) -> ProcessingTime | None:
         """Return when the scan fell idle; None if it is active at `now`, or has ended."""
         # A source that has ended holds nothing.
-        return None if self.mark == END_OF_INPUT else fell_idle(self.active_at, self.timeout, now)
+        return None if self.watermark == END_OF_INPUT else fell_idle(self.active_at, self.timeout, now)
 
 
-def partition_mark(clocks: Collection[ScanClock], now: ProcessingTime) -> EventTime | None:
-    """Return the watermark of a scan from the clocks of its partitions: the least watermark of partitions that are not idle.
+def partition_watermark(statuses: Collection[WatermarkStatus], now: ProcessingTime) -> EventTime | None:
+    """Return the watermark of a scan from the statuses of its partitions: the least watermark of partitions that are not idle.
 
     It is None as long as one of these has no watermark. If all are idle, the partitions that were active last count: if batches
     are further apart than the timeout, no batch has seen them active.
 
-    >>> def clock(mark, active_at):
-    ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(1000))
-    >>> clocks = [clock(70, 900), clock(50, 900), clock(20, 0), clock(None, 0)]
-    >>> partition_mark(clocks, now=ProcessingTime(1000)), partition_mark(clocks, now=ProcessingTime(5000))
+    >>> def status(watermark, active_at):
+    ...     return WatermarkStatus(watermark and EventTime(watermark), ProcessingTime(active_at), Duration(1000))
+    >>> statuses = [status(70, 900), status(50, 900), status(20, 0), status(None, 0)]
+    >>> partition_watermark(statuses, now=ProcessingTime(1000)), partition_watermark(statuses, now=ProcessingTime(5000))
     (50, 50)
     """
-    active = [clock.mark for clock in clocks if clock.idle_since(now) is None]
+    active = [status.watermark for status in statuses if status.idle_since(now) is None]
     if not active:
-        last = max((clock.active_at for clock in clocks), default=None)
-        active = [clock.mark for clock in clocks if clock.active_at == last]
-    marks = [mark for mark in active if mark is not None]
-    return min(marks) if marks and len(marks) == len(active) else None
+        last = max((status.active_at for status in statuses), default=None)
+        active = [status.watermark for status in statuses if status.active_at == last]
+    watermarks = [watermark for watermark in active if watermark is not None]
+    return min(watermarks) if watermarks and len(watermarks) == len(active) else None
 
 
 def idle_timeouts(plan: PhysicalPlan, default: Duration) -> dict[int, Duration]:
@@ -161,25 +165,25 @@ def _timeout(table: Table, default: Duration) -> Duration:
     return default if text is None else parse_duration(text)
 
 
-def scan_clocks(
+def watermark_statuses(
     plan: PhysicalPlan,
     timeouts: Mapping[int, Duration],
     sources: Mapping[str, SourceMetrics],
     last_active: Callable[[str, ProcessingTime | None], ProcessingTime],
-) -> dict[int, ScanClock]:
-    """Return the clocks of the scans in `timeouts`, from the sources' metrics.
+) -> dict[int, WatermarkStatus]:
+    """Return the watermarks and activity of the scans in `timeouts`, from the sources' metrics.
 
     `last_active` returns when a source was last active, by its name and the time of its last row in the metrics.
     """
     logged = {i: sources[plan.scans[i].name] for i in timeouts}
     return {
-        i: ScanClock(one.watermark, last_active(plan.scans[i].name, one.last_row_at), timeouts[i])
+        i: WatermarkStatus(one.watermark, last_active(plan.scans[i].name, one.last_row_at), timeouts[i])
         for i, one in logged.items()
     }
 
 
 def idle_ticks(
-    clocks: Mapping[int, ScanClock], now: ProcessingTime, sets: Iterable[Collection[int]] | None = None
+    statuses: Mapping[int, WatermarkStatus], now: ProcessingTime, sets: Iterable[Collection[int]] | None = None
 ) -> dict[int, EventTime]:
     """Return the ticks that advance idle scans to the least watermark of the scans that are not idle, by scan.
 
@@ -188,25 +192,25 @@ def idle_ticks(
     that have ended do not count: their watermark is later than any row. A scan that has reached the time already gets no tick,
     because a tick may cost a batch. Flink's StatusWatermarkValve does the same.
 
-    >>> def clock(mark, active_at, timeout):
-    ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(timeout))
-    >>> clocks = {0: clock(None, 0, 1000), 1: clock(70, 900, 1000), 2: clock(50, 0, 0)}
-    >>> idle_ticks(clocks, now=ProcessingTime(1000)), idle_ticks(clocks, ProcessingTime(1000), [(0, 1), (0, 2), (2,)])
+    >>> def status(watermark, active_at, timeout):
+    ...     return WatermarkStatus(watermark and EventTime(watermark), ProcessingTime(active_at), Duration(timeout))
+    >>> statuses = {0: status(None, 0, 1000), 1: status(70, 900, 1000), 2: status(50, 0, 0)}
+    >>> idle_ticks(statuses, now=ProcessingTime(1000)), idle_ticks(statuses, ProcessingTime(1000), [(0, 1), (0, 2), (2,)])
     ({0: 50}, {0: 70})
     """
     ticks: dict[int, EventTime] = {}
-    for places in [clocks] if sets is None else sets:
-        of_set = _ticks_of({i: clocks[i] for i in places if i in clocks}, now)
+    for indexes in [statuses] if sets is None else sets:
+        of_set = _ticks_of({i: statuses[i] for i in indexes if i in statuses}, now)
         ticks |= {i: max(to, ticks.get(i, to)) for i, to in of_set.items()}
     return dict(sorted(ticks.items()))
 
 
-def _ticks_of(clocks: Mapping[int, ScanClock], now: ProcessingTime) -> dict[int, EventTime]:
-    waiting = {i: clock for i, clock in clocks.items() if clock.mark != END_OF_INPUT}
-    idle = {i for i, clock in waiting.items() if clock.idle_since(now) is not None}
-    active = [clock.mark for i, clock in waiting.items() if i not in idle]
-    marks = [mark for mark in active or [waiting[i].mark for i in idle] if mark is not None]
-    if not marks or (active and len(marks) < len(active)):
+def _ticks_of(statuses: Mapping[int, WatermarkStatus], now: ProcessingTime) -> dict[int, EventTime]:
+    waiting = {i: status for i, status in statuses.items() if status.watermark != END_OF_INPUT}
+    idle = {i for i, status in waiting.items() if status.idle_since(now) is not None}
+    active = [status.watermark for i, status in waiting.items() if i not in idle]
+    watermarks = [watermark for watermark in active or [waiting[i].watermark for i in idle] if watermark is not None]
+    if not watermarks or (active and len(watermarks) < len(active)):
         return {}
-    to = min(marks) if active else max(marks)
-    return {i: to for i in idle if (mark := clocks[i].mark) is None or mark < to}
+    to = min(watermarks) if active else max(watermarks)
+    return {i: to for i in idle if (watermark := statuses[i].watermark) is None or watermark < to}

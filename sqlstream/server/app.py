@@ -64,7 +64,7 @@ def make_app(service: Service) -> ASGIApp:
     routes.append(Route("/v1/openapi.json", lambda request: _json(document, 200), methods=["GET"]))
     routes += page_routes(_HEADERS)
     app = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _no_method})
-    return _Gate(app, service.settings, service.connections)
+    return _AccessMiddleware(app, service.settings, service.connections)
 
 
 def _by_path() -> list[Endpoint]:
@@ -94,7 +94,7 @@ async def _no_method(request: Request, error: Exception) -> Response:
     )
 
 
-class _Gate:
+class _AccessMiddleware:
     """Middleware that refuses requests by their Host, Origin or size, and finds the role of each request's token."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, connections: Connections):

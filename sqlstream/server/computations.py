@@ -53,7 +53,7 @@ def _arguments(call: HttpCall) -> tuple[ServerSettings, Role, Any]:
 def submission_of(call: HttpCall) -> Computation:
     """Return the computation that compiles a script; the server then stores it for the supervisor."""
 
-    def stored(script: CheckedScript) -> messages.Submitted:
+    def stored(script: CheckedScript) -> messages.SubmissionReply:
         answer = keep(call.service.warehouse, script)
         call.service.supervisor.look()
         return answer

@@ -31,7 +31,8 @@ from sqlstream.server.computations import (
 )
 from sqlstream.server.connections import Connections
 from sqlstream.server.events import Events
-from sqlstream.server.http_answers import ARROW, Asked
+from sqlstream.server.http_answers import ARROW, HttpQuery
+from sqlstream.server.messages import ActionReply
 from sqlstream.server.overview import Overview
 from sqlstream.server.placeholders import check_text
 from sqlstream.server.problems import HttpError
@@ -146,7 +147,7 @@ class ProcessEndpoint(HttpOperation):
 class QueryEndpoint(HttpOperation):
     """An endpoint that answers with the rows of a state query, which `query` returns."""
 
-    query: Callable[[HttpCall], Asked]
+    query: Callable[[HttpCall], HttpQuery]
     answer: ClassVar[type[msgspec.Struct]] = messages.QueryRows
     streams: ClassVar[tuple[str, ...]] = (ARROW,)
 
@@ -202,7 +203,7 @@ def _batches(call: HttpCall) -> messages.Batches:
     return batches(call.service.warehouse, call.path["job"], call.parameter("last"))
 
 
-def _stop(call: HttpCall) -> messages.Done:
+def _stop(call: HttpCall) -> ActionReply:
     """Stop a job, and wait for its end; a job whose process waits for its restart is not started again."""
     service, name, request = call.service, call.path["job"], call.body
     warehouse = service.warehouse
@@ -220,7 +221,7 @@ def _stop(call: HttpCall) -> messages.Done:
     if request.savepoint is not None:
         savepoint = take_savepoint(warehouse, name, request.savepoint or None).record
         message += f'; savepoint "{savepoint.name}" at version {savepoint.version}'
-    return messages.Done(message)
+    return ActionReply(message)
 
 
 def _await_supervisor(warehouse: Warehouse, name: str) -> None:
@@ -230,7 +231,7 @@ def _await_supervisor(warehouse: Warehouse, name: str) -> None:
         time.sleep(ending.POLL_SECONDS)
 
 
-def _drop(call: HttpCall) -> messages.Done:
+def _drop(call: HttpCall) -> ActionReply:
     settings, name, warehouse = call.service.settings, call.path["job"], call.service.warehouse
     if ending.has_ended(warehouse, name):
         _await_supervisor(warehouse, name)
@@ -239,29 +240,29 @@ def _drop(call: HttpCall) -> messages.Done:
     notices: list[str] = []
     with Session(settings.project.root, settings.project.warehouse, load=False, notice=notices.append) as session:
         session.drop(name)
-    return messages.Done("; ".join([f'job "{name}" dropped, with its state and the rows that it wrote', *notices]))
+    return ActionReply("; ".join([f'job "{name}" dropped, with its state and the rows that it wrote', *notices]))
 
 
-def _take_savepoint(call: HttpCall) -> messages.SavepointTaken:
+def _take_savepoint(call: HttpCall) -> messages.SavepointReply:
     savepoint = take_savepoint(call.service.warehouse, call.path["job"], call.body.name).record
-    return messages.SavepointTaken(savepoint.name, savepoint.job, savepoint.version)
+    return messages.SavepointReply(savepoint.name, savepoint.job, savepoint.version)
 
 
 def _savepoints(call: HttpCall) -> messages.Savepoints:
     return call.service.overview.savepoints()
 
 
-def _drop_savepoint(call: HttpCall) -> messages.Done:
+def _drop_savepoint(call: HttpCall) -> ActionReply:
     name = call.path["savepoint"]
     drop_savepoint(call.service.warehouse, name)
-    return messages.Done(f'savepoint "{name}" dropped')
+    return ActionReply(f'savepoint "{name}" dropped')
 
 
 def _relations(call: HttpCall) -> messages.RelationList:
     return call.service.overview.relations()
 
 
-def _lookup(call: HttpCall) -> messages.Looked:
+def _lookup(call: HttpCall) -> messages.LookupReply:
     """Look up a key in this process, which is faster than in a separate one.
 
     That is safe: the server writes the statement, which takes the key's values as parameters and reads the rows of one key, so no
@@ -271,7 +272,7 @@ def _lookup(call: HttpCall) -> messages.Looked:
     key = call.parameters.get("key", ())
     lookup = call.service.lookups.find(call.path["job"], call.path["operator"], key, version)
     watermark = lookup.version.watermark
-    return messages.Looked(
+    return messages.LookupReply(
         version=lookup.version.version,
         watermark=None if watermark is None else event_time(watermark),
         columns=[messages.ColumnType(name, kind) for name, kind in lookup.types.items()],
@@ -286,24 +287,24 @@ def _versions(call: HttpCall) -> messages.VersionList:
     return versions_of(call.service.warehouse, call.path["job"], call.parameter("state"), int(since))
 
 
-def _query(call: HttpCall) -> Asked:
+def _query(call: HttpCall) -> HttpQuery:
     check_text(call.body.sql)
-    return Asked(call.body.sql, _limit(call.body.limit), call.body.text)
+    return HttpQuery(call.body.sql, _limit(call.body.limit), call.body.text)
 
 
 def _limit(limit: int) -> int:
     return min(max(limit, 0), _MOST_ROWS)
 
 
-def _diff(call: HttpCall) -> Asked:
+def _diff(call: HttpCall) -> HttpQuery:
     request: messages.DiffRequest = call.body
     sql = diff_sql(request.state, request.older, request.newer)
-    return Asked(sql, _limit(request.limit), request.text, is_made=True)
+    return HttpQuery(sql, _limit(request.limit), request.text, is_made=True)
 
 
-def _why(call: HttpCall) -> Asked:
+def _why(call: HttpCall) -> HttpQuery:
     request: messages.WhyRequest = call.body
-    return Asked(why_sql(request.state, request.key, request.version), _FINDINGS, is_made=True)
+    return HttpQuery(why_sql(request.state, request.key, request.version), _FINDINGS, is_made=True)
 
 
 def _metrics(call: HttpCall) -> bytes:
@@ -332,7 +333,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Role.SUBMIT,
         "Submit SQL: its jobs run under the server",
         submission_of,
-        messages.Submitted,
+        messages.SubmissionReply,
         body=messages.SubmitRequest,
         status=201,
     ),
@@ -346,14 +347,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         messages.Batches,
         parameters=(UrlParameter("last", "how many (default: 100; at most 1,000)"),),
     ),
-    CallEndpoint("DELETE", "/v1/jobs/{job}", Role.SUBMIT, "Delete a job, its state and its rows", _drop, messages.Done),
+    CallEndpoint("DELETE", "/v1/jobs/{job}", Role.SUBMIT, "Delete a job, its state and its rows", _drop, ActionReply),
     CallEndpoint(
         "POST",
         "/v1/jobs/{job}/stop",
         Role.SUBMIT,
         "Stop a job after its batch",
         _stop,
-        messages.Done,
+        ActionReply,
         body=messages.StopRequest,
     ),
     CallEndpoint(
@@ -362,7 +363,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Role.SUBMIT,
         "Take a savepoint of a job",
         _take_savepoint,
-        messages.SavepointTaken,
+        messages.SavepointReply,
         body=messages.SavepointName,
         status=201,
     ),
@@ -408,12 +409,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Role.SUBMIT,
         "Compare what a job wrote with a batch over what it read",
         verification_of,
-        messages.Verified,
+        messages.VerificationReply,
         body=messages.VerifyRequest,
     ),
     CallEndpoint("GET", "/v1/savepoints", Role.READ, "List the savepoints", _savepoints, messages.Savepoints),
     CallEndpoint(
-        "DELETE", "/v1/savepoints/{savepoint}", Role.SUBMIT, "Delete a savepoint", _drop_savepoint, messages.Done
+        "DELETE", "/v1/savepoints/{savepoint}", Role.SUBMIT, "Delete a savepoint", _drop_savepoint, ActionReply
     ),
     CallEndpoint("GET", "/v1/relations", Role.READ, "List what a query can read", _relations, messages.RelationList),
     QueryEndpoint(
@@ -465,7 +466,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Role.READ,
         "Look up the rows that a state has for a key",
         _lookup,
-        messages.Looked,
+        messages.LookupReply,
         parameters=(
             UrlParameter("key", "a value for each key column, in their order", required=True, repeated=True),
             UrlParameter("version", "an older version: a number, or a time in UTC"),

@@ -33,7 +33,7 @@ _MOST_BATCHES = 20
 
 
 @dataclass
-class _Seen:
+class _JobSnapshot:
     """The state of a job at the last look. `name` is its name as written; its directory has the name in lower case."""
 
     name: str
@@ -63,7 +63,7 @@ class Watcher:
 
     warehouse: Warehouse
     supervised: Callable[[str], str | None] = lambda job: None
-    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _seen: dict[str, _JobSnapshot] = field(default_factory=dict)
 
     def look(self) -> list[Event]:
         """Return the events since the last look; at the first look, events with the present state of each job."""
@@ -88,7 +88,7 @@ class Watcher:
             yield Event("dropped", seen.name, {})
             seen = None
         if is_new := seen is None:
-            seen = self._seen[name] = _Seen(record.job, record.created_at)
+            seen = self._seen[name] = _JobSnapshot(record.job, record.created_at)
         status = effective_status(fs, paths)
         state = status.state if status is not None else None
         if state == LOST and self.supervised(name) is not None:
@@ -115,7 +115,7 @@ class Watcher:
         seen.version = newest
 
 
-class Places:
+class ListenerLimit:
     """Limits how many clients listen to events at the same time. Only one event loop may use it."""
 
     def __init__(self, most: int):
@@ -153,9 +153,9 @@ class Events:
     """Sends the events of one watcher to all listeners. Without listeners it reads nothing."""
 
     def __init__(
-        self, warehouse: Warehouse, places: Places, supervised: Callable[[str], str | None] = lambda job: None
+        self, warehouse: Warehouse, limit: ListenerLimit, supervised: Callable[[str], str | None] = lambda job: None
     ):
-        self._warehouse, self._places, self._supervised = warehouse, places, supervised
+        self._warehouse, self._limit, self._supervised = warehouse, limit, supervised
         self._listeners: set[_Listener] = set()
         # The last event of each (job, kind), which a new listener gets first. The lock keeps looks away meanwhile.
         self._last: dict[tuple[str, str], Event] = {}
@@ -165,7 +165,7 @@ class Events:
 
     async def listen(self, job: str | None) -> AsyncIterator[bytes]:
         """Yield events as bytes, first the state of each job, until the listener leaves. Raises HttpError."""
-        self._places.take()
+        self._limit.take()
         listener = _Listener(job)
         try:
             async with self._looking:
@@ -189,7 +189,7 @@ class Events:
                 yield event.text()
         finally:
             self._listeners.discard(listener)
-            self._places.leave()
+            self._limit.leave()
 
     async def _watch(self, watcher: Watcher) -> None:
         while self._listeners:

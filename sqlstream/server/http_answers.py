@@ -22,10 +22,10 @@ _TEXT_PART = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HttpQuery:
     """A query of an HTTP client. An answer in JSON has at most `limit` rows; with `text`, all values are texts.
 
-    `is_made` says that the server wrote the SQL: errors then show no place in it, which would mean nothing to the client.
+    `is_made` says that the server wrote the SQL: errors then show no position in it, which would mean nothing to the client.
     """
 
     sql: str
@@ -38,7 +38,7 @@ class Asked:
 class HttpRequest:
     """A request for the answer to a query in the form JSON or ARROW."""
 
-    query: Asked
+    query: HttpQuery
     form: str
 
     def open(self, worker: Worker) -> HttpAnswer:
@@ -119,7 +119,7 @@ class _Parts:
         """Does nothing."""
 
 
-def _json(result: OpenRelation, query: Asked) -> Iterator[tuple[bytes, bool]]:
+def _json(result: OpenRelation, query: HttpQuery) -> Iterator[tuple[bytes, bool]]:
     relation = result.relation
     types = zip(relation.columns, relation.types, strict=True)
     columns = json.dumps([{"name": name, "type": str(kind)} for name, kind in types])
@@ -142,9 +142,9 @@ def _as_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     """Return a relation with its values as texts; of a STRUCT, each field is a text."""
     items = []
     # By position: names may repeat.
-    for place, kind in enumerate(relation.types, 1):
+    for index, kind in enumerate(relation.types, 1):
         sql_type = "VARCHAR"
         if kind.id == "struct":
             sql_type = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
-        items.append(f"CAST(#{place} AS {sql_type})")
+        items.append(f"CAST(#{index} AS {sql_type})")
     return relation.project(", ".join(items))

@@ -99,23 +99,23 @@ class SavepointName(Request, frozen=True):
     name: str | None = None
 
 
-class Answered(msgspec.Struct, frozen=True):
+class StatementAnswer(msgspec.Struct, frozen=True):
     """The answer to a SHOW, DESCRIBE or EXPLAIN in a script, as texts."""
 
     columns: list[str]
     rows: list[list[str | None]]
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class SubmissionReply(msgspec.Struct, frozen=True):
     """A submission: its id (null if there was nothing to run), its jobs, warnings, and answers to its questions."""
 
     id: str | None
     jobs: list[str]
     warnings: list[str]
-    answers: list[Answered]
+    answers: list[StatementAnswer]
 
 
-class Done(msgspec.Struct, frozen=True):
+class ActionReply(msgspec.Struct, frozen=True):
     """What was done, in a sentence."""
 
     message: str
@@ -219,7 +219,7 @@ class Savepoints(msgspec.Struct, frozen=True):
     savepoints: list[dict[str, Any]]
 
 
-class SavepointTaken(msgspec.Struct, frozen=True):
+class SavepointReply(msgspec.Struct, frozen=True):
     """A savepoint that was taken."""
 
     savepoint: str
@@ -239,7 +239,7 @@ class Plans(msgspec.Struct, frozen=True):
     plans: list[str]
 
 
-class Verified(msgspec.Struct, frozen=True):
+class VerificationReply(msgspec.Struct, frozen=True):
     """How a job's results differ from a batch over its input, as text. `explained` is true if every difference is explained."""
 
     text: str
@@ -275,7 +275,7 @@ class RelationList(msgspec.Struct, frozen=True):
     relations: list[QueryableRelation]
 
 
-class Looked(msgspec.Struct, frozen=True):
+class LookupReply(msgspec.Struct, frozen=True):
     """The rows of a state for a key, at a version."""
 
     version: int

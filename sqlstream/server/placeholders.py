@@ -1,6 +1,6 @@
 """Parameters of prepared statements: their values replace `$1` or `?` in the statement, as SQL.
 
-The result is one text, which is checked like any other statement. Errors show the place in the client's own text.
+The result is one text, which is checked like any other statement. Errors show the position in the client's own text.
 """
 
 from __future__ import annotations

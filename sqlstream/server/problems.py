@@ -1,4 +1,4 @@
-"""Errors as problem JSON (RFC 9457), with the place in the SQL."""
+"""Errors as problem JSON (RFC 9457), with the position in the SQL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TITLES = {
 
 
 class SqlPosition(msgspec.Struct, frozen=True):
-    """A place in SQL: lines and columns count from 1, `start` and `end` are characters from 0."""
+    """A position in SQL: lines and columns count from 1, `start` and `end` are characters from 0."""
 
     source: str
     line: int
@@ -48,7 +48,7 @@ class SqlPosition(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error. `detail` is its message, `text` all of it as text for people, with carets under the place in the SQL."""
+    """An error. `detail` is its message, `text` all of it as text for people, with carets under the position in the SQL."""
 
     title: str
     status: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from sqlstream.server.http_answers import Asked, HttpRequest
+from sqlstream.server.http_answers import HttpQuery, HttpRequest
 from sqlstream.server.settings import Limits
 from sqlstream.server.state_reader import StateReader
 from sqlstream.server.turns import RequestTurns, TurnLimits
@@ -20,6 +20,6 @@ class Queries(RequestTurns):
         turns = TurnLimits(limits.queries, limits.query_seconds, "query", "queries are running", _PATIENCE)
         super().__init__(reader, turns)
 
-    def stream(self, query: Asked, form: str) -> AsyncIterator[bytes]:
+    def stream(self, query: HttpQuery, form: str) -> AsyncIterator[bytes]:
         """Return the parts of the answer to a query, in the form JSON or ARROW; for errors see `parts`."""
         return self.parts(HttpRequest(query, form))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from sqlstream.connectors.confined_files import is_within, outside
-from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.filesystem.listing import PathPattern
 from sqlstream.connectors.interface import Reach
 from sqlstream.connectors.registry import find
 from sqlstream.errors import SourceText, Span
@@ -28,7 +28,7 @@ from sqlstream.warehouse.uris import may_set_options, split_options
 # The prefix of options that say how a store is reached: the server's credentials must not be used for another store.
 _STORAGE = "storage."
 # Options that name something else outside of the warehouse.
-_NAMES_PLACES = re.compile(
+_NAMES_LOCATIONS = re.compile(
     r"(?:^|[.-])(?:path|file|location|url|uri|class|function|registry|directory|dir|bootstrap|servers)(?:$|[.-])"
 )
 _HINT = "Have an admin declare the table in the project's catalog, or use a token of the role admin."
@@ -42,7 +42,7 @@ def forbidden(message: str, span: Span | None = None, hint: str = _HINT) -> Http
 
 
 class TableRestrictions:
-    """Checks the tables that SQL of the role `submit` declares. Call it with a table's name, options and place.
+    """Checks the tables that SQL of the role `submit` declares. Call it with a table's name, options and position.
 
     Their local files must be in the `folders`, now and later.
     """
@@ -66,7 +66,7 @@ class TableRestrictions:
         for option, value in options.items():
             if option == "path":
                 self._check_path(name, reach, value, span)
-            elif option.lower().startswith(_STORAGE) or _NAMES_PLACES.search(option.lower()):
+            elif option.lower().startswith(_STORAGE) or _NAMES_LOCATIONS.search(option.lower()):
                 raise forbidden(f'table "{name}": SQL of the role submit cannot set "{option}"', span)
 
     def _check_path(self, name: str, reach: Reach, path: str, span: Span | None) -> None:
@@ -81,16 +81,16 @@ class TableRestrictions:
 
     def _is_in_uri(self, path: str) -> bool:
         """Return whether a URI is below an allowed one, and reaches the same store: options behind "?" can name another."""
-        place, options = split_options(path)
+        location, options = split_options(path)
         # Some libraries read `%2e%2e` as `..`.
-        decoded = place
+        decoded = location
         while (further := unquote(decoded)) != decoded:
             decoded = further
-        if ".." in re.split(r"[/\\]", decoded) or may_set_options(place):
+        if ".." in re.split(r"[/\\]", decoded) or may_set_options(location):
             return False
         for uri in self._uris:
             allowed, same = split_options(uri)
-            if options == same and (place == allowed or place.startswith(f"{allowed.rstrip('/')}/")):
+            if options == same and (location == allowed or location.startswith(f"{allowed.rstrip('/')}/")):
                 return True
         return False
 
@@ -103,8 +103,8 @@ class TableRestrictions:
     def _outside(self, path: str) -> str | None:
         """Return a file of a path, or its folder, that a symbolic link puts outside of `folders`; None if there is none."""
         try:
-            place = Place(path, self._root)
-            files = [file.path for file in place.files() or ()]
+            location = PathPattern(path, self._root)
+            files = [file.path for file in location.files() or ()]
         except OSError:
             # An unreadable file is not read.
             return None
@@ -148,9 +148,9 @@ def check_request(request: SubmitRequest, source: SourceText, parallelism: int) 
         raise forbidden("the role submit cannot give tables other options", hint="Use a token of the role admin.")
     for key, value in request.settings.items():
         _check_option(key, value, None, parallelism)
-    for place in variables_in(source):
+    for location in variables_in(source):
         hint = "Tables of the project's catalog can use them."
-        raise forbidden("SQL of the role submit cannot read variables of the environment, or files", place, hint)
+        raise forbidden("SQL of the role submit cannot read variables of the environment, or files", location, hint)
     for statement in parse_script(source):
         if isinstance(statement, CreateFunction):
             raise forbidden("SQL of the role submit cannot bring in functions", statement.reference_span)

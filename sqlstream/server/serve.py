@@ -18,7 +18,7 @@ from sqlstream.server.app import make_app
 from sqlstream.server.computations import compilations_of, verifications_of
 from sqlstream.server.connections import FILES_BESIDE, Connections, HttpServer, ListeningSocket, most_files
 from sqlstream.server.endpoints import Service
-from sqlstream.server.events import Events, Places
+from sqlstream.server.events import Events, ListenerLimit
 from sqlstream.server.overview import Overview
 from sqlstream.server.processes import Command, run_command
 from sqlstream.server.queries import Queries
@@ -58,8 +58,8 @@ def opened_service(
     # Lookups of keys run in this process, because they must be fast: their statements are the server's own, and read the few rows
     # of a key.
     pool = QueryPool(settings.project)
-    places = Places(settings.limits.subscribers)
-    events, tails = Events(warehouse, places, supervisor.about), TableTails(warehouse, places)
+    limit = ListenerLimit(settings.limits.subscribers)
+    events, tails = Events(warehouse, limit, supervisor.about), TableTails(warehouse, limit)
     lookups = Lookups(warehouse, settings.limits.lookups, pool.prepare)
     connections = Connections(settings.limits.connections)
     supervisor.start()

@@ -13,7 +13,7 @@ from sqlstream.errors import DamageError
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths, Warehouse
-from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import Record, UnreadableFormat, read_json, read_sealed, write_sealed
 
 _R = TypeVar("_R", bound=Record)
 
@@ -127,5 +127,5 @@ def _folder(warehouse: Warehouse) -> str:
 def _read(fs: Filesystem, path: str, kind: type[_R]) -> _R | None:
     try:
         return read_json(read_sealed(fs, path), kind)
-    except (FileNotFoundError, DamageError, OtherFormat):
+    except (FileNotFoundError, DamageError, UnreadableFormat):
         return None

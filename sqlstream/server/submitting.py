@@ -23,9 +23,16 @@ from sqlstream.jobs.restart_strategies import PREFIX
 from sqlstream.jobs.savepoints.restore_plans import Restore, plan_restore
 from sqlstream.jobs.start import check_same_query, ended_for_good
 from sqlstream.jobs.upgrades.upgrading import Upgrade
-from sqlstream.secrets import places, shown
+from sqlstream.secrets import secret_spans, shown
 from sqlstream.server.access import Role
-from sqlstream.server.messages import Answered, PlanRequest, SubmitRequest, Submitted, Verified, VerifyRequest
+from sqlstream.server.messages import (
+    PlanRequest,
+    StatementAnswer,
+    SubmissionReply,
+    SubmitRequest,
+    VerificationReply,
+    VerifyRequest,
+)
 from sqlstream.server.placeholders import check_text
 from sqlstream.server.restrictions import TableRestrictions, check_request
 from sqlstream.server.settings import ServerSettings
@@ -55,11 +62,11 @@ _KEEPING = threading.Lock()
 class CheckedScript:
     """A compiled and checked script: the answer to the client, and the submission to store, if it has jobs."""
 
-    answer: Submitted
+    answer: SubmissionReply
     submission: Submission | None = None
 
 
-def keep(warehouse: Warehouse, script: CheckedScript) -> Submitted:
+def keep(warehouse: Warehouse, script: CheckedScript) -> SubmissionReply:
     """Store a script's submission, if it has jobs, and return its answer. Raises UsageError if one of the jobs is being run."""
     if script.submission is not None:
         # Of two concurrent submissions with the same job, the second one is refused.
@@ -87,7 +94,7 @@ def _with_past(warehouse: Warehouse, submission: Submission) -> Submission:
 
 
 def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> CheckedScript:
-    """Compile and check a script, and answer its SHOW, DESCRIBE and EXPLAIN. Raises SqlStreamError, with places in the script."""
+    """Compile and check a script, and answer its SHOW, DESCRIBE and EXPLAIN. Raises SqlStreamError, with positions in it."""
     source = SourceText("request", request.sql)
     notices: list[str] = []
     _check_fresh(request)
@@ -117,9 +124,9 @@ def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> Che
         answers = [_answered(session, one) for one in statements if not isinstance(one, PlannedJob)]
         warnings = [*notices, *(f"{job.name}: {one.render()}" for job in jobs for one in job.warnings)]
         if not jobs:
-            return CheckedScript(Submitted(None, [], warnings, answers))
+            return CheckedScript(SubmissionReply(None, [], warnings, answers))
         submission = _submission(request, jobs, tuple(anew), session.compiler.table_options.within)
-        answer = Submitted(submission.id, [*submission.starts, *submission.jobs], warnings, answers)
+        answer = SubmissionReply(submission.id, [*submission.starts, *submission.jobs], warnings, answers)
         return CheckedScript(answer, submission)
 
 
@@ -161,7 +168,7 @@ def upgrade_plans(settings: ServerSettings, role: Role, request: SubmitRequest) 
         return _texts_of_upgrade(session, jobs, restored, request)
 
 
-def verified(settings: ServerSettings, role: Role, request: VerifyRequest, job: str) -> Verified:
+def verified(settings: ServerSettings, role: Role, request: VerifyRequest, job: str) -> VerificationReply:
     """Compare the results of a job with a batch over its input. Raises SqlStreamError."""
     source = SourceText("request", request.sql or "")
     with _session(settings, role, _without_jobs(request), source, []) as session:
@@ -170,7 +177,7 @@ def verified(settings: ServerSettings, role: Role, request: VerifyRequest, job: 
         except NotDeclared as error:
             error.hint = "Name the script that declares them behind the job, or send it as sql."
             raise
-        return Verified(str(verification), bool(verification))
+        return VerificationReply(str(verification), bool(verification))
 
 
 def _without_jobs(request: PlanRequest | VerifyRequest) -> SubmitRequest:
@@ -222,7 +229,7 @@ def _session(
 
 def _check_secrets(source: SourceText) -> None:
     """Raise UsageError for a secret in a script, which the warehouse would store; `${NAME}` is allowed."""
-    for start, end in places(source.text):
+    for start, end in secret_spans(source.text):
         text = source.text[start:end]
         if not (text.startswith("${") and text.endswith("}") and ":-" not in text):
             raise UsageError(
@@ -299,11 +306,11 @@ def _forget_earlier(warehouse: Warehouse, submission: Submission) -> None:
             forget_submission(warehouse, earlier.id)
 
 
-def _answered(session: Session, question: Compiled) -> Answered:
+def _answered(session: Session, question: Compiled) -> StatementAnswer:
     assert not isinstance(question, PlannedJob)
     relation = session.answer(question)
     texts = relation.project(", ".join(f"CAST({quote_name(name)} AS VARCHAR)" for name in relation.columns))
     try:
-        return Answered(list(relation.columns), [list(row) for row in texts.fetchall()])
+        return StatementAnswer(list(relation.columns), [list(row) for row in texts.fetchall()])
     except duckdb.Error as error:
         raise SqlStreamError(str(error)) from error

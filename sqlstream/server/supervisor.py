@@ -59,7 +59,7 @@ _HOUSE_SECONDS = 10.0
 
 
 @dataclass
-class Supervised:
+class SupervisedSubmission:
     """A submission that has not ended. It has a `process`, or waits for its `next_start`."""
 
     submission: Submission
@@ -96,7 +96,7 @@ class Supervisor:
         self._warehouse, self._folder, self._command, self._notice = warehouse, folder, command, notice
         self._session: SessionLock | None = None
         self._lock: JobLock | None = None
-        self._supervised: dict[str, Supervised] = {}
+        self._supervised: dict[str, SupervisedSubmission] = {}
         self._ended: set[str] = set()
         self._kept_house = float("-inf")
         # The faults of this look and of the one before it: one that lasts is reported once.
@@ -225,11 +225,11 @@ class Supervisor:
             return
         strategy = strategy_of(Options(submission.restart), bounded=submission.bounded)
         began = Duration(elapsed() - max(now() - submission.submitted_at, 0))
-        supervised = Supervised(submission, state, strategy, JobProcess.of_state(state), began)
+        supervised = SupervisedSubmission(submission, state, strategy, JobProcess.of_state(state), began)
         with self._changing:
             self._supervised[submission.id] = supervised
 
-    def _look_at(self, one: Supervised) -> None:
+    def _look_at(self, one: SupervisedSubmission) -> None:
         """Do what is due for a submission: start its process, react to the end of the process, or start it again."""
         if one.process is not None:
             if not one.process.is_alive:
@@ -258,7 +258,7 @@ class Supervisor:
             # It ended while no server was there.
             self._judge(one, None)
 
-    def _start(self, one: Supervised) -> None:
+    def _start(self, one: SupervisedSubmission) -> None:
         """Start the process. Jobs named in `fresh` start anew only until they have begun: they must not lose progress."""
         paths, due = self._warehouse, self._due(one)
         submission = replace(one.submission, starts=due)
@@ -282,7 +282,7 @@ class Supervisor:
         with self._changing:
             one.process = process
 
-    def _statuses(self, one: Supervised) -> list[Status | None]:
+    def _statuses(self, one: SupervisedSubmission) -> list[Status | None]:
         """Return the status of each job since it was submitted; None for a job without one."""
         statuses = [effective_status(self._warehouse.fs, self._warehouse.job(job)) for job in one.jobs]
         return [
@@ -290,12 +290,12 @@ class Supervisor:
             for job, s in zip(one.jobs, statuses, strict=True)
         ]
 
-    def _due(self, one: Supervised) -> tuple[str, ...]:
+    def _due(self, one: SupervisedSubmission) -> tuple[str, ...]:
         """Return the jobs of INSERT .. VALUES that have not committed since they were submitted: each runs once."""
         starts = one.submission.starts
         return tuple(job for job in starts if not one.state.starts or not self._has_run(one, job))
 
-    def _has_run(self, one: Supervised, job: str) -> bool:
+    def _has_run(self, one: SupervisedSubmission, job: str) -> bool:
         fs, paths = self._warehouse.fs, self._warehouse.job(job)
         version = last_committed(fs, paths)
         versions = one.submission.versions
@@ -304,7 +304,7 @@ class Supervisor:
         entry = None if version is None else JobLog(fs, paths.log).entry(version)
         return entry is not None and entry.committed_at >= one.submission.submitted_at
 
-    def _judge(self, one: Supervised, code: int | None) -> None:
+    def _judge(self, one: SupervisedSubmission, code: int | None) -> None:
         """Decide about a submission whose process has ended, with an exit code if that is known."""
         statuses = self._statuses(one)
         failed = next((s for s in statuses if s is not None and s.state == FAILED), None)
@@ -322,7 +322,7 @@ class Supervisor:
         else:
             self._start_later(one)
 
-    def _start_later(self, one: Supervised) -> None:
+    def _start_later(self, one: SupervisedSubmission) -> None:
         """Schedule the next start of the process, by the restart strategy of its jobs; or end the submission."""
         one.attempts = one.strategy.needed([*one.attempts, Attempt(one.began, elapsed())])
         pause = one.strategy.delay(one.attempts)
@@ -344,7 +344,7 @@ class Supervisor:
             version = -1 if version is None else version
             add_restarts(self._warehouse.fs, paths, Restart(now(), version, message, pause, strategy.limits))
 
-    def _asked_to_end(self, one: Supervised) -> list[str]:
+    def _asked_to_end(self, one: SupervisedSubmission) -> list[str]:
         """Return the jobs for which a stop was requested while they waited for a restart, and delete the requests."""
         fs = self._warehouse.fs
         jobs = [job for job in one.jobs if requested_stop(fs, self._warehouse.job(job)) is not None]
@@ -352,13 +352,13 @@ class Supervisor:
             fs.delete(self._warehouse.job(job).stop)
         return jobs
 
-    def _note_stops(self, one: Supervised, stopped: list[str]) -> None:
+    def _note_stops(self, one: SupervisedSubmission, stopped: list[str]) -> None:
         """Record that `stopped` jobs of the submission do not continue."""
         if stopped:
             one.state = replace(one.state, stopped=(*one.state.stopped, *stopped))
             write_state(self._warehouse, one.submission.id, one.state)
 
-    def _end(self, one: Supervised, outcome: str, error: str | None = None) -> None:
+    def _end(self, one: SupervisedSubmission, outcome: str, error: str | None = None) -> None:
         one.state = replace(one.state, outcome=outcome, error=error, pid=0)
         write_state(self._warehouse, one.submission.id, one.state)
         with self._changing:

@@ -18,7 +18,15 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import SqlStreamError, missing
 from sqlstream.queries.batch_changes import changes_of_table
 from sqlstream.secrets import masked
-from sqlstream.server.events import COMMENT, COMMENT_SECONDS, LOOK_IN_STORE_SECONDS, LOOK_SECONDS, RETRY, Event, Places
+from sqlstream.server.events import (
+    COMMENT,
+    COMMENT_SECONDS,
+    LOOK_IN_STORE_SECONDS,
+    LOOK_SECONDS,
+    RETRY,
+    Event,
+    ListenerLimit,
+)
 from sqlstream.server.problems import HttpError
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
@@ -36,7 +44,7 @@ _LOOKS_THAT_FAIL = 3
 _MOST_ROWS = 200
 # The most tables that are read at the same time.
 _LOOKS = 4
-_KIND, _COUNT, _PLACE = internal("kind"), internal("count"), internal("place")
+_KIND, _COUNT, _NUMBER = internal("kind"), internal("count"), internal("place")
 
 
 @dataclass
@@ -142,25 +150,25 @@ def _changelog(sink: SinkRecord, changes: str) -> str:
     copies = f"SELECT {listed}, {WEIGHT}, {VERSION}, unnest(range(abs({WEIGHT}))) FROM ({changes})"
     order = f"PARTITION BY {VERSION} ORDER BY {', '.join([*keys, WEIGHT, listed])}"
     numbered = (
-        f"SELECT *, {kind}, count(*) OVER (PARTITION BY {VERSION}) AS {_COUNT}, row_number() OVER ({order}) AS {_PLACE} "
-        f"FROM ({copies}) QUALIFY {_PLACE} <= {_MOST_ROWS}"
+        f"SELECT *, {kind}, count(*) OVER (PARTITION BY {VERSION}) AS {_COUNT}, row_number() OVER ({order}) AS {_NUMBER} "
+        f"FROM ({copies}) QUALIFY {_NUMBER} <= {_MOST_ROWS}"
     )
     texts = ", ".join(f"CAST({column} AS VARCHAR)" for column in columns)
-    return f"SELECT {VERSION}, {_COUNT}, {_KIND}, {texts} FROM ({numbered}) ORDER BY {VERSION}, {_PLACE}"
+    return f"SELECT {VERSION}, {_COUNT}, {_KIND}, {texts} FROM ({numbered}) ORDER BY {VERSION}, {_NUMBER}"
 
 
 class TableTails:
     """Lets clients listen to tables. Each client has its own watcher, which looks again after the client has read all events."""
 
-    def __init__(self, warehouse: Warehouse, places: Places):
-        self._warehouse, self._places = warehouse, places
+    def __init__(self, warehouse: Warehouse, limit: ListenerLimit):
+        self._warehouse, self._limit = warehouse, limit
         self._seconds = LOOK_SECONDS if warehouse.fs.local else LOOK_IN_STORE_SECONDS
         # Reading large tables takes seconds: queries, and listeners of jobs, do not wait for them.
         self._threads = ThreadPoolExecutor(_LOOKS, thread_name_prefix="tail")
 
     async def listen(self, table: str) -> AsyncIterator[bytes]:
         """Yield a table's columns, its last changes, and then each change, until the listener leaves. Raises HttpError."""
-        self._places.take()
+        self._limit.take()
         loop = asyncio.get_running_loop()
         try:
             watcher, last_sent = TableWatcher(self._warehouse, table), time.monotonic()
@@ -186,7 +194,7 @@ class TableTails:
                     yield COMMENT
                 await asyncio.sleep(self._seconds)
         finally:
-            self._places.leave()
+            self._limit.leave()
 
     def close(self) -> None:
         """Stop reading tables."""

@@ -35,7 +35,7 @@ class RequestTurns:
 
     def __init__(self, reader: StateReader, limits: TurnLimits):
         self._reader, self._limits = reader, limits
-        self._places = asyncio.Semaphore(limits.most)
+        self._semaphore = asyncio.Semaphore(limits.most)
         # Threads that wait for processes.
         self._threads = ThreadPoolExecutor(limits.most, thread_name_prefix=limits.noun)
         self.running = 0
@@ -45,7 +45,7 @@ class RequestTurns:
         """Count a request as running within the context. Raises HttpError if too many run."""
         try:
             async with asyncio.timeout(self._limits.patience):
-                await self._places.acquire()
+                await self._semaphore.acquire()
         except TimeoutError:
             message = f"{self.running} {self._limits.running}, which is the most"
             raise HttpError(429, message, headers={"Retry-After": "1"}) from None
@@ -54,7 +54,7 @@ class RequestTurns:
             yield
         finally:
             self.running -= 1
-            self._places.release()
+            self._semaphore.release()
 
     async def parts(self, request: ProcessRequest) -> AsyncGenerator[Any, None]:
         """Yield the parts of an answer. Raises HttpError if its turn does not come or its time is over, and SqlStreamError."""

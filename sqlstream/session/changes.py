@@ -49,7 +49,7 @@ class Changes:
     and drop the remaining changes.
     """
 
-    def __init__(self, columns: Sequence[str], job: Job, held: Held):
+    def __init__(self, columns: Sequence[str], job: Job, held: ChangeBuffer):
         self._columns, self._job, self._held = list(columns), job, held
         held.is_ending = lambda: job.is_stopping
 
@@ -117,7 +117,7 @@ class Changes:
         self.close()
 
 
-class Held:
+class ChangeBuffer:
     """A bounded buffer of changes between the thread of the job, which puts them, and the caller, which takes them."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class ChangeReceiver:
     is_gone = False
 
     def __init__(self, sink: SinkPlan, *, as_text: bool = False):
-        self.sink, self.limit, self.held = sink, sink.limit, Held()
+        self.sink, self.limit, self.held = sink, sink.limit, ChangeBuffer()
         self._as_text = as_text
         self.columns = [name for name, _ in sink.columns]
         self._count = 0
@@ -228,7 +228,7 @@ class RowReceiver:
         return self._con.sql(f"SELECT * FROM ({rows}){limit}")
 
 
-class Writable(Protocol):
+class TextStream(Protocol):
     """A stream of text, such as a file."""
 
     def write(self, text: str, /) -> object: ...
@@ -242,7 +242,7 @@ class RowPrinter:
     `is_gone` becomes true when the reader of the stream has closed it, as in `sqlstream run .. | head`.
     """
 
-    def __init__(self, stream: Writable, sink: SinkPlan, *, title: str = ""):
+    def __init__(self, stream: TextStream, sink: SinkPlan, *, title: str = ""):
         self.stream, self.sink, self.title, self.limit = stream, sink, title, sink.limit
         self.columns = sink.columns
         identifier = sink.table.options.get("print-identifier", "")
@@ -303,8 +303,8 @@ class RowPrinter:
         self.stream.write((prefix + " | ".join(padded)).rstrip() + "\n")
 
 
-def printers(sinks: Sequence[SinkPlan], stream: Writable, *, titled: bool) -> dict[int, RowPrinter]:
-    """Return printers for the sinks that a session prints, by their places in the plan.
+def printers(sinks: Sequence[SinkPlan], stream: TextStream, *, titled: bool) -> dict[int, RowPrinter]:
+    """Return printers for the sinks that a session prints, by their indexes in the plan.
 
     With `titled`, the name of the table is above the rows, unless it has a LIMIT.
     """

@@ -77,7 +77,7 @@ def _notices(job: PlannedJob) -> Iterator[str]:
 
 def as_it_goes_on(job: PlannedJob, warehouse: Warehouse) -> PlannedJob:
     """Return a job with ties and values as in the job of its name in the warehouse, if that has the same query."""
-    differs = (job.has_ties or job.has_semantics) and not job.is_query
+    differs = (job.depends_on_ties or job.has_semantics) and not job.is_query
     record = readable_record(warehouse.fs, warehouse.job(job.name)) if differs else None
     return as_recorded(job, record) if record is not None and is_planned(record, job) else job
 
@@ -93,9 +93,9 @@ def plan_text(job: PlannedJob) -> str:
         lines += _step(number, _scan_step(scan, scan.node.table, plan.options_apart(number - 1)))
     for number, stage in enumerate(plan.stages, len(plan.scans) + 1):
         assert stage.node is not None
-        place = number - len(plan.scans) - 1
+        index = number - len(plan.scans) - 1
         feeding = [
-            [f.exchange is not None and f.exchange.stage == place for f in scan.fragments] for scan in plan.scans
+            [f.exchange is not None and f.exchange.stage == index for f in scan.fragments] for scan in plan.scans
         ]
         lines += _step(number, _operator_step(job, stage, stage.node, _fed_by(leaves, twins, feeding)))
     first = len(plan.scans) + len(plan.stages) + 1
@@ -111,10 +111,10 @@ def _leaves(job: PlannedJob) -> Leaves:
     """Return the scans and stateful nodes, from which other steps read, with the numbers of their steps."""
     plan = job.physical
     scans: list[tuple[Node, int]] = [
-        (scan, place + 1)
+        (scan, index + 1)
         for sink in job.optimized
         for scan in walk(sink)
-        if isinstance(scan, Scan) and (place := plan.place_of(scan)) is not None
+        if isinstance(scan, Scan) and (index := plan.index_of(scan)) is not None
     ]
     return scans + [(s.node, n) for n, s in enumerate(plan.stages, len(plan.scans) + 1) if s.node is not None]
 
@@ -162,8 +162,8 @@ def _scan_step(scan: ScanStage, table: Table, apart: Mapping[str, str]) -> tuple
         time = f"{scan.time_column or 'the clock'}, that of the batch (processing time)"
     elif scan.watermark is not None:
         timeout = table.options.get(IDLE_TIMEOUT)
-        mark = "as the source says" if scan.has_watermarks else unquoted(scan.watermark)
-        time = f"{scan.time_column}, watermark {mark}" + (f", idle after {timeout}" if timeout else "")
+        watermark = "as the source says" if scan.has_watermarks else unquoted(scan.watermark)
+        time = f"{scan.time_column}, watermark {watermark}" + (f", idle after {timeout}" if timeout else "")
     kind = {None: _APPEND_ONLY, "whole": _CHANGELOG, "keyed": _CHANGELOG}[scan.changes]
     options = ", ".join(
         f"{name} = {value[:_WIDTH]}{'...' * (len(value) > _WIDTH)}" if value else f"no {name}"
@@ -269,8 +269,8 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
             if node.watermark is not None:
                 timeout = table.options.get(IDLE_TIMEOUT)
                 idle = f", idle after {timeout}" if timeout else ""
-                mark = "as the source says" if node.has_watermarks else node.watermark
-                lines.append(f"  time attribute: {node.time_column}, watermark {mark}{idle}")
+                watermark = "as the source says" if node.has_watermarks else node.watermark
+                lines.append(f"  time attribute: {node.time_column}, watermark {watermark}{idle}")
             lines.append("  state: none")
         case StatefulStage(operator=operator):
             lines = [f'operator "{node.name}": {operator.kind}']

@@ -31,7 +31,7 @@ _SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownRelation:
     """A relation: its full name, its kind such as "warehouse table", and its columns as (name, type), empty if not known."""
 
     name: str
@@ -39,7 +39,7 @@ class Known:
     columns: tuple[tuple[str, str], ...] = ()
 
 
-def known_relations(session: Session) -> Iterator[Known]:
+def known_relations(session: Session) -> Iterator[KnownRelation]:
     """Yield the relations of a session: declared tables and views, state, undeclared warehouse tables, system tables."""
     catalog = session.compiler.catalog
     declared = set[str]()
@@ -47,10 +47,12 @@ def known_relations(session: Session) -> Iterator[Known]:
         declared.add(entry.name.lower())
         if isinstance(entry, Table):
             columns = tuple((c.name, c.type or "") for c in entry.visible)
-            yield Known(entry.name, f"table ({entry.connector})" if entry.connector else "warehouse table", columns)
+            yield KnownRelation(
+                entry.name, f"table ({entry.connector})" if entry.connector else "warehouse table", columns
+            )
         else:
-            yield Known(entry.name, "view", _columns_of(session, entry))
-    written: dict[str, Known] = {}
+            yield KnownRelation(entry.name, "view", _columns_of(session, entry))
+    written: dict[str, KnownRelation] = {}
     warehouse = session.warehouse
     for name in warehouse.jobs():
         try:
@@ -63,13 +65,13 @@ def known_relations(session: Session) -> Iterator[Known]:
         for operator in record.operators:
             for view in operator.views:
                 columns = tuple(operator.view_columns) if view == operator.name else ()
-                yield Known(f"state.{record.job}.{view}", "state", columns)
+                yield KnownRelation(f"state.{record.job}.{view}", "state", columns)
         for sink in record.sinks:
             if sink.kind == TABLE and sink.table.lower() not in declared:
-                written[sink.table.lower()] = Known(sink.table, "warehouse table", tuple(sink.columns))
+                written[sink.table.lower()] = KnownRelation(sink.table, "warehouse table", tuple(sink.columns))
     yield from written.values()
     for name in SYSTEM_TABLES:
-        yield Known(f"sqlstream.{name}", "system table", tuple(system_columns(name).items()))
+        yield KnownRelation(f"sqlstream.{name}", "system table", tuple(system_columns(name).items()))
 
 
 def _columns_of(session: Session, view: View) -> tuple[tuple[str, str], ...]:
@@ -124,7 +126,7 @@ class KnownNames:
         return value  # type: ignore[return-value]
 
     @property
-    def relations(self) -> Sequence[Known]:
+    def relations(self) -> Sequence[KnownRelation]:
         """The relations that a query can name, with their columns."""
         return self._cached("relations", lambda: list(known_relations(self._session)))
 

@@ -49,7 +49,7 @@ class PortedStatement:
     """A statement of a script: its characters `start` to `end`, its first line (from 1), and what became of it.
 
     `problem` says why it is refused. `declares` is the name that it declares, in lower case. `instead` is the text that runs in
-    its place; None for a statement that runs as it is, or that nothing replaces.
+    its position; None for a statement that runs as it is, or that nothing replaces.
     """
 
     start: int
@@ -124,11 +124,11 @@ class PortedScript:
 
 def port(source: SourceText, compiler: Compiler) -> PortedScript:
     """Return what becomes of each statement of a script, as the compiler's session would run it."""
-    return PortedScript(source, tuple(_Porting(source, compiler).statements()))
+    return PortedScript(source, tuple(_Porter(source, compiler).statements()))
 
 
 @dataclass(slots=True)
-class _Porting:
+class _Porter:
     """Compiles the statements of a script one by one, and remembers what those that are refused would have declared."""
 
     source: SourceText
@@ -251,7 +251,7 @@ def _blank(text: str) -> str:
 
 
 def _alone(source: SourceText, start: int, end: int) -> SourceText:
-    """Return a source in which all but the characters `start` to `end` is blank, so that places in it stay the same."""
+    """Return a source in which all but the characters `start` to `end` is blank, so that positions in it stay the same."""
     return SourceText(source.name, _blank(source.text[:start]) + source.text[start:end] + _blank(source.text[end:]))
 
 

@@ -59,7 +59,7 @@ def _described(tokens: list[Token], compiler: Compiler) -> Route:
     names = [t for t in tokens[1:] if t.text != ";"]
     if len(names) == 1 and names[0].is_name:
         name = names[0].name
-        written = {table.lower() for table in compiler.catalog.written()}
+        written = {table.lower() for table in compiler.catalog.written_tables()}
         return Route.QUERY if compiler.catalog.declared(name) is None and name.lower() in written else Route.SESSION
     if names and (names[0].word in _QUERY_STARTS or any(t.text == "." for t in names[:2])):
         return Route.QUERY
@@ -89,7 +89,7 @@ def _is_query(source: SourceText, compiler: Compiler) -> bool:
         return False
     if not statement.relations or any(one is not None for one in declared):
         return True
-    written = {name.lower() for name in compiler.catalog.written()}
+    written = {name.lower() for name in compiler.catalog.written_tables()}
     return any(path[-1].lower() in written for path in statement.relations)
 
 

@@ -65,10 +65,10 @@ class Session:
         self.project: Project = find_project(project, warehouse)
         self.warehouse = Warehouse(self.project.warehouse)
         configured = self.project.configuration
-        files = {name: place for name, place in configured.option_places.items() if name not in (conf or {})}
+        files = {name: origin for name, origin in configured.option_origins.items() if name not in (conf or {})}
         self.options = Options({**configured.options, **(conf or {})}, files)
         self.compiler = Compiler(self.options, project=self.project.root, table_options=table_options)
-        self.compiler.catalog.written = lambda: self.warehouse.tables()
+        self.compiler.catalog.written_tables = lambda: self.warehouse.tables()
         self.compiler.warn = lambda warning: self.notice(warning.render())
         self.compiler.jobs_of = lambda table: ending.running_with(self.warehouse, table)
         self.output: TextIO | io.TextIOBase = output or sys.stdout

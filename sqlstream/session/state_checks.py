@@ -79,13 +79,13 @@ def _fitting(statement: CreateStateCheck, check: StateCheck, record: JobRecord) 
     return replace(check, job=record.job, operator=operator)
 
 
-def _compile(place: Span, query: Query) -> None:
+def _compile(span: Span, query: Query) -> None:
     """Raise the error of a query that does not fit the state, at its position in the statement."""
     try:
-        query(place.text)
+        query(span.text)
     except SqlStreamError as error:
         if error.span is not None:
-            error.span = Span(place.source, place.start + error.span.start, place.start + error.span.end)
+            error.span = Span(span.source, span.start + error.span.start, span.start + error.span.end)
         raise
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import QueryError, UsageError
 from sqlstream.queries.versions import Version
-from sqlstream.queries.why import place_of_key
+from sqlstream.queries.why import name_of_key
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoint_records import is_savepoint
 
@@ -50,7 +50,7 @@ def why_sql(state: str, key: Key, version: Version | None = None) -> str:
     arguments = [quote_text(state), *([] if version is None else [_version(version)])]
     if not isinstance(key, Mapping):
         values = key if isinstance(key, list | tuple) else [key]
-        key = {place_of_key(number): value for number, value in enumerate(values)}
+        key = {name_of_key(number): value for number, value in enumerate(values)}
     arguments += [f"{quote_name(name)} := {'NULL' if v is None else quote_text(str(v))}" for name, v in key.items()]
     return f"FROM sqlstream.why({', '.join(arguments)})"
 

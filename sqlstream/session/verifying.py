@@ -18,7 +18,7 @@ from sqlstream.jobs.identity import as_recorded, is_planned
 from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.verification import Verification, verify_job
 from sqlstream.project import Project
-from sqlstream.queries.arguments import Given, placed
+from sqlstream.queries.arguments import CallArgument, by_parameter
 from sqlstream.queries.versions import Version, find_version
 from sqlstream.sql.nodes import AlterTable, CreateTable, CreateView, RenameTable, Statement
 from sqlstream.sql.statements import parse_script
@@ -168,11 +168,11 @@ class MakesDifferences:
         catalog: str,
         warehouse: Warehouse,
         jobs: Mapping[str, JobHistory],
-        arguments: Sequence[Given],
+        arguments: Sequence[CallArgument],
         span: Span,
     ) -> str:
         """Create the table, and return its name as SQL. Raises QueryError, UsageError and CannotVerify."""
-        named = placed(arguments, ("job", "version"), USAGE, span, required=1)
+        named = by_parameter(arguments, ("job", "version"), USAGE, span, required=1)
         name = str(named[0].value)
         history = jobs.get(name.lower())
         if history is None or history.record is None:
@@ -186,9 +186,9 @@ class MakesDifferences:
             raise
         columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
         table = pa.table([pa.array(column, pa.string()) for column in columns], names=list(_COLUMNS))
-        place = f"{quote_name(catalog)}.main.differences"
+        differences = f"{quote_name(catalog)}.main.differences"
         connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
         connection.register(_ROWS, table)
-        connection.execute(f"CREATE TABLE {place} AS FROM {_ROWS}")
+        connection.execute(f"CREATE TABLE {differences} AS FROM {_ROWS}")
         connection.unregister(_ROWS)
-        return place
+        return differences

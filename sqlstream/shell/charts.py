@@ -32,17 +32,17 @@ def chart(relation: duckdb.DuckDBPyRelation, width: int) -> Iterator[str]:
     if not (is_number(y_type) or y_type in ("UBIGINT", "UHUGEINT")):
         raise UsageError(f'column "{relation.columns[1]}" has no numbers to draw: it is {y_type}')
     if x_type.startswith(("TIMESTAMP", "DATE")):
-        place = f"epoch({x})"
+        x_sql = f"epoch({x})"
     elif is_number(x_type):
-        place = f"CAST({x} AS DOUBLE)"
+        x_sql = f"CAST({x} AS DOUBLE)"
     else:
-        place = "0.0"
-    rows = relation.project(f"CAST({x} AS VARCHAR) AS name, {place} AS x, CAST({y} AS DOUBLE) AS y")
+        x_sql = "0.0"
+    rows = relation.project(f"CAST({x} AS VARCHAR) AS name, {x_sql} AS x, CAST({y} AS DOUBLE) AS y")
     points = rows.filter("name IS NOT NULL AND isfinite(x) AND isfinite(y)").limit(_MOST_POINTS).fetchall()
     axes = printable(relation.columns[0]), printable(relation.columns[1])
     if not points:
         yield "(no rows)"
-    elif place == "0.0":
+    elif x_sql == "0.0":
         yield from bars([(printable(name), value) for name, _, value in points], axes, width)
     else:
         points.sort(key=lambda row: row[1])
@@ -95,14 +95,14 @@ def line(
     columns = max(width - widest - 2, 8)
     across, down = columns * 2 - 1, height * 4 - 1
     cells = [[0] * columns for _ in range(height)]
-    places = [
+    pixels = [
         (round((x - first) / (last - first or 1.0) * across), round((high - y) / (high - low or 1.0) * down))
         for x, y in points
     ]
-    for a, b in pairwise(places):
+    for a, b in pairwise(pixels):
         _draw(cells, a, b)
-    if len(places) == 1:
-        _draw(cells, places[0], places[0])
+    if len(pixels) == 1:
+        _draw(cells, pixels[0], pixels[0])
     yield f"{' ' * widest} {axes[1]}"
     for row, dots in enumerate(cells):
         text = "".join(chr(0x2800 + cell) if cell else " " for cell in dots).rstrip()

@@ -10,7 +10,7 @@ from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 
 from sqlstream.errors import SourceText
-from sqlstream.session.known_names import Known, KnownNames
+from sqlstream.session.known_names import KnownNames, KnownRelation
 from sqlstream.sql.cutting import cut
 
 KEYWORDS = (
@@ -54,13 +54,13 @@ class Suggestion:
 
 
 class Suggestions:
-    """Suggests texts for the place of the cursor."""
+    """Suggests texts for the position of the cursor."""
 
     def __init__(self, names: KnownNames, commands: Mapping[str, str]):
         self._names, self._commands = names, commands
 
     def behind(self, text: str, following: str = "") -> list[Suggestion]:
-        """Return suggestions for the place between `text` and the text that follows it, the likeliest first."""
+        """Return suggestions for the position between `text` and the text that follows it, the likeliest first."""
         statement = cut(SourceText("shell", text)).rest.text
         if (command := _COMMAND.match(statement)) is not None:
             if command["rest"] is None:
@@ -133,11 +133,11 @@ def _starting(word: str, names: Iterable[tuple[str, str]]) -> Iterator[Suggestio
             yield Suggestion(name, about, len(word))
 
 
-def _names(statement: str, relation: Known) -> bool:
+def _names(statement: str, relation: KnownRelation) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(relation.name)}(?![\w.])", statement, re.IGNORECASE) is not None
 
 
-def _aliases(statement: str, relation: Known) -> list[str]:
+def _aliases(statement: str, relation: KnownRelation) -> list[str]:
     pattern = _ALIAS.format(name=re.escape(relation.name))
     return [match["alias"].lower() for match in re.finditer(pattern, statement, re.IGNORECASE)]
 

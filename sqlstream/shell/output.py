@@ -18,7 +18,7 @@ from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.session.rendering import PIPE_WIDTH
 
 
-class Standard(io.TextIOBase):
+class StandardStream(io.TextIOBase):
     """Standard output or standard error at the time of each call: a prompt replaces the stream."""
 
     def __init__(self, name: str):
@@ -60,7 +60,7 @@ class ShellOutput:
     @property
     def stream(self) -> TextIO:
         """The stream for results: the file, or standard output."""
-        return self._file or cast(TextIO, Standard("stdout"))
+        return self._file or cast(TextIO, StandardStream("stdout"))
 
     @property
     def form(self) -> str:
@@ -103,7 +103,7 @@ class ShellOutput:
             self.say(line, "red" if caret else "green" if line.startswith("hint: ") else "")
 
     def warn(self, job: str, warning: SqlStreamError) -> None:
-        """Print a warning about a job, with its place."""
+        """Print a warning about a job, with its position."""
         width = self._notices.width if self._notices.is_terminal else None
         self.say(f"{job}: {warning.render(width)}", "yellow")
 
@@ -128,10 +128,10 @@ class ShellOutput:
 def unexpected(error: BaseException) -> SqlStreamError:
     """Return an unforeseen exception as an error for people: its class, its message, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    location = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     text = "; ".join(str(error).split("\n")) or "it says nothing more"
     return SqlStreamError(
-        f"unexpected {type(error).__name__}{place}",
+        f"unexpected {type(error).__name__}{location}",
         detail=f"{text}.",
         hint="This is a mistake in sqlstream: please report it with the statement. The shell and its jobs go on.",
     )

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.session.changes import Change, RowPrinter, Writable
+from sqlstream.session.changes import Change, RowPrinter, TextStream
 from sqlstream.session.rendering import is_number, printable
 
 # Lines of a terminal that hold no rows: the header, its rule, the count, the line about the job, the cursor.
@@ -50,11 +50,11 @@ class MaterializedTable:
     def __init__(self, most: int):
         self.most = most
         # Ordered dictionaries, whose first item is found at once: that of a dict is found behind all that were deleted before it.
-        # The rows by their places, in the order of the places; None where the row before an update was taken away.
+        # The rows by their positions, in the order of the positions; None where the row before an update was taken away.
         self._rows: OrderedDict[int, Row | None] = OrderedDict()
-        # The places of equal rows, in the order in which they came.
-        self._places: dict[Row, OrderedDict[int, None]] = {}
-        # The places without a row, for the rows after updates.
+        # The positions of equal rows, in the order in which they came.
+        self._positions: dict[Row, OrderedDict[int, None]] = {}
+        # The positions without a row, for the rows after updates.
         self._freed: OrderedDict[int, None] = OrderedDict()
         self._next = 0
 
@@ -74,43 +74,43 @@ class MaterializedTable:
         """Apply a change of a kind (+I, +U, -U or -D). Taking away a row that is not there does nothing."""
         if kind in ("+I", "+U"):
             self._put(row, is_update=kind == "+U")
-        elif row in self._places:
-            place = self._take(row)
+        elif row in self._positions:
+            position = self._take(row)
             if kind == "-U":
-                self._rows[place] = None
-                self._freed[place] = None
+                self._rows[position] = None
+                self._freed[position] = None
             else:
-                del self._rows[place]
+                del self._rows[position]
 
     def _put(self, row: Row, *, is_update: bool) -> None:
         if is_update and self._freed:
-            place, _ = self._freed.popitem(last=False)
+            position, _ = self._freed.popitem(last=False)
         else:
-            place, self._next = self._next, self._next + 1
-        self._rows[place] = row
-        self._places.setdefault(row, OrderedDict())[place] = None
+            position, self._next = self._next, self._next + 1
+        self._rows[position] = row
+        self._positions.setdefault(row, OrderedDict())[position] = None
         while len(self._rows) > self.most:
             self._drop_oldest()
 
-    def _take(self, row: Row, place: int | None = None) -> int:
-        """Forget that a row is at `place`, by default the oldest place of a row like it; return the place."""
-        places = self._places[row]
-        place = next(iter(places)) if place is None else place
-        del places[place]
-        if not places:
-            del self._places[row]
-        return place
+    def _take(self, row: Row, position: int | None = None) -> int:
+        """Forget that a row is at `position`, by default the oldest position of a row like it; return the position."""
+        positions = self._positions[row]
+        position = next(iter(positions)) if position is None else position
+        del positions[position]
+        if not positions:
+            del self._positions[row]
+        return position
 
     def _drop_oldest(self) -> None:
-        """Drop a place that has no row, else the oldest row."""
+        """Drop a position that has no row, else the oldest row."""
         if self._freed:
             # No update has come for it yet; if one comes, its row is a new one.
-            place, _ = self._freed.popitem(last=False)
-            del self._rows[place]
+            position, _ = self._freed.popitem(last=False)
+            del self._rows[position]
             return
-        place, row = self._rows.popitem(last=False)
+        position, row = self._rows.popitem(last=False)
         assert row is not None
-        self._take(row, place)
+        self._take(row, position)
 
 
 class TableView(ResultView):
@@ -169,7 +169,7 @@ class ChangelogView(ResultView):
 class TableauView(ResultView):
     """A line per change, written when it comes."""
 
-    def __init__(self, sink: SinkPlan, stream: Writable):
+    def __init__(self, sink: SinkPlan, stream: TextStream):
         self._printer = RowPrinter(stream, sink)
 
     def add(self, changes: Sequence[Change]) -> None:

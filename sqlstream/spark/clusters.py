@@ -70,10 +70,10 @@ def _s3a(environment: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def check_place(master: str, warehouse: Filesystem, conf: Mapping[str, str]) -> None:
+def check_checkpoint(master: str, warehouse: Filesystem, conf: Mapping[str, str]) -> None:
     """Raise UsageError unless all tasks of a job can see Spark's checkpoint."""
-    place = conf.get(CHECKPOINT)
-    if place is None:
+    location = conf.get(CHECKPOINT)
+    if location is None:
         if is_cluster(master) and not warehouse.local:
             raise UsageError(
                 f'a job with its warehouse in an object store needs a place for Spark\'s checkpoint on "{master}"',
@@ -81,14 +81,16 @@ def check_place(master: str, warehouse: Filesystem, conf: Mapping[str, str]) -> 
                 "s3a://bucket/scratch.",
             )
         return
-    scheme = place.partition("://")[0] if "://" in place else None
-    if scheme is None and not os.path.isabs(place):
-        raise UsageError(f'"{place}" ({CHECKPOINT}) is no absolute path', hint="Executors have other working folders.")
+    scheme = location.partition("://")[0] if "://" in location else None
+    if scheme is None and not os.path.isabs(location):
+        raise UsageError(
+            f'"{location}" ({CHECKPOINT}) is no absolute path', hint="Executors have other working folders."
+        )
     if scheme is not None and scheme not in _SCHEMES:
         hint = f"Use a folder, or a URI that begins with {', '.join(_SCHEMES[:-1])} or {_SCHEMES[-1]}."
-        raise UsageError(f'Spark\'s checkpoint cannot be at "{place}" ({CHECKPOINT})', hint=hint)
+        raise UsageError(f'Spark\'s checkpoint cannot be at "{location}" ({CHECKPOINT})', hint=hint)
 
 
 def checkpoint_files(location: str) -> tuple[Filesystem, str]:
-    """Return the file system of a place in a checkpoint (a path, or a URI as Hadoop writes it), and the path in it."""
+    """Return the file system of a location in a checkpoint (a path, or a URI as Hadoop writes it), and the path in it."""
     return open_filesystem(re.sub("^s3a:", "s3:", location))

@@ -13,7 +13,7 @@ from sqlstream.project import Project
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources
 from sqlstream.runtime.labels import spread_labels
 from sqlstream.runtime.worker import JobSpec
-from sqlstream.spark.clusters import check_place, cluster_settings, is_cluster
+from sqlstream.spark.clusters import check_checkpoint, cluster_settings, is_cluster
 from sqlstream.spark.java import find_java
 from sqlstream.storage_errors import make_folder
 from sqlstream.warehouse.paths import Warehouse
@@ -56,7 +56,7 @@ class SparkEngine:
         conf = dict(resources.conf)
         master = conf.pop("spark.master", f"local[{resources.parallelism},4]")
         # Faults of the machine are reported before anything is started.
-        check_place(master, Warehouse(self.project.warehouse).fs, conf)
+        check_checkpoint(master, Warehouse(self.project.warehouse).fs, conf)
         conf = cluster_settings(master, conf) | conf
         find_java()
         self.notice("starting Spark ...")

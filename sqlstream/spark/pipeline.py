@@ -23,12 +23,12 @@ def build(job: JobSpec, source: DataFrame, checkpoint: SparkCheckpoint) -> DataF
         # frames by it.
         task = ScanTask(job, number, checkpoint)
         frames = source.mapInArrow(task, task.schema)
-        if number in plan.watched and not plan.has_several_clocks:
+        if number in plan.watched and not plan.has_several_watermarks:
             frames = frames.withWatermark(EVENT_TIME, "0 seconds")
-        scans.append(frames if plan.has_several_clocks else frames.drop(EVENT_TIME))
+        scans.append(frames if plan.has_several_watermarks else frames.drop(EVENT_TIME))
     # Only the next level reads a level: Spark would compute a level twice if two read it.
     rows = reduce(DataFrame.union, scans)
-    if plan.has_several_clocks:
+    if plan.has_several_watermarks:
         # Its watermark is the greatest of all scans', not the least.
         rows = rows.withWatermark(EVENT_TIME, "0 seconds").drop(EVENT_TIME)
     for level in range(len(job.plan.levels)):

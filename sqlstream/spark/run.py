@@ -31,7 +31,7 @@ from sqlstream.spark.scratch import SparkCheckpoint, new_checkpoint, remove, wri
 from sqlstream.spark.sink_workers import SparkWorkers
 from sqlstream.spark.source import DescriptorSource
 from sqlstream.spark.worker import MARKS
-from sqlstream.storage.begun import Begun, read_begun, write_begun
+from sqlstream.storage.begun import BegunBatch, read_begun, write_begun
 from sqlstream.storage.recovery import numbers
 from sqlstream.units import now
 from sqlstream.warehouse.commits import KEPT_COMMITS, committed_spark_millis, write_commit
@@ -61,17 +61,17 @@ class SparkRun(JobThread):
         # What Spark says of its batches, if the run is profiled.
         self._phases: SparkPhases | None = None
         # The sequence number of the first descriptor of Spark's stream, and the watermarks of Spark's next batch.
-        self._first, self._marks = 0, Watermarks.none(job.plan)
-        self._begun: Begun | None = None
+        self._first, self._watermarks = 0, Watermarks.none(job.plan)
+        self._begun: BegunBatch | None = None
         self._checkpoint: SparkCheckpoint | None = None
 
     def _begin(self, feed: Feed) -> None:
-        marks = {
-            i: mark
+        watermarks = {
+            i: watermark
             for i, scan in enumerate(self.job.plan.scans)
-            if (mark := self.totals.sources[scan.name].watermark) is not None
+            if (watermark := self.totals.sources[scan.name].watermark) is not None
         }
-        feed.remind(self.totals.sequence, marks)
+        feed.remind(self.totals.sequence, watermarks)
         done, version = self.totals.sequence, self.totals.version
         entry = self.commits.log.entry(version) if version >= 0 else None
         # A killed process may have left more of them.
@@ -82,16 +82,16 @@ class SparkRun(JobThread):
         self._checkpoint = new_checkpoint(self.fs, self.paths, self.job, entry, self._begun, shared)
         self._source = DescriptorSource(self.spark, self.layout.partitions)
         self._first = done + 1
-        written = feed.written(done, done if self._begun is None else self._begun.sequence)
+        written = feed.stored_descriptors(done, done if self._begun is None else self._begun.sequence)
         if entry is not None:
             plan = self.job.plan
-            self._marks = self.commits.watermarks(
+            self._watermarks = self.commits.watermarks(
                 from_spark_millis(committed_spark_millis(self.fs, self.paths, version))
             )
             # The next batch may be an empty one, which has begun or which the last process did not reach.
-            moved = bool(plan.stages) and self._marks.waking(plan) != self.commits.last_watermarks().waking(plan)
+            moved = bool(plan.stages) and self._watermarks.waking(plan) != self.commits.last_watermarks().waking(plan)
             if self._begun.sequence == done if self._begun is not None else moved and not written:
-                ticks = {i: mark for i, mark in marks.items() if i in plan.watched}
+                ticks = {i: watermark for i, watermark in watermarks.items() if i in plan.watched}
                 slots = range(self.layout.partitions)
                 empty = to_lines(Descriptor(done, feed.time, {}, ticks, self.totals.ended), slots)
                 self._first, written = done, [by_slot(empty, slots), *written]
@@ -107,7 +107,7 @@ class SparkRun(JobThread):
             time = self._begun.time if self._begun is not None else now()
             sources = len(self.job.plan.scans)
             # Where it only says that a watermark has moved, Spark's begins anew.
-            reached = 0 if self.job.plan.has_several_clocks else to_spark_millis(self._marks.job)
+            reached = 0 if self.job.plan.has_several_watermarks else to_spark_millis(self._watermarks.job)
             write_first_batch(self.spark, self._checkpoint, sources, reached, time)
         writer = build(self.job, self._source.frame(), self._checkpoint).writeStream.foreachBatch(self._commit)
         self._query = writer.option("checkpointLocation", self._checkpoint.location).start()
@@ -130,19 +130,19 @@ class SparkRun(JobThread):
         with profiling.span("begin batch", DRIVER):
             offsets = checkpoint.offsets(batch)
             version = checkpoint.base + batch
-            write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
+            write_begun(self.fs, self.paths, BegunBatch(version, self._first + offsets.sequence, offsets.time))
             self._source.fix(offsets.sequence)
         # The tasks of this thread's action see it, as they see the number of Spark's batch.
-        self.spark.sparkContext.setLocalProperty(MARKS, self._marks.to_json())
+        self.spark.sparkContext.setLocalProperty(MARKS, self._watermarks.to_json())
         # Exactly one action in any case: without one Spark would commit a batch that has not run.
         with profiling.span(ACTION, DRIVER):
             rows = frame.collect()
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
         self.commits.spend("process", began)
-        self.commits.commit(version, outputs, self._marks, offsets.time, now())
-        self._marks = self._marks.after(self.job.plan, self.totals.sources, self.totals.clock)
+        self.commits.commit(version, outputs, self._watermarks, offsets.time, now())
+        self._watermarks = self._watermarks.after(self.job.plan, self.totals.sources, self.totals.clock)
         with profiling.span("write commit", DRIVER):
-            write_commit(self.fs, self.paths, version, to_spark_millis(self._marks.job))
+            write_commit(self.fs, self.paths, version, to_spark_millis(self._watermarks.job))
         if version >= KEPT_COMMITS:
             self.fs.delete(f"{self.paths.commits}/{version - KEPT_COMMITS}")
 

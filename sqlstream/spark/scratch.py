@@ -28,7 +28,7 @@ from sqlstream.runtime.frames import WAKE, Frame
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.clusters import CHECKPOINT, checkpoint_files
 from sqlstream.spark.offsets import BatchOffsets, logged_offsets
-from sqlstream.storage.begun import Begun
+from sqlstream.storage.begun import BegunBatch
 from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.units import EventTime, ProcessingTime, to_millis
@@ -88,7 +88,7 @@ def new_checkpoint(
     paths: JobPaths,
     job: JobSpec,
     entry: LogEntry | None,
-    begun: Begun | None,
+    begun: BegunBatch | None,
     shared: str | None = None,
 ) -> SparkCheckpoint:
     """Return a checkpoint for a new job, or for one that continues after the version of a log entry.

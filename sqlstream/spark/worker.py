@@ -19,7 +19,7 @@ from sqlstream.runtime.batch_descriptors import from_lines
 from sqlstream.runtime.frames import WAKE, Frame
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import timer_millis, to_spark_micros, to_spark_millis
-from sqlstream.runtime.watermarks import BatchClock, Watermarks
+from sqlstream.runtime.watermarks import BatchTimes, Watermarks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried
 from sqlstream.spark.scratch import SparkCheckpoint
@@ -49,7 +49,7 @@ def batch_id() -> int:
     return int(number)
 
 
-def batch_marks() -> Watermarks:
+def batch_watermarks() -> Watermarks:
     """Return the watermarks before the micro-batch of this task. Raises RuntimeError outside of one."""
     context = TaskContext.get()
     text = context.getLocalProperty(MARKS) if context else None
@@ -77,10 +77,10 @@ class ScanTask:
         work = [w for text in texts for w in from_lines(text) if w.scan == self.scan]
         if not work:
             return
-        plan, batch, marks = self.job.plan, batch_id(), batch_marks()
+        plan, batch, watermarks = self.job.plan, batch_id(), batch_watermarks()
         profiling.interval("frames in", TASKS, began, job=self.job.name, batch=self.checkpoint.base + batch)
         clock = max((w.clock for w in work if w.clock is not None), default=None)
-        is_later = to_spark_millis(clock) > to_spark_millis(marks.clock)
+        is_later = to_spark_millis(clock) > to_spark_millis(watermarks.clock)
         with carried():
             self.checkpoint.check_seen()
         self.job.remember_secrets()
@@ -88,7 +88,9 @@ class ScanTask:
             for frame in self.checkpoint.calls(self.job, batch, work[0].time):
                 yield _with_time(_frame_batch(frame), 0)
         with carried():
-            for watermark, output in stages.run_scan(self.job, self.scan, work, self.checkpoint.base + batch, marks):
+            for watermark, output in stages.run_scan(
+                self.job, self.scan, work, self.checkpoint.base + batch, watermarks
+            ):
                 if plan.stages:
                     frame = (
                         output if isinstance(output, Frame) else output.framed(self.job.labels[0], ProcessingTime(0))
@@ -97,15 +99,15 @@ class ScanTask:
                 else:
                     assert isinstance(output, Output)
                     output_batch = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
-                timed = _with_time(output_batch, self._micros(watermark, marks, batch, is_later=is_later))
+                timed = _with_time(output_batch, self._micros(watermark, watermarks, batch, is_later=is_later))
                 with profiling.span("frames out", TASKS):
                     yield timed
 
-    def _micros(self, watermark: EventTime | None, marks: Watermarks, batch: int, *, is_later: bool) -> int:
+    def _micros(self, watermark: EventTime | None, watermarks: Watermarks, batch: int, *, is_later: bool) -> int:
         """Return the time that moves Spark's watermark. `is_later`: the clock, for which some operators wait, has moved."""
-        if not self.job.plan.has_several_clocks:
+        if not self.job.plan.has_several_watermarks:
             return to_spark_micros(watermark)
-        has_moved = to_spark_millis(watermark) > to_spark_millis(marks.scans[self.scan])
+        has_moved = to_spark_millis(watermark) > to_spark_millis(watermarks.scans[self.scan])
         return next_stroke(batch) if has_moved or is_later else 0
 
 
@@ -135,13 +137,13 @@ class Processor:
             self.checkpoint.check_seen()
         self.job.remember_secrets()
 
-    def handle_rows(self, key: tuple[int], rows: Iterator[Any], times: TimerValues) -> Iterator[pd.DataFrame]:
+    def handle_rows(self, key: tuple[int], rows: Iterator[Any], timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         """Run the operators that have frames among the rows of a bucket, or are due; yield rows for the next level."""
         profiling.follow(self.job.profile)
         with profiling.span("task", TASKS, job=self.job.name, batch=self.checkpoint.base + batch_id()):
-            yield from self._handle_rows(key, rows, times)
+            yield from self._handle_rows(key, rows, timer_values)
 
-    def _handle_rows(self, key: tuple[int], rows: Iterator[Any], times: TimerValues) -> Iterator[pd.DataFrame]:
+    def _handle_rows(self, key: tuple[int], rows: Iterator[Any], timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         arrived: dict[int, list[Frame]] = {}
         passing: list[Frame] = []
         is_woken = False
@@ -157,21 +159,23 @@ class Processor:
         if is_woken and not self.is_last:
             passing.append(Frame(key[0], WAKE, ProcessingTime(0), b""))
         if arrived or is_woken:
-            yield from self._advance(key[0], arrived, times)
+            yield from self._advance(key[0], arrived, timer_values)
         if passing:
             yield self._rows(passing)
 
-    def handle_timer(self, key: tuple[int], times: TimerValues) -> Iterator[pd.DataFrame]:
+    def handle_timer(self, key: tuple[int], timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         """Run the operators of a bucket whose timers are due; yield rows for the next level."""
         profiling.follow(self.job.profile)
         with profiling.span("task", TASKS, job=self.job.name, batch=self.checkpoint.base + batch_id()):
-            yield from self._advance(key[0], {}, times)
+            yield from self._advance(key[0], {}, timer_values)
 
-    def _advance(self, bucket: int, arrived: dict[int, list[Frame]], times: TimerValues) -> Iterator[pd.DataFrame]:
-        clock = BatchClock(
+    def _advance(
+        self, bucket: int, arrived: dict[int, list[Frame]], timer_values: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        times = BatchTimes(
             batch=self.checkpoint.base + batch_id(),
-            time=from_millis(times.getCurrentProcessingTimeInMs()),
-            marks=batch_marks(),
+            time=from_millis(timer_values.getCurrentProcessingTimeInMs()),
+            watermarks=batch_watermarks(),
         )
         with profiling.span("read state store", TASKS):
             stored = self.manifests.get()
@@ -185,18 +189,20 @@ class Processor:
             entries = {str(stage): entry for stage, entry in before.items() if entry is not None}
         for stage in self.stages:
             manifest, due = entries.get(str(stage), (None, None))
-            watermark = clock.marks.operators[stage]
+            watermark = times.watermarks.operators[stage]
             is_due = due is not None and watermark is not None and due <= watermark
             if stage not in arrived and not is_due:
                 continue
             with carried():
-                advance = stages.Advance(self.job, stage, bucket, manifest, clock)
+                advance = stages.Advance(self.job, stage, bucket, manifest, times)
                 for output in advance.run(arrived.get(stage, [])):
                     sent = self._rows([output])
                     with profiling.span("frames out", TASKS):
                         yield sent
             entries[str(stage)] = (advance.manifest, advance.event_timer)
-        wake = self._due_millis([at for _, at in entries.values() if at is not None], times.getCurrentWatermarkInMs())
+        wake = self._due_millis(
+            [at for _, at in entries.values() if at is not None], timer_values.getCurrentWatermarkInMs()
+        )
         with profiling.span("write state store", TASKS):
             self.manifests.update((json.dumps((entries, sorted(wake))),))
             for at in set(woken) - wake:
@@ -209,7 +215,7 @@ class Processor:
 
         If operators wait for different scans, a timer right after Spark's watermark calls the bucket when any scan has moved.
         """
-        if self.job.plan.has_several_clocks:
+        if self.job.plan.has_several_watermarks:
             return {reached + 1} if due else set()
         return {timer_millis(at) for at in due}
 

@@ -1,1 +1,1 @@
-"""From text to statements: Flink's streaming syntax over DuckDB's expressions, where every part knows its place in the text."""
+"""From text to statements: Flink's streaming syntax over DuckDB's expressions, where every part knows its position."""

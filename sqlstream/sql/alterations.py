@@ -60,22 +60,22 @@ class AlterationParser(DefinitionParser):
         raise self._expected("ADD, MODIFY, DROP, RENAME, SET or RESET")
 
     def _parse_parts(self) -> TableParts:
-        """Read columns with their places, a watermark and a primary key: one of them, or several in parentheses."""
-        body, places = TableBody(), dict[str, Name | None]()
+        """Read columns with their positions, a watermark and a primary key: one of them, or several in parentheses."""
+        body, positions = TableBody(), dict[str, Name | None]()
         several = self._match(TokenType.L_PAREN)
         while True:
             count = len(body.columns)
             self._parse_body_part(body)
             for column in body.columns[count:]:
                 if self._match_text_seq("FIRST"):
-                    places[column.name.text] = None
+                    positions[column.name.text] = None
                 elif self._match_text_seq("AFTER"):
-                    places[column.name.text] = self._name("the name of a column")
+                    positions[column.name.text] = self._name("the name of a column")
             if not (several and self._match(TokenType.COMMA)):
                 break
         if several:
             self._need_token(TokenType.R_PAREN, '"," or ")"')
-        return TableParts(tuple(body.columns), body.watermark, body.primary_key, places)
+        return TableParts(tuple(body.columns), body.watermark, body.primary_key, positions)
 
     def _parse_dropped_part(self, start: Token) -> TableChange | None:
         first = self._curr

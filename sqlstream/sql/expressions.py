@@ -15,7 +15,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.sql.compound_intervals import compound_interval
-from sqlstream.sql.spans import mark, marks, name_span, span_of
+from sqlstream.sql.spans import add_span, name_span, own_span, span_of
 from sqlstream.sql.standard_calls import StandardCallParser
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,7 +49,7 @@ def _quoted_digits(parse: Callable[[Any, Token], exp.Expr]) -> Callable[[Any, To
     return parser
 
 
-def placed(parse: F) -> F:
+def spanned(parse: F) -> F:
     """Let a parser method mark the node that it returns with the text that it was read from."""
 
     @wraps(parse)
@@ -57,7 +57,7 @@ def placed(parse: F) -> F:
         start, index = self._curr, self._index
         node = parse(self, *args, **kwargs)
         if isinstance(node, exp.Expr) and self._index > index:
-            mark(node, start.start, self._prev.end)
+            add_span(node, start.start, self._prev.end)
         return node
 
     return cast(F, wrapper)
@@ -117,9 +117,9 @@ class ExpressionParser(StandardCallParser):
         TokenType.UNICODE_STRING: lambda self, token: self.expression(exp.Literal.string(_decoded(token.text)), token),
     }
 
-    _parse_unary = placed(StandardCallParser._parse_unary)
-    _parse_range = placed(StandardCallParser._parse_range)
-    _parse_lambda = placed(StandardCallParser._parse_lambda)
+    _parse_unary = spanned(StandardCallParser._parse_unary)
+    _parse_range = spanned(StandardCallParser._parse_range)
+    _parse_lambda = spanned(StandardCallParser._parse_lambda)
 
     def _parse_conjunction(self) -> exp.Expr | None:
         return _balanced(super()._parse_conjunction(), exp.And)
@@ -160,7 +160,7 @@ class ExpressionParser(StandardCallParser):
         start = self._curr
         if self._match_pair(TokenType.DOT, TokenType.NUMBER):
             number = exp.Literal.number(f".{self._prev.text}")
-            mark(number, start.start, self._prev.end)
+            add_span(number, start.start, self._prev.end)
             return number
         return super()._parse_primary()
 
@@ -188,10 +188,10 @@ class ExpressionParser(StandardCallParser):
         pairs = [exp.PropertyEQ(this=k, expression=v) for k, v in zip(items[::2], items[1::2], strict=True)]
         to_map = self.expression(exp.ToMap(this=exp.Struct(expressions=pairs)))
         # The text that follows, such as a subscript, is not part of it.
-        mark(to_map, start, self._prev.end)
+        add_span(to_map, start, self._prev.end)
         return to_map
 
-    @placed
+    @spanned
     def _parse_interval(
         self, require_interval: bool = True, parse_function_unit: bool = True
     ) -> exp.Add | exp.Interval | None:
@@ -206,7 +206,7 @@ class ExpressionParser(StandardCallParser):
         unit = None
         if self._match_texts(_UNITS):
             unit = exp.Var(this=self._prev.text.upper())
-            mark(unit, self._prev.start, self._prev.end)
+            add_span(unit, self._prev.start, self._prev.end)
             precise = self._skip_precision()
             if self._match_text_seq("TO"):
                 if not self._match_texts(_UNITS):
@@ -254,7 +254,7 @@ class ExpressionParser(StandardCallParser):
 
         return self._parse_csv(argument)
 
-    @placed
+    @spanned
     def _parse_arrow_lambda(self) -> exp.Expr | None:
         """Parse `x -> ..` and `(x, i) -> ..`; DuckDB's own `lambda x: ..` is read by sqlglot."""
         index = self._index
@@ -272,15 +272,15 @@ class ExpressionParser(StandardCallParser):
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         # Called right after the closing parenthesis of a function.
-        if this and not alias and marks(this) and self._prev.token_type == TokenType.R_PAREN:
-            mark(this, self._prev.start, self._prev.end)
+        if this and not alias and own_span(this) and self._prev.token_type == TokenType.R_PAREN:
+            add_span(this, self._prev.start, self._prev.end)
         start, index = self._curr, self._index
         window = super()._parse_window(this, alias)
         order = window.args.get("order") if isinstance(window, exp.Window) else None
         if order is not None and isinstance(order.expressions[0].this, exp.Var):
             raise self._refused("ORDER BY ALL here", span_of(order, self.source), "Name the columns.")
         if window and self._index > index:
-            mark(window, start.start, self._prev.end)
+            add_span(window, start.start, self._prev.end)
         return window
 
 

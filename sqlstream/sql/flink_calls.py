@@ -7,7 +7,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.sql.nodes import NULL_TREATING
 from sqlstream.sql.process_calls import ProcessCallParser
-from sqlstream.sql.spans import mark
+from sqlstream.sql.spans import add_span
 
 # The units of FLOOR, CEIL, TIMESTAMPADD and TIMESTAMPDIFF; Flink's SQL_TSI_HOUR is HOUR.
 UNITS = {
@@ -50,7 +50,7 @@ class FlinkCallParser(ProcessCallParser):
             raise self._expected("a unit such as HOUR")
         self._advance()
         unit = exp.Var(this=word)
-        mark(unit, self._prev.start, self._prev.end)
+        add_span(unit, self._prev.start, self._prev.end)
         return unit
 
     def _parse_json_call(self, name: str) -> exp.Expr:
@@ -176,7 +176,7 @@ class FlinkCallParser(ProcessCallParser):
         predicate = result.find(exp.JSON) if result is not None and start else None
         if predicate is not None and start and not predicate.meta_get("start"):
             first = self._tokens[self._tokens.index(start) + (start.token_type == TokenType.NOT)]
-            mark(predicate, first.start, self._prev.end)
+            add_span(predicate, first.start, self._prev.end)
             self._replace(first, "NULL")
         return result
 

@@ -19,7 +19,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlstream.errors import ParseError, SourceText, Span
 from sqlstream.sql.process_calls import ProcessCall, TableArgumentSQL
 from sqlstream.sql.required_tokens import in_lower_case
-from sqlstream.sql.spans import marks, span_of
+from sqlstream.sql.spans import own_span, span_of
 from sqlstream.sql.windows import WindowTVF
 
 _lock = threading.Lock()
@@ -69,7 +69,7 @@ def _names(tokens: Sequence[Token], node: exp.Expr, wrong: Span) -> list[Token]:
     identifiers = [
         part for part in node.find_all(exp.Identifier) if not isinstance(part.parent, exp.Alias | exp.TableAlias)
     ]
-    names = {place[0] for part in identifiers if (place := marks(part))}
+    names = {span[0] for part in identifiers if (span := own_span(part))}
     return [token for token in [t for t in tokens if t.end < wrong.end][-2:] if token.start in names]
 
 
@@ -95,16 +95,16 @@ class _Canvas:
         offset = self.span.start
         self.characters[start - offset : end - offset] = text.ljust(end - start)
 
-    def shows(self, place: int, character: str) -> bool:
+    def shows(self, span: int, character: str) -> bool:
         """Return whether a character of the source is this one and is not painted over."""
-        return self.characters[place - self.span.start] == character
+        return self.characters[span - self.span.start] == character
 
 
 def _paint_node(canvas: _Canvas, node: exp.Expr) -> None:
-    place = marks(node)
-    if not place:
+    span = own_span(node)
+    if not span:
         return
-    start, end = place[0], place[1] + 1
+    start, end = span[0], span[1] + 1
     match node:
         case exp.DataType() if end - start >= len("INT"):
             canvas.paint(start, end, "INT")

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError, nearest
-from sqlstream.sql.spans import mark, span_of
+from sqlstream.sql.spans import add_span, span_of
 
 # A line of plus signs is a decoration; `/*+` and a name is a hint.
 HINT = re.compile(r"/\*\+\s*(\w+)")
@@ -113,7 +113,7 @@ class _HintReader:
         self.at = match.end()
         if match["open"]:
             call.set("expressions", self._arguments())
-        mark(call, start, self.at - 1)
+        add_span(call, start, self.at - 1)
         return call
 
     def _arguments(self) -> list[exp.Expr]:
@@ -143,7 +143,7 @@ class _HintReader:
             else exp.Literal.string(match["word"] or match["text"].replace("''", "'"))
         )
         start = match.start() + len(match[0]) - len(match[0].lstrip())
-        mark(literal, start, match.start() + len(match[0].rstrip()) - 1)
+        add_span(literal, start, match.start() + len(match[0].rstrip()) - 1)
         self.at = match.end()
         return literal
 

@@ -74,7 +74,7 @@ def _hint_name(region: Span) -> str:
 
 
 def regions(source: SourceText) -> Iterator[Span]:
-    """Yield the places of quoted texts and comments. Raises ParseError for one that is not closed."""
+    """Yield the positions of quoted texts and comments. Raises ParseError for one that is not closed."""
     text, at = source.text, 0
     while match := _REGION.search(text, at):
         start, at = match.span()
@@ -90,10 +90,10 @@ def regions(source: SourceText) -> Iterator[Span]:
 
 def _comment_end(source: SourceText, start: int) -> int:
     depth = 0
-    for mark in re.compile(r"/\*|\*/").finditer(source.text, start):
-        depth += 1 if mark.group() == "/*" else -1
+    for sign in re.compile(r"/\*|\*/").finditer(source.text, start):
+        depth += 1 if sign.group() == "/*" else -1
         if depth == 0:
-            return mark.end()
+            return sign.end()
     raise ParseError("the comment is not closed", Span(source, start, start + 2))
 
 

@@ -1,4 +1,4 @@
-"""Parsed statements: names and options as text, queries and expressions as sqlglot trees, all with their places."""
+"""Parsed statements: names and options as text, queries and expressions as sqlglot trees, all with their positions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class OptionValue:
-    """The value of an option, without its quotes; `key_span` is the place of its key."""
+    """The value of an option, without its quotes; `key_span` is the position of its key."""
 
     value: str
     span: Span
@@ -121,13 +121,13 @@ class CreateTableAs:
 class TableParts:
     """Parts of a table that ALTER TABLE adds or modifies.
 
-    `places` says where columns are to stand, by their names: behind another column, or in front of all for None.
+    `positions` says where columns are to stand, by their names: behind another column, or in front of all for None.
     """
 
     columns: tuple[ColumnDef, ...]
     watermark: WatermarkDef | None
     primary_key: tuple[Name, ...]
-    places: Mapping[str, Name | None]
+    positions: Mapping[str, Name | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class DropColumns:
 
 @dataclass(frozen=True, slots=True)
 class DropPart:
-    """`DROP PRIMARY KEY`, `DROP CONSTRAINT name`, or `DROP WATERMARK`; `span` is the place of these words."""
+    """`DROP PRIMARY KEY`, `DROP CONSTRAINT name`, or `DROP WATERMARK`; `span` is the position of these words."""
 
     kind: Literal["PRIMARY KEY", "WATERMARK"]
     span: Span
@@ -316,7 +316,7 @@ class DropStateCheck:
 
 @dataclass(frozen=True, slots=True)
 class MigrateState:
-    """`MIGRATE STATE job.operator[.table] AS query`; `query` is the place of the query."""
+    """`MIGRATE STATE job.operator[.table] AS query`; `query` is the position of the query."""
 
     span: Span
     job: Name
@@ -466,7 +466,7 @@ Statement: TypeAlias = (
 
 
 def head(statement: Statement) -> Span:
-    """Return the place of a statement's first words, for messages about all of it."""
+    """Return the position of a statement's first words, for messages about all of it."""
     span = statement.span
     if isinstance(statement, Insert):
         return Span(span.source, span.start, statement.target.span.end)

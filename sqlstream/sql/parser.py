@@ -1,8 +1,8 @@
 """Queries to a syntax tree: Flink's streaming syntax over DuckDB's.
 
-sqlglot knows most of the grammar. The changes here keep a query's meaning and its place in the text: functions keep their names
-(sqlglot would rename and rearrange them), and nodes are marked with the text that they were read from. `grammar` rejects what
-sqlglot reads too leniently.
+sqlglot knows most of the grammar. The changes here keep a query's meaning and its position in the text: functions keep their
+names (sqlglot would rename and rearrange them), and nodes are marked with the text that they were read from. `grammar` rejects
+what sqlglot reads too leniently.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sqlglot import exp
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import TokenType
 
-from sqlstream.sql.expressions import ExpressionParser, placed
+from sqlstream.sql.expressions import ExpressionParser, spanned
 from sqlstream.sql.hints import JOIN_HINTS, OptionsHint, select_hints, table_options
-from sqlstream.sql.spans import mark, span_of
+from sqlstream.sql.spans import add_span, span_of
 
 _SYSTEM_TIME = re.compile(r"FOR\s+SYSTEM_TIME\b", re.IGNORECASE)
 
@@ -38,17 +38,17 @@ class StreamingParser(ExpressionParser):
     }
     QUERY_MODIFIER_TOKENS: ClassVar[set[TokenType]] = set(QUERY_MODIFIER_PARSERS)
 
-    _parse_table_alias = placed(ExpressionParser._parse_table_alias)
-    _parse_with = placed(ExpressionParser._parse_with)
-    _parse_cte = placed(ExpressionParser._parse_cte)
-    _parse_where = placed(ExpressionParser._parse_where)
-    _parse_group = placed(ExpressionParser._parse_group)
-    _parse_having = placed(ExpressionParser._parse_having)
-    _parse_qualify = placed(ExpressionParser._parse_qualify)
-    _parse_order = placed(ExpressionParser._parse_order)
-    _parse_limit = placed(ExpressionParser._parse_limit)
-    _parse_offset = placed(ExpressionParser._parse_offset)
-    _parse_table_sample = placed(ExpressionParser._parse_table_sample)
+    _parse_table_alias = spanned(ExpressionParser._parse_table_alias)
+    _parse_with = spanned(ExpressionParser._parse_with)
+    _parse_cte = spanned(ExpressionParser._parse_cte)
+    _parse_where = spanned(ExpressionParser._parse_where)
+    _parse_group = spanned(ExpressionParser._parse_group)
+    _parse_having = spanned(ExpressionParser._parse_having)
+    _parse_qualify = spanned(ExpressionParser._parse_qualify)
+    _parse_order = spanned(ExpressionParser._parse_order)
+    _parse_limit = spanned(ExpressionParser._parse_limit)
+    _parse_offset = spanned(ExpressionParser._parse_offset)
+    _parse_table_sample = spanned(ExpressionParser._parse_table_sample)
 
     def _parse_statement(self) -> exp.Expr | None:
         # sqlglot asks for a statement after WITH and inside a CTE.
@@ -57,7 +57,7 @@ class StreamingParser(ExpressionParser):
             raise self._refused("WITH before INSERT", self._token_span(self._curr), hint)
         return self._parse_query()
 
-    @placed
+    @spanned
     def _parse_select_query(
         self,
         nested: bool = False,
@@ -67,7 +67,7 @@ class StreamingParser(ExpressionParser):
     ) -> exp.Expr | None:
         return _with_own_joins(super()._parse_select_query(nested, table, parse_subquery_alias, parse_set_operation))
 
-    @placed
+    @spanned
     def _parse_ordered(self, parse_method: Callable[[], exp.Expr | None] | None = None) -> exp.Ordered | None:
         start, parsed = self._curr, list[exp.Expr | None]()
 
@@ -79,7 +79,7 @@ class StreamingParser(ExpressionParser):
         if ordered is not None and isinstance(ordered.this, exp.Var):
             # sqlglot takes "all", t.all and 'all' for the word ALL, too.
             if start.token_type == TokenType.ALL and isinstance(parsed[0], exp.Column) and not parsed[0].table:
-                mark(ordered.this, start.start, start.end)
+                add_span(ordered.this, start.start, start.end)
             else:
                 ordered.set("this", parsed[0])
         return ordered
@@ -98,7 +98,7 @@ class StreamingParser(ExpressionParser):
     ) -> exp.Table | exp.Dot | None:
         table = super()._parse_table_parts(schema, is_db_reference, wildcard, fast)
         if isinstance(table, exp.Table) and (options := self._table_options()):
-            # No node of the tree: the place of the table ends with its name.
+            # No node of the tree: the position of the table ends with its name.
             table.set("table_options", options)
         return table
 
@@ -112,7 +112,7 @@ class StreamingParser(ExpressionParser):
     def _parse_set_operations(self, this: exp.Expr | None) -> exp.Expr | None:
         return super()._parse_set_operations(_with_own_joins(this))
 
-    @placed
+    @spanned
     def _parse_table(
         self,
         schema: bool = False,
@@ -151,7 +151,7 @@ class StreamingParser(ExpressionParser):
         if join and start.token_type != TokenType.COMMA:
             if not _has_condition(join):
                 raise self._expected("ON or USING")
-            mark(join, start.start, self._prev.end)
+            add_span(join, start.start, self._prev.end)
         return join
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
@@ -200,7 +200,7 @@ class StreamingParser(ExpressionParser):
             if not _SYSTEM_TIME.match(self.source.text, start.start) or version.args["kind"] != "AS OF":
                 hint = "A query of state reads old versions: sqlstream query with AT (VERSION => 12)."
                 raise self._refused("time travel in a streaming query", self._span_from(start), hint)
-            mark(version, start.start, self._prev.end)
+            add_span(version, start.start, self._prev.end)
         return version
 
     def _parse_limit_options(self) -> exp.LimitOptions | None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.sql.spans import mark
+from sqlstream.sql.spans import add_span
 from sqlstream.sql.windows import WindowParser
 
 _USAGE = "Write f(TABLE t PARTITION BY k, threshold => 5)."
@@ -102,12 +102,12 @@ class ProcessCallParser(WindowParser):
             call.set("inner", (name.start, self._prev.end + 1))
             self._need_token(TokenType.R_PAREN, '")"')
             call.set("inner", (*call.args["inner"], self._prev.end + 1))
-        mark(call, start.start, self._prev.end)
+        add_span(call, start.start, self._prev.end)
         return call
 
     def _named(self, token: Token) -> exp.Identifier:
         name = exp.Identifier(this=token.text)
-        mark(name, token.start, token.end)
+        add_span(name, token.start, token.end)
         return name
 
     def _parse_argument(self) -> ArgumentSQL:
@@ -116,7 +116,7 @@ class ProcessCallParser(WindowParser):
             name = self._named(self._curr)
             self._advance(2)
         argument = ArgumentSQL(name=name, value=self._parse_argument_value())
-        mark(argument, start.start, self._prev.end)
+        add_span(argument, start.start, self._prev.end)
         return argument
 
     def _parse_argument_value(self) -> exp.Expr:
@@ -126,7 +126,7 @@ class ProcessCallParser(WindowParser):
         if self._match_text_seq("DESCRIPTOR", "("):
             descriptor = DescriptorSQL(expressions=self._parse_csv(self._column))
             self._need_token(TokenType.R_PAREN, '")"')
-            mark(descriptor, start.start, self._prev.end)
+            add_span(descriptor, start.start, self._prev.end)
             return descriptor
         value = self._parse_disjunction()
         if value is None:
@@ -147,20 +147,20 @@ class ProcessCallParser(WindowParser):
             else:
                 break
         argument.set("end", self._prev.end + 1)
-        mark(argument, start.start, self._prev.end)
+        add_span(argument, start.start, self._prev.end)
         return argument
 
     def _parse_argument_table(self) -> exp.Expr:
         if self._curr and self._curr.token_type == TokenType.L_PAREN:
             start = self._curr
             subquery = exp.Subquery(this=self._parse_wrapped(self._parse_query))
-            mark(subquery, start.start, self._prev.end)
+            add_span(subquery, start.start, self._prev.end)
             return subquery
         start = self._curr
         table = self._parse_table_parts()
         if not isinstance(table, exp.Table):
             raise self._expected("the name of a table", _USAGE)
-        mark(table, start.start, self._prev.end)
+        add_span(table, start.start, self._prev.end)
         return table
 
     def _parse_columns(self, parse: object) -> list[exp.Expr]:
@@ -199,7 +199,7 @@ class ProcessCallParser(WindowParser):
         if name is None:
             raise self._expected("a name", "Write f(TABLE t PARTITION BY upper(k) AS key).")
         key = exp.Alias(this=value, alias=name)
-        mark(key, start.start, self._prev.end)
+        add_span(key, start.start, self._prev.end)
         return key
 
     def _column_follows(self) -> bool:

@@ -1,4 +1,4 @@
-"""The base of the parser: required tokens, and errors at the place where one is missing."""
+"""The base of the parser: required tokens, and errors at the position where one is missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Failure(sqlglot.errors.ParseError):
 
     @property
     def start(self) -> int:
-        """The offset of the error in the source; 0 if it has no place."""
+        """The offset of the error in the source; 0 if it has no position."""
         return self.error.span.start if self.error.span else 0
 
 
@@ -65,7 +65,7 @@ def expectation(message: str) -> str | None:
 
 
 class Reader(DuckDBParser):
-    """sqlglot's parser for DuckDB, with our errors, which have a place.
+    """sqlglot's parser for DuckDB, with our errors, which have a position.
 
     Methods that end an attempt return the error, for the caller to raise.
     """
@@ -106,7 +106,7 @@ class Reader(DuckDBParser):
         return UnsupportedError(what, span, hint=hint)
 
     def _notice(self, what: str, why: str, span: Span) -> None:
-        """Add a notice about words without an effect, once for the place, which may be read several times."""
+        """Add a notice about words without an effect, once for the position, which may be read several times."""
         notice = StatementWarning(f"{what} has no effect: {why}", span)
         if all((other.message, other.span) != (notice.message, notice.span) for other in self.notices):
             self.notices.append(notice)

@@ -51,8 +51,8 @@ class StandardCallParser(FlinkCallParser):
         text = self._parse_bitwise()
         if not self._match_text_seq("PLACING"):
             return self._rest_of_call("overlay", text)
-        placed = self._parse_bitwise()
+        replacement = self._parse_bitwise()
         self._need("FROM")
         start = self._parse_bitwise()
         length = [self._parse_bitwise()] if self._match(TokenType.FOR) else []
-        return self._call("overlay", text, placed, start, *length)
+        return self._call("overlay", text, replacement, start, *length)

@@ -58,7 +58,7 @@ class StateCheckParser(MaterializedTableParser):
         return Name(identifier.name, self._token_span(token))
 
     def _parse_raw_query(self) -> Span:
-        """Read a query in parentheses and return its place. It is DuckDB SQL, like a state query."""
+        """Read a query in parentheses and return its position. It is DuckDB SQL, like a state query."""
         opening = self._need_token(TokenType.L_PAREN, '"("')
         first: Token | None = self._curr
         depth = 1

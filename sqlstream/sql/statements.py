@@ -106,13 +106,13 @@ def parse_script(source: SourceText, notices: list[StatementWarning] | None = No
         else:
             pieces[-1].append(token)
     waiting = iter([piece for piece in pieces if piece])
-    reading = _Reading(source, [] if notices is None else notices)
+    reading = _ScriptReader(source, [] if notices is None else notices)
     statements = [reading.statement_set(piece, waiting) or reading.statement(piece) for piece in waiting]
     refuse_unread(source, reading.hints_read)
     return [statement for statement in statements if statement is not None]
 
 
-class _Reading:
+class _ScriptReader:
     """Reads the statements of a script, one after the other."""
 
     def __init__(self, source: SourceText, notices: list[StatementWarning]):

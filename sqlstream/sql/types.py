@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import UnsupportedError
 from sqlstream.sql.required_tokens import Reader
-from sqlstream.sql.spans import mark
+from sqlstream.sql.spans import add_span
 
 # Names whose parameters DuckDB ignores.
 _PLAIN = {
@@ -56,7 +56,7 @@ class TypeParser(Reader):
         data_type = exp.DataType(this=exp.DType.USERDEFINED, kind=kind)
         if kind == "VARCHAR" or (kind.startswith("TIMESTAMP") and "[" not in kind):
             data_type.meta.update(self.declared)
-        mark(data_type, start.start, self._prev.end)
+        add_span(data_type, start.start, self._prev.end)
         return data_type
 
     def _parse_typed_literal(self) -> exp.Expr | None:
@@ -78,7 +78,7 @@ class TypeParser(Reader):
             digits = len(text.name.partition(".")[2])
             data_type.meta["precision"] = min(digits, 6) if text.name[:1].isdigit() else None
         cast = exp.Cast(this=text, to=data_type)
-        mark(cast, start.start, self._prev.end)
+        add_span(cast, start.start, self._prev.end)
         return cast
 
     def _type_text(self, nested: bool = False) -> str:

@@ -52,7 +52,7 @@ def with_variables(source: SourceText, environment: Mapping[str, str] | None = N
 
 
 def variables_in(source: SourceText) -> list[Span]:
-    """Return the places of variables in a text, of the environment or of files; they are not evaluated."""
+    """Return the positions of variables in a text, of the environment or of files; they are not evaluated."""
     return [Span(source, *match.span()) for match, _ in _written(source) if match["rest"] and not match["escape"]]
 
 

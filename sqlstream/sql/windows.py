@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import missing
 from sqlstream.sql.required_tokens import Failure
-from sqlstream.sql.spans import mark
+from sqlstream.sql.spans import add_span
 from sqlstream.sql.types import TypeParser
 
 _INTERVALS = {"TUMBLE": ("SIZE",), "HOP": ("SLIDE", "SIZE"), "CUMULATE": ("STEP", "SIZE"), "SESSION": ("GAP",)}
@@ -72,7 +72,7 @@ class WindowParser(TypeParser):
         if wrapped:
             self._need_token(TokenType.R_PAREN, '")"')
         window.set("end", self._prev.end + 1)
-        mark(window, start.start, self._prev.end)
+        add_span(window, start.start, self._prev.end)
         return window
 
     def _window_arguments(self, kind: str) -> dict[str, exp.Expr | list[exp.Expr]]:
@@ -131,7 +131,7 @@ class WindowParser(TypeParser):
                     raise self._expected(f"a number of rows for {parameter}", f"Write {_USAGE[kind]}.")
                 self._advance()
                 literal = exp.Literal.number(number.text)
-                mark(literal, number.start, number.end)
+                add_span(literal, number.start, number.end)
                 return literal
             case _:
                 index = self._index
@@ -149,7 +149,7 @@ class WindowParser(TypeParser):
             start = self._curr
             query = self._parse_wrapped(self._parse_query)
             subquery = exp.Subquery(this=query)
-            mark(subquery, start.start, self._prev.end)
+            add_span(subquery, start.start, self._prev.end)
             return subquery
         table = self._parse_table_parts() if keyword else None
         if not isinstance(table, exp.Table):

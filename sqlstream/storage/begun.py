@@ -11,10 +11,10 @@ from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import Record, UnreadableFormat, read_json, read_sealed, write_sealed
 
 
-class Begun(Record, frozen=True, tag_field="format", tag=1):
+class BegunBatch(Record, frozen=True, tag_field="format", tag=1):
     """A batch that has begun: its version, the last descriptor that has been read when it ends, and its processing time.
 
     The descriptor is an earlier batch's if this one reads none. Sinks may have rows of the batch before it is committed.
@@ -25,20 +25,20 @@ class Begun(Record, frozen=True, tag_field="format", tag=1):
     time: ProcessingTime
 
 
-def write_begun(fs: Filesystem, job: JobPaths, begun: Begun) -> None:
+def write_begun(fs: Filesystem, job: JobPaths, begun: BegunBatch) -> None:
     """Record what a batch reads, before the batch starts. Raises JobError when another process may run the job by now."""
     check_held(job)
     write_sealed(fs, job.begun, begun.to_json())
 
 
-def _read(fs: Filesystem, job: JobPaths) -> Begun:
+def _read(fs: Filesystem, job: JobPaths) -> BegunBatch:
     try:
-        return read_json(read_sealed(fs, job.begun), Begun)
-    except OtherFormat as other:
+        return read_json(read_sealed(fs, job.begun), BegunBatch)
+    except UnreadableFormat as other:
         raise other.error(f'what job "{job.name}" has begun to read') from other
 
 
-def read_begun(fs: Filesystem, job: JobPaths, version: int) -> Begun | None:
+def read_begun(fs: Filesystem, job: JobPaths, version: int) -> BegunBatch | None:
     """Return the batch of a version if it has begun, else None.
 
     If a later batch has begun as well (its predecessors' commits were lost, or are not in a copy of the job), or the record is
@@ -55,7 +55,7 @@ def read_begun(fs: Filesystem, job: JobPaths, version: int) -> Begun | None:
     with contextlib.suppress(DamageError):
         entry = JobLog(fs, job.log).entry(version)
         if entry is not None:
-            return Begun(version, entry.sequence, entry.committed_at)
+            return BegunBatch(version, entry.sequence, entry.committed_at)
     return None
 
 

@@ -10,20 +10,18 @@ from msgspec.structs import replace
 
 from sqlstream import profiling
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import Condition, Relation, Select, all_of, names, over, quote_name, subquery, typed, union_all
-from sqlstream.duck.types import check_encoded, encoded, microseconds, stored_type, time_literal
+from sqlstream.duck.sql import Relation, Select, all_of, over, quote_name, subquery, typed, union_all
+from sqlstream.duck.types import check_encoded, microseconds, stored_type
 from sqlstream.profiling import STORAGE
+from sqlstream.storage.compaction import Compaction, compare, merge
 from sqlstream.storage.key_index import KEY_ROWS, KeyLookup, SegmentIndexes, forget_indexes, has_large
 from sqlstream.storage.manifests import Manifest, Moment, horizon, manifest_name, thinned
 from sqlstream.storage.point_reads import PointReads
 from sqlstream.storage.segments import (
-    BATCH_COLUMN,
-    ROW_GROUP_ROWS,
     Segment,
     check_segments,
     read_parquet,
     scan,
-    scan_stored,
     write_segment,
 )
 from sqlstream.storage.sums import SHARE, keep_sum, known_sum
@@ -42,24 +40,6 @@ MANY = 20
 WEIGHTS = "weights"
 # The counters of keys that have expired, and of expired keys that came again while they were still stored.
 EXPIRED, RETURNED = "expired_keys", "returned_keys"
-
-# Size tiers: below 64 KiB, 512 KiB, 4 MiB. Eight segments of a tier become one; from 4 MiB on they stay, for to write them again
-# would cost a batch more than it would save a query.
-FAN = 8
-TIERS = 3
-SMALLEST_TIER = 64 << 10
-LARGEST_MERGED: int = SMALLEST_TIER * FAN ** (TIERS - 1)
-# Segments from 512 KiB on that only older versions read are not rewritten until there are this many: a burst is over by then.
-LARGE_FORGOTTEN: int = SMALLEST_TIER * FAN
-MOST_FORGOTTEN = 256
-
-
-def segment_bound(bytes: int) -> int:
-    """Return the most segments that a table of a bucket has after a commit; `bytes` is their total size.
-
-    A commit leaves at most seven segments in each of three tiers, and segments that wait or have 4 MiB or more (see `_tier`).
-    """
-    return TIERS * (FAN - 1) + min(MOST_FORGOTTEN, bytes // LARGE_FORGOTTEN) + bytes // LARGEST_MERGED
 
 
 class Bucket:
@@ -246,7 +226,7 @@ class Bucket:
             selects.append(self._registered(con, cached_sum.rows, declaration.columns))
         if cached_sum is not None and not newer:
             return subquery(selects[0])
-        total = con.sql(_merge(declaration, union_all(selects))).to_arrow_table()
+        total = con.sql(merge(declaration, union_all(selects))).to_arrow_table()
         keep_sum(f"{self._data}/{table}", segments, total, self._index_memory // SHARE)
         return subquery(self._registered(con, total, declaration.columns))
 
@@ -303,9 +283,9 @@ class Bucket:
             forgotten = self._forgotten[table]
             segments = [s for s in segments if s.live_low is not None and (up_to is None or s.live_low <= up_to)]
             if forgotten is not None and any(s.low is None or s.low <= forgotten for s in segments):
-                conditions.append(_compare(declaration, ">", forgotten))
+                conditions.append(compare(declaration, ">", forgotten))
             if up_to is not None:
-                conditions.append(_compare(declaration, "<=", up_to))
+                conditions.append(compare(declaration, "<=", up_to))
         self._check(segments)
         return list(segments), f" WHERE {all_of(conditions)}" if conditions else ""
 
@@ -340,7 +320,7 @@ class Bucket:
         source = read_parquet(self._fs, self._data, segments, ", filename = '_file'")
         counted = con.sql(
             f"SELECT _file, count(*), min({quote_name(declaration.time_column or '')}) FROM {source} "
-            f"WHERE {_compare(declaration, '>', watermark)} GROUP BY _file"
+            f"WHERE {compare(declaration, '>', watermark)} GROUP BY _file"
         ).to_arrow_table()
         names = [path.rpartition("/")[2] for path in counted.column(0).to_pylist()]
         lows = [microseconds(low) for low in counted.column(2)]
@@ -394,108 +374,19 @@ class Bucket:
         self, con: DuckDBPyConnection, declaration: TableDeclaration, batch: int, bound: Moment | None
     ) -> None:
         segments = self._segments[declaration.name]
-        while group := due(_without_waiting(declaration, segments), None if declaration.replaces else LARGEST_MERGED):
+        compaction = Compaction(self._fs, self._data, declaration)
+        while group := compaction.due(segments):
             self._check(group)
             names = {s.name for s in group}
             for name in names:
                 forget_indexes(f"{self._data}/{name}")
             if declaration.replaces:
-                merged = self._summed(con, declaration, group, batch)
+                merged = compaction.summed(con, group, batch)
                 self._replaced[declaration.name] += [replace(s, until=batch) for s in group if s.first_batch < batch]
             else:
-                merged = self._merged(con, declaration, group, batch, bound)
+                merged = compaction.merged(con, group, batch, bound)
             segments = [s for s in segments if s.name not in names] + ([merged] if merged else [])
         self._segments[declaration.name] = segments
-
-    def _merged(
-        self,
-        con: DuckDBPyConnection,
-        declaration: TableDeclaration,
-        group: list[Segment],
-        batch: int,
-        bound: Moment | None,
-    ) -> Segment | None:
-        span = min(s.first_batch for s in group), max(s.last_batch for s in group)
-        rows = con.sql(self._compaction(declaration, group, span, bound)).to_arrow_reader(ROW_GROUP_ROWS)
-        merged = write_segment(
-            self._fs, self._data, declaration.name, batch, rows, time_column=declaration.time_column, batches=span
-        )
-        if merged is None or declaration.time_column is None:
-            return merged
-        if declaration.merge is not None and bound is not None:
-            # Merging changed the number of live rows; where some are forgotten, the next `forget` counts them.
-            return merged
-        # Rows that are live were not dropped.
-        lows = [s.live_low for s in group if s.live_low is not None]
-        return replace(merged, live=sum(s.live for s in group), live_low=min(lows, default=None))
-
-    def _summed(
-        self, con: DuckDBPyConnection, declaration: TableDeclaration, group: list[Segment], batch: int
-    ) -> Segment | None:
-        """Return a new segment of the batch with the rows of some segments, weights summed."""
-        rows = con.sql(_merge(declaration, scan(self._fs, self._data, declaration.columns, group)))
-        return write_segment(self._fs, self._data, declaration.name, batch, rows.to_arrow_reader(ROW_GROUP_ROWS))
-
-    def _compaction(
-        self, declaration: TableDeclaration, group: list[Segment], span: tuple[int, int], bound: Moment | None
-    ) -> Select:
-        """Return the stored rows of some segments that versions from `bound` on see, with `__sqlstream_batch`."""
-        stored = subquery(scan_stored(self._fs, self._data, declaration.columns, group))
-        if bound is None:
-            return Select(f"FROM {stored}")
-        seen = Condition("true")
-        if bound.watermark is not None and declaration.time_column is not None:
-            seen = _compare(declaration, ">", bound.watermark)
-        if declaration.merge is None or span[0] > bound.batch:
-            return Select(f"FROM {stored} WHERE {seen}")
-        # No retained version can tell the rows up to the bound apart by their batch.
-        old = [s for s in group if s.first_batch <= bound.batch]
-        rows = scan(self._fs, self._data, declaration.columns, old, batch=True)
-        seen_rows = f"FROM ({rows}) WHERE {BATCH_COLUMN} <= {bound.batch} AND {seen}"
-        merged = _merge(declaration, Select(f"SELECT {names(declaration.columns)} {seen_rows}"))
-        select = Select(f"SELECT *, {min(span[1], bound.batch)}::BIGINT AS {BATCH_COLUMN} FROM ({merged})")
-        if span[1] <= bound.batch:
-            return select
-        return Select(f"{select} UNION ALL FROM {stored} WHERE {BATCH_COLUMN} > {bound.batch} AND {seen}")
-
-
-def _merge(declaration: TableDeclaration, rows: Select) -> Select:
-    """Apply a table's `merge` to rows; return them encoded for storage."""
-    assert declaration.merge is not None
-    return encoded(declaration.columns, subquery(over({MERGED: rows}, declaration.merge)))
-
-
-def _without_waiting(declaration: TableDeclaration, segments: Sequence[Segment]) -> Sequence[Segment]:
-    """Return the segments that compaction may rewrite now: all but the newest MOST_FORGOTTEN large ones without a live row."""
-    if declaration.time_column is None or declaration.merge is not None:
-        return segments
-    forgotten = [s.name for s in segments if s.live_low is None and LARGE_FORGOTTEN <= s.bytes < LARGEST_MERGED]
-    waiting = set(forgotten[-MOST_FORGOTTEN:])
-    return [s for s in segments if s.name not in waiting]
-
-
-def due(segments: Iterable[Segment], largest: int | None = LARGEST_MERGED) -> list[Segment]:
-    """Return the segments to compact next: the lowest tier that is full, none when no tier is.
-
-    Segments of `largest` bytes or more are left alone.
-    """
-    tiers: dict[int, list[Segment]] = {}
-    for segment in segments:
-        if largest is None or segment.bytes < largest:
-            tiers.setdefault(_tier(segment.bytes), []).append(segment)
-    return next((tier for _, tier in sorted(tiers.items()) if len(tier) >= FAN), [])
-
-
-def _tier(bytes: int) -> int:
-    tier, limit = 0, SMALLEST_TIER
-    while bytes >= limit:
-        tier, limit = tier + 1, limit * FAN
-    return tier
-
-
-def _compare(declaration: TableDeclaration, operator: str, time: EventTime) -> Condition:
-    literal = time_literal(time, declaration.time_type)
-    return Condition(f"{quote_name(declaration.time_column or '')} {operator} {literal}")
 
 
 def _forget(segment: Segment, watermark: EventTime) -> Segment:

@@ -32,7 +32,7 @@ _LOOKS = 3
 class Fold:
     """How far a job has read up to the descriptor `sequence`: the position of each scan, encoded by its source.
 
-    `arrived` is the next place in the order of arrival (see `ARRIVED` in `duck/internal_columns.py`).
+    `arrived` is the next position in the order of arrival (see `ARRIVED` in `duck/internal_columns.py`).
     """
 
     sequence: int
@@ -77,7 +77,7 @@ class Descriptors:
             return None
         value = json.loads(read_sealed(self._fs, f"{self._directory}/{folds[-1]}"))
         seen = tuple(base64.b64decode(text) for text in value["seen"])
-        # Earlier versions of sqlstream did not write the place.
+        # Earlier versions of sqlstream did not write the position.
         return Fold(value["sequence"], seen, value.get("arrived", 0))
 
     def write_fold(self, fold: Fold, folded: Iterable[int]) -> None:
@@ -136,8 +136,8 @@ class Descriptors:
 
     def _in_order(self, files: Sequence[str], packs: int, last: int, first: int) -> Iterator[str]:
         done = first - 1
-        for place, file in enumerate(files):
-            for sequence, text in sorted((_unpacked(file) if place < packs else _by_number(file)).items()):
+        for index, file in enumerate(files):
+            for sequence, text in sorted((_unpacked(file) if index < packs else _by_number(file)).items()):
                 # After a crash two files may have it.
                 if done < sequence <= last:
                     if sequence > done + 1:

@@ -15,7 +15,16 @@ from sqlstream.storage.metrics import OperatorMetrics, SinkMetrics, SourceMetric
 from sqlstream.units import Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import JobRecord
-from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import (
+    GONE,
+    Record,
+    UnreadableFormat,
+    Upgrade,
+    damage,
+    read_json,
+    read_sealed,
+    write_sealed,
+)
 
 CHUNK = 64
 
@@ -54,7 +63,7 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
         """Return the entry in a text. Raises OtherVersionError."""
         try:
             return read_json(text, cls)
-        except OtherFormat as other:
+        except UnreadableFormat as other:
             raise other.error("the log of the job") from other
 
     @property
@@ -89,29 +98,33 @@ def fell_idle(active_at: ProcessingTime, timeout: Duration, now: ProcessingTime)
 
 
 def held_by(
-    marks: Mapping[str, EventTime | None], idle: Collection[str], clocks: Iterable[Collection[str]]
+    watermarks: Mapping[str, EventTime | None], idle: Collection[str], groups: Iterable[Collection[str]]
 ) -> set[str]:
-    """Return the sources that hold back a watermark. Each of `clocks` has the sources on which one watermark depends.
+    """Return the sources that hold back a watermark. Each of `groups` has the sources on which one watermark depends.
 
     >>> one = EventTime(1)
     >>> held_by({"a": one, "b": None, "c": None}, set(), [("a",), ("a", "b")]) == {"a", "b"}
     True
     """
-    return {name for clock in clocks for name in holders({name: marks[name] for name in clock if name in marks}, idle)}
+    return {
+        name
+        for group in groups
+        for name in holders({name: watermarks[name] for name in group if name in watermarks}, idle)
+    }
 
 
-def holders(marks: Mapping[str, EventTime | None], idle: Collection[str]) -> set[str]:
+def holders(watermarks: Mapping[str, EventTime | None], idle: Collection[str]) -> set[str]:
     """Return the sources that hold the watermark back: among those that are not idle, the ones furthest behind.
 
-    `marks` are the watermarks of the sources, None before the first. When all are idle, all count.
+    `watermarks` are the watermarks of the sources, None before the first. When all are idle, all count.
 
     >>> five, nine = EventTime(5), EventTime(9)
     >>> holders({"a": five, "b": nine, "c": nine}, {"a"}) == {"b", "c"}, holders({"a": five, "b": None}, set())
     (True, {'b'})
     """
-    active = {name: mark for name, mark in marks.items() if name not in idle} or marks
+    active = {name: watermark for name, watermark in watermarks.items() if name not in idle} or watermarks
     lowest = None if None in active.values() else min((m for m in active.values() if m is not None), default=None)
-    return {name for name, mark in active.items() if mark == lowest}
+    return {name for name, watermark in active.items() if watermark == lowest}
 
 
 class JobLog:

@@ -1,7 +1,7 @@
 """In-memory indexes of large segments, which find the rows of few keys without reading the segment.
 
 Reading a segment costs as much as it holds, however few rows are wanted. When a process looks up few keys in a large segment for
-the second time, it keeps the segment's rows, and the places of each key hash; from then on a lookup costs as much as it finds.
+the second time, it keeps the segment's rows, and the positions of each key hash; from then on a lookup costs as much as it finds.
 Segments never change, so an index never becomes wrong, and nothing of it is stored.
 """
 
@@ -46,13 +46,13 @@ class KeyIndex:
     def __init__(self, hashes: Hashes, rows: pa.Table):
         order = np.argsort(hashes)
         self.schema = rows.schema
-        self._hashes, self._places = hashes[order], order.astype(np.uint32)
+        self._hashes, self._positions = hashes[order], order.astype(np.uint32)
         self._names = rows.column_names
         # Columns that hold one value, as weights mostly do, are kept as that; one column must say how many rows there are.
         constants = [(name, _constant(rows.column(name))) for name in self._names[1:]]
         self._constants = {name: value for name, value in constants if value is not None}
         self._rows = rows.drop_columns(list(self._constants)).combine_chunks()
-        self.bytes = self._hashes.nbytes + self._places.nbytes + self._rows.nbytes
+        self.bytes = self._hashes.nbytes + self._positions.nbytes + self._rows.nbytes
         self.used = time.monotonic()
 
     @property
@@ -63,17 +63,17 @@ class KeyIndex:
     def has(self, hashes: Hashes) -> bool:
         """Return whether a row's key has one of the hashes."""
         self.used = time.monotonic()
-        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        return bool((self._hashes[places] == hashes).any())
+        positions = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        return bool((self._hashes[positions] == hashes).any())
 
     def find(self, hashes: Hashes) -> pa.Table:
         """Return the rows whose keys have one of the hashes, which must be distinct. Other keys can have the same hash."""
         self.used = time.monotonic()
         begins = np.searchsorted(self._hashes, hashes, "left")
         counts = np.searchsorted(self._hashes, hashes, "right") - begins
-        # Of each hash the places from its begin on, one after the other.
+        # Of each hash the positions from its begin on, one after the other.
         starts = np.repeat(begins - np.cumsum(counts) + counts, counts)
-        rows = self._rows.take(pa.array(self._places[starts + np.arange(len(starts))]))
+        rows = self._rows.take(pa.array(self._positions[starts + np.arange(len(starts))]))
         for name, value in self._constants.items():
             rows = rows.append_column(name, pa.repeat(value, len(starts)))
         return rows.select(self._names)

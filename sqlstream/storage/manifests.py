@@ -13,7 +13,7 @@ from uuid import uuid4
 from sqlstream.storage.segments import Segment
 from sqlstream.units import Duration, EventTime, ProcessingTime, from_millis, upgraded_times
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.records import OtherFormat, Record, Upgrade, read_json, read_sealed
+from sqlstream.warehouse.records import Record, UnreadableFormat, Upgrade, read_json, read_sealed
 
 FORMAT = 5
 HISTORY_LENGTH = 64
@@ -65,7 +65,7 @@ class Manifest(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
         """Return the manifest in a text. Raises OtherVersionError."""
         try:
             return read_json(text, cls)
-        except OtherFormat as other:
+        except UnreadableFormat as other:
             raise other.error("the state of the job") from other
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sqlstream.storage.begun import Begun, write_begun
+from sqlstream.storage.begun import BegunBatch, write_begun
 from sqlstream.units import from_millis
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
@@ -33,7 +33,7 @@ def leave_checkpoint(fs: Filesystem, job: JobPaths, version: int) -> None:
     fs.delete_tree(offsets)
 
 
-def _begun(fs: Filesystem, path: str, version: int) -> Begun | None:
+def _begun(fs: Filesystem, path: str, version: int) -> BegunBatch | None:
     """Return the batch in Spark's log of offsets: a line with the format, one with clocks, then one per reading of the source.
 
     None if there is none, or if the file is cut off.
@@ -41,7 +41,7 @@ def _begun(fs: Filesystem, path: str, version: int) -> Begun | None:
     try:
         _, clocks, sequence, *_ = fs.read_text(path).splitlines()
         time = from_millis(json.loads(clocks)["batchTimestampMs"])
-        return Begun(version, -1 if sequence == "-" else int(sequence), time)
+        return BegunBatch(version, -1 if sequence == "-" else int(sequence), time)
     except (FileNotFoundError, ValueError, LookupError):
         # It has not begun, or a power failure took the record.
         return None

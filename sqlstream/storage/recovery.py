@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from sqlstream.errors import DamageError
-from sqlstream.storage.begun import Begun, read_begun, write_begun
+from sqlstream.storage.begun import BegunBatch, read_begun, write_begun
 from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.manifests import Manifest, batch_of, read_manifest
@@ -225,7 +225,7 @@ class Versions:
         self.log.forget_after(version)
         self._take_back(version, begun=is_same)
         named = [paths for paths, _, _ in self.named(entry)] if isinstance(entry, LogEntry) else []
-        for paths in {*named, *self._places()}:
+        for paths in {*named, *self._directories()}:
             for bucket in self.fs.list(f"{paths.root}/manifests"):
                 directory = paths.manifests(int(bucket))
                 for name in self.fs.list(directory):
@@ -245,18 +245,18 @@ class Versions:
                 if n > version + begun or self.record_fault(path):
                     self.fs.delete(path)
 
-    def _places(self) -> Iterator[BucketedPaths]:
+    def _directories(self) -> Iterator[BucketedPaths]:
         for operator in self.fs.list(self.paths.state):
             yield BucketedPaths(f"{self.paths.state}/{operator}")
         for table in self.warehouse.tables():
             if self.name.lower() in self.warehouse.writers(table):
                 yield self.warehouse.table(table).job(self.name)
 
-    def places(self) -> list[BucketedPaths]:
+    def directories(self) -> list[BucketedPaths]:
         """Return the directories in which the job stores rows: one of each operator, and its own one in each table."""
-        return sorted(self._places(), key=lambda paths: paths.root)
+        return sorted(self._directories(), key=lambda paths: paths.root)
 
-    def _begun(self, version: int) -> Begun | None:
+    def _begun(self, version: int) -> BegunBatch | None:
         """Return the batch after a version if it has begun, else None."""
         return read_begun(self.fs, self.paths, version + 1)
 

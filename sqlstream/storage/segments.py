@@ -56,7 +56,7 @@ class Segment(Record, frozen=True, omit_defaults=True):
     crc: int = 0
 
 
-class _Counted:
+class _ChecksumFile:
     """A file that is written sequentially, with the checksum and the number of its bytes so far."""
 
     def __init__(self, file: IO[bytes]):
@@ -175,7 +175,7 @@ def _write_segment(
     statistics = [c for c in (time_column, BATCH_COLUMN) if c in rows.schema.names]
     count, low, high = 0, None, None
     with fs.create(f"{directory}/{name}") as opened:
-        file = _Counted(opened)
+        file = _ChecksumFile(opened)
         with pq.ParquetWriter(
             file,
             rows.schema,

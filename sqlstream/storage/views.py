@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlstream.catalog import Column
-from sqlstream.duck import clock
+from sqlstream.duck import time_variables
 from sqlstream.duck.sql import Condition, Select, all_of, names, no_rows, over, quote_name, subquery, union_all
 from sqlstream.duck.types import time_literal
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
@@ -27,12 +27,12 @@ def operator_view(
 ) -> Select:
     """Return `sql`, over the names of an operator's state tables, as a SELECT over the rows that a version sees.
 
-    It is for a view in a schema with the version's clock: see `clock_of`. Before the first version the tables are empty. Raises
-    VersionGone and DamageError.
+    It is for a view in a schema with the version's clock: see `times_macro`. Before the first version the tables are empty.
+    Raises VersionGone and DamageError.
     """
     if snapshot is not None and operator.name in snapshot.watermarks:
         # The clock of the schema is the job's.
-        sql = clock.at_watermark(sql, snapshot.watermark_of(operator.name))
+        sql = time_variables.at_watermark(sql, snapshot.watermark_of(operator.name))
     return over(state_tables(warehouse, job, operator, snapshot), sql)
 
 
@@ -74,9 +74,9 @@ def visible_state(
     return visible_segments(warehouse.fs, job, paths, named, snapshot, replicated)
 
 
-def clock_of(schema: str, snapshot: JobVersion | None) -> str:
+def times_macro(schema: str, snapshot: JobVersion | None) -> str:
     """Return the statement that gives views in a schema, named by `schema` as SQL, the clock of a version."""
-    return clock.macro(schema, snapshot.time if snapshot else None, snapshot.watermark if snapshot else None)
+    return time_variables.macro(schema, snapshot.time if snapshot else None, snapshot.watermark if snapshot else None)
 
 
 def behind(watermark: EventTime, delay: Duration) -> EventTime:

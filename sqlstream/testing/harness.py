@@ -270,9 +270,9 @@ class ProcessHarness:
     def _rows_of(self, table: pa.Table, shape: ResultShape) -> list[Emitted]:
         keys = [key.lower() for key in self._keyed.keys]
         beside = [c.name for c in self._beside(shape)]
-        places = {name: i for i, name in enumerate(keys)} | {n: len(keys) + i for i, n in enumerate(beside)}
+        indexes = {name: i for i, name in enumerate(keys)} | {n: len(keys) + i for i, n in enumerate(beside)}
         own = [
-            decoded(types.codec(type, hint), table.column(places.get(name, places.get(name.lower(), 0))))
+            decoded(types.codec(type, hint), table.column(indexes.get(name, indexes.get(name.lower(), 0))))
             for name, type, hint in shape.fields
         ]
         rows = own[0] if shape.kind == "value" else list(map(_row_maker(shape), zip(*own, strict=True)))
@@ -298,8 +298,8 @@ class ProcessHarness:
         if not self._is_started:
             return {}
         table = self._read(_OPERATOR)
-        place = [s.name for s in self._function.keyed_states if s.kind == "value"].index(state.name)
-        column = table.column(len(self._keyed.keys) + place)
+        index = [s.name for s in self._function.keyed_states if s.kind == "value"].index(state.name)
+        column = table.column(len(self._keyed.keys) + index)
         values = decoded(types.codec(state.type, self._implementation.hints[state.name][0]), column)
         by_key = {_hashable(k): v for k, v in zip(self._keys(table), values, strict=True) if v is not None}
         if (aggregate := self._implementation.aggregates.get(state.name)) is None:
@@ -322,13 +322,13 @@ class ProcessHarness:
         items = decoded(types.codec(state.type, hints[-1]), table.column(keys + 1))
         if state.kind == "map":
             assert state.key_type is not None
-            places = decoded(types.codec(state.key_type, hints[0]), table.column(keys))
+            indexes = decoded(types.codec(state.key_type, hints[0]), table.column(keys))
         else:
-            places = table.column(keys).to_pylist()
+            indexes = table.column(keys).to_pylist()
         items_by_key: dict[Any, dict[Any, Any]] = {}
         row_keys = [None] * len(items) if state.broadcast else self._keys(table)
-        for key, place, item in zip(row_keys, places, items, strict=True):
-            items_by_key.setdefault(_hashable(key), {})[place] = item
+        for key, index, item in zip(row_keys, indexes, items, strict=True):
+            items_by_key.setdefault(_hashable(key), {})[index] = item
         if state.kind == "map":
             return items_by_key
         return {key: [item for _, item in sorted(own.items())] for key, own in items_by_key.items()}
@@ -348,7 +348,7 @@ class _Stream(Stream):
 
     def _receiver(self, sink: SinkPlan, rows: list[tuple[Any, ...]]) -> Receiver:
         received = self._received[sink.table.name] = []
-        return _Received(sink, received)
+        return _ResultTables(sink, received)
 
     def take(self) -> dict[str, list[pa.Table]]:
         """Return what was printed since the last call, by table name."""
@@ -363,7 +363,7 @@ class _Stream(Stream):
             run.batch({})
 
 
-class _Received:
+class _ResultTables:
     """Stores the rows of a job as Arrow tables."""
 
     limit, is_full, is_gone = None, False, False

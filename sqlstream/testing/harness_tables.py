@@ -42,8 +42,8 @@ class HarnessTable:
         """Return the CREATE TABLE statement; `rows`, the first ones, give types that nothing declares. May raise UsageError."""
         columns = self.declared or ", ".join(f"{quote_name(n)} {type}" for n, type in self._columns(rows).items())
         # No row moves the watermark: the harness moves it.
-        mark = f", WATERMARK FOR {quote_name(self.time)} AS CAST(NULL AS TIMESTAMP)" if self.time else ""
-        return f"CREATE TABLE {quote_name(self.name)} ({columns}{mark})"
+        watermark = f", WATERMARK FOR {quote_name(self.time)} AS CAST(NULL AS TIMESTAMP)" if self.time else ""
+        return f"CREATE TABLE {quote_name(self.name)} ({columns}{watermark})"
 
     def _columns(self, rows: Sequence[Row]) -> dict[str, str]:
         shaped = [_by_name(row) for row in rows]

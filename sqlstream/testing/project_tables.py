@@ -35,7 +35,7 @@ def without_connector(table: Table, keep: Container[str] = ()) -> Table:
         problem=problem,
         changing=False,
         writes_metadata=frozenset(),
-        places={},
+        option_spans={},
     )
 
 

@@ -231,10 +231,10 @@ class Stream:
 
     def ticks(self, times: Mapping[str, int | str]) -> None:
         """Move the watermarks of several tables to event times, in one micro-batch."""
-        marks = {name.lower(): _event_time(time) for name, time in times.items()}
+        watermarks = {name.lower(): _event_time(time) for name, time in times.items()}
         for run in self.runs.values():
             scans = {i: s.table.name.lower() for i, s in enumerate(run.job.plan.scans)}
-            ticks = {i: marks[name] for i, name in scans.items() if name in marks}
+            ticks = {i: watermarks[name] for i, name in scans.items() if name in watermarks}
             if ticks:
                 run.batch({}, ticks)
         self.pull()

@@ -12,7 +12,7 @@ from sqlstream.names import path_name
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths, Warehouse
-from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import Record, UnreadableFormat, read_json, read_sealed, write_sealed
 
 # What happens to the job when a check is broken: it stops, or gives a warning.
 STOP, WARN = "stop", "warn"
@@ -82,7 +82,7 @@ def read_results(fs: Filesystem, job: JobPaths) -> tuple[CheckResult, ...]:
     """Return the last results of a job's checks; none if the file is missing or damaged: only messages depend on it."""
     try:
         return read_json(read_sealed(fs, job.checks), CheckResults).results
-    except (FileNotFoundError, DamageError, OtherFormat):
+    except (FileNotFoundError, DamageError, UnreadableFormat):
         return ()
 
 
@@ -98,5 +98,5 @@ def _path(warehouse: Warehouse, name: str) -> str:
 def _read(fs: Filesystem, path: str) -> StateCheck | None:
     try:
         return read_json(read_sealed(fs, path), StateCheck)
-    except (FileNotFoundError, DamageError, OtherFormat):
+    except (FileNotFoundError, DamageError, UnreadableFormat):
         return None

@@ -10,7 +10,7 @@ from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.leases import check_held, taken_over
 from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, damage, digest
-from sqlstream.warehouse.stores import Changed, StoreFilesystem
+from sqlstream.warehouse.stores import PreconditionFailed, StoreFilesystem
 
 # How many commits are kept. A power failure takes what was written in the last half minute; so many commits reach back further,
 # so an intact one remains.
@@ -56,7 +56,7 @@ def write_commit(fs: Filesystem, job: JobPaths, version: int, spark_millis: int 
     text = _commit(spark_millis, by=uuid4().hex)
     try:
         fs.put_if(path, text, None)
-    except Changed as changed:
+    except PreconditionFailed as changed:
         # The put was repeated because its answer was lost, if the file has this very text.
         if fs.read_tagged(path)[0] != text.encode():
             raise taken_over(job) from changed

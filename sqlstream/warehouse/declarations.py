@@ -38,21 +38,23 @@ class TableDeclaration:
         return next(c.type for c in self.columns if c.name == self.time_column)
 
 
-class Remembered(msgspec.Struct, frozen=True, omit_defaults=True):
+class ExpiringState(msgspec.Struct, frozen=True, omit_defaults=True):
     """State that a time to live bounds: a key is forgotten, with its rows, when no row has come for it for `ttl` (0: never).
 
     `name` is the input or the part of the state, if the operator has several. The rows are in the Z-sets `tables`, which have the
-    columns `keys`. The table `clocked` tells when the last row of a key came: its column `at` has that processing time, in units
-    of `unit` microseconds; without the column, the key's last row came in the last batch that changed the key's rows there. Only
-    rows of `clocked` for which the SQL `holds` is true count. Keys for which the SQL `lasts` is true are never forgotten.
+    columns `keys`. The table `last_row_times` tells when the last row of a key came: its column `at` has that processing time, in
+    units of `unit` microseconds; without the column, the key's last row came in the last batch that changed the key's rows there.
+    Only rows of `last_row_times` for which the SQL `holds` is true count. Keys for which the SQL `lasts` is true are never
+    forgotten.
 
     The other fields are for `sqlstream.ttl`, which estimates the effect of a time to live. A row that arrives in one of the
     tables `asks` reads this state, too, without extending the life of the key. With `misses_writes`, a write that changes nothing
-    may not be recorded, so times are not exact. A `bare` clocked table stores only keys: its rows are not counted as state.
+    may not be recorded, so times are not exact. A `bare` table of these times stores only keys: its rows are not counted as
+    state.
     """
 
     tables: tuple[str, ...]
-    clocked: str
+    last_row_times: str = msgspec.field(name="clocked")
     keys: tuple[str, ...] = ()
     at: str = ""
     unit: Duration = NO_TIME

@@ -62,7 +62,7 @@ class Filesystem(ABC):
     def size(self, path: str) -> int:
         """Return the size of a file in bytes."""
 
-    def identity(self, path: str) -> object | None:
+    def version_tag(self, path: str) -> object | None:
         """Return a value that distinguishes a file from earlier files of its name; None if it is missing or has no such value."""
         return None
 
@@ -234,7 +234,7 @@ class LocalFilesystem(Filesystem):
         with storage_errors(path):
             return os.stat(path).st_size
 
-    def identity(self, path: str) -> object | None:
+    def version_tag(self, path: str) -> object | None:
         with storage_errors(path):
             try:
                 status = os.stat(path)

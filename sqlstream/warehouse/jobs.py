@@ -14,10 +14,19 @@ from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.logical.plan.state_settings import AnyState, Semantics, Ties
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import (
+    GONE,
+    Record,
+    UnreadableFormat,
+    Upgrade,
+    damage,
+    read_json,
+    read_sealed,
+    write_sealed,
+)
 
 FORMAT = 8
 # Columns, as (name, type).
@@ -29,9 +38,9 @@ TABLE = "table"
 class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table that a job reads, with its time column and watermark.
 
-    `kind` is its connector; `place` identifies where it is, as in SinkRecord. `options` are those of the table, without secrets,
-    of long ones a digest: scans of one table can have different ones. Records of earlier versions have none of these. `zone` is
-    the time zone whose local times its watermark and its newest event time are; records of earlier versions have UTC.
+    `kind` is its connector; `location` identifies where it is, as in SinkRecord. `options` are those of the table, without
+    secrets, of long ones a digest: scans of one table can have different ones. Records of earlier versions have none of these.
+    `zone` is the time zone whose local times its watermark and its newest event time are; records of earlier versions have UTC.
     """
 
     name: str
@@ -39,7 +48,7 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     time_column: str | None = None
     watermark_expression: str | None = None
     kind: str = ""
-    place: str = ""
+    location: str = msgspec.field(default="", name="place")
     options: Mapping[str, str] = {}
     zone: str = "UTC"
 
@@ -151,13 +160,13 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stateful operator: its state tables, and its views, which people query.
 
     `view_sql` is a SELECT over the names of the state tables; it reads the batch's time and watermark as variables (see
-    `duck/clock.py`). `view_columns` are its columns. `count_sql` is such a SELECT of the number of open windows, `more_views` are
-    further views by name. The state has forgotten rows up to `delay` before the operator's watermark. Rows of state that differ
-    in the `hash_columns` are independent; in an operator with keys these columns store the `key_columns`. `unique` are columns
-    that identify a row of the result, if they are known. `window` is set if the result is per window, `ttl` if keys expire after
-    so long without a row. `remembered` is the state that a time to live bounds, or could bound. `shape` is what the operator
-    computes; an upgrade compares it with the operators of the changed query. Records of earlier versions lack `hash_columns` and
-    the fields after it.
+    `duck/time_variables.py`). `view_columns` are its columns. `count_sql` is such a SELECT of the number of open windows,
+    `more_views` are further views by name. The state has forgotten rows up to `delay` before the operator's watermark. Rows of
+    state that differ in the `hash_columns` are independent; in an operator with keys these columns store the `key_columns`.
+    `unique` are columns that identify a row of the result, if they are known. `window` is set if the result is per window, `ttl`
+    if keys expire after so long without a row. `remembered` is the state that a time to live bounds, or could bound. `shape` is
+    what the operator computes; an upgrade compares it with the operators of the changed query. Records of earlier versions lack
+    `hash_columns` and the fields after it.
 
     `waits_for` are the names of the scans whose watermarks the operator waits for. It is empty if the operator does not read
     time, and THE_CLOCK if its watermark is processing time. Records of earlier versions have None: it waits for all scans.
@@ -177,7 +186,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     unique: tuple[str, ...] = ()
     window: WindowRecord | None = None
     ttl: Duration = NO_TIME
-    remembered: tuple[Remembered, ...] = ()
+    remembered: tuple[ExpiringState, ...] = ()
     shape: OperatorShape | None = None
     waits_for: tuple[str, ...] | None = None
 
@@ -196,7 +205,7 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     With `changing`, rows are written with weights. If there is a `key`, the table has one row per key; with `upserts` that is the
     last row written. If a batch can write several rows of a key, the columns `order`, which come after the others, order them.
-    `place` identifies where a table outside of the warehouse is, if its options say so. `paths` say how rows reach the sink;
+    `location` identifies where a table outside of the warehouse is, if its options say so. `paths` say how rows reach the sink;
     records of earlier versions have none.
     """
 
@@ -207,7 +216,7 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     key: tuple[str, ...] = ()
     upserts: bool = False
     order: Columns = ()
-    place: str = ""
+    location: str = msgspec.field(default="", name="place")
     paths: tuple[RowPath, ...] = ()
 
 
@@ -283,7 +292,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
         """Return the sink that is a table of the warehouse, by the table's name without regard to case; None if there is none."""
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
 
-    def clocks(self, timed: Iterable[str]) -> list[tuple[str, ...]]:
+    def watermark_groups(self, timed: Iterable[str]) -> list[tuple[str, ...]]:
         """Return the sets of scans whose least watermark is the watermark of an operator, each set once, by the scans' names.
 
         If no operator waits for a scan, the only set is `timed`, the names of all scans that have a watermark.
@@ -316,7 +325,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
         """Return the record in a JSON text. Raises OtherVersionError."""
         try:
             return read_json(text, cls)
-        except OtherFormat as other:
+        except UnreadableFormat as other:
             raise other.error(f'job "{other.content["job"]}"') from other
 
 

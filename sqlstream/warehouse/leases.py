@@ -31,16 +31,16 @@ from sqlstream.units import SECOND, ProcessingTime, now
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.locks import (
     ORPHAN_SECONDS,
-    Holder,
     JobLock,
+    LockHolder,
     SessionLock,
-    place_of,
+    host_id_of,
     read_holder,
     session_directory,
 )
 from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import opened, sealed
-from sqlstream.warehouse.stores import Changed, StoreFilesystem, Tag
+from sqlstream.warehouse.stores import PreconditionFailed, StoreFilesystem, Tag
 
 # Seconds that a lease lasts without a renewal.
 LEASE_SECONDS: Final = 15.0
@@ -53,14 +53,14 @@ _LOOKS_EVERY = 0.25
 class LeaseRecord(msgspec.Struct, frozen=True):
     """The holder of a lease; none if `pid` is 0. It lasts `seconds`, until `until` by the clock of the holder.
 
-    Other hosts use `until` to see whether the job runs, never to take the lease. `place` identifies a host or container, also
-    among hosts of equal names: only in the same place can the holder's session file be checked. A lease that `goes` is being
+    Other hosts use `until` to see whether the job runs, never to take the lease. `host_id` identifies a host or container, also
+    among hosts of equal names: only in the same one can the holder's session file be checked. A lease that `goes` is being
     deleted by the process that held it.
     """
 
     pid: int
     host: str
-    place: str
+    host_id: str = msgspec.field(name="place")
     session: str
     seconds: float
     until: ProcessingTime
@@ -113,7 +113,7 @@ class Lease(JobLock):
             held = False if is_abandoned else _is_held(record, session)
             if tag is None or held is False or (held is None and moment - unchanged_since > lasts):
                 # Another process has taken it in the meantime; it may even have ended, and deleted it.
-                with contextlib.suppress(Changed, FileNotFoundError):
+                with contextlib.suppress(PreconditionFailed, FileNotFoundError):
                     lease._write(tag)
                     lease._begin()
                     return lease
@@ -125,15 +125,15 @@ class Lease(JobLock):
     def _record(self, *, free: bool = False, goes: bool = False) -> str:
         until = ProcessingTime(now() + int(self._seconds * SECOND))
         pid, name = 0 if free else os.getpid(), os.path.basename(self._session.path)
-        place = place_of(self._session.directory)
-        record = LeaseRecord(pid, socket.gethostname(), place, name, self._seconds, until, goes)
+        host_id = host_id_of(self._session.directory)
+        record = LeaseRecord(pid, socket.gethostname(), host_id, name, self._seconds, until, goes)
         return sealed(json.dumps({**msgspec.structs.asdict(record), "put": uuid4().hex}))
 
     def _write(self, before: Tag | None, *, free: bool = False, goes: bool = False) -> None:
         began, text = _clock(), self._record(free=free, goes=goes)
         try:
             self._tag = self._store.put_if(self._job.lock, text, before)
-        except Changed:
+        except PreconditionFailed:
             # The put was repeated because its answer was lost, if the file has this very text.
             written, tag = self._store.read_tagged(self._job.lock)
             if written != text.encode():
@@ -153,7 +153,7 @@ class Lease(JobLock):
                     return
                 try:
                     self._write(self._tag)
-                except (Changed, FileNotFoundError):
+                except (PreconditionFailed, FileNotFoundError):
                     self._lost = True
                     return
                 except SqlStreamError:
@@ -175,7 +175,7 @@ class Lease(JobLock):
             try:
                 if not self._lost:
                     self._write(self._tag)
-            except (Changed, FileNotFoundError):
+            except (PreconditionFailed, FileNotFoundError):
                 self._lost = True
             if self._lost:
                 raise taken_over(self._job)
@@ -191,7 +191,7 @@ class Lease(JobLock):
                 del _held[self._job.root]
             if self._lost:
                 return
-            with contextlib.suppress(Changed, FileNotFoundError):
+            with contextlib.suppress(PreconditionFailed, FileNotFoundError):
                 self._give_back()
 
     def _give_back(self) -> None:
@@ -271,8 +271,8 @@ def is_being_run(fs: Filesystem, job: JobPaths) -> bool:
     if record is None or record.is_free or record.goes:
         return False
     directory = session_directory(fs, job.warehouse)
-    if os.path.isdir(directory) and record.place == place_of(directory):
-        return Holder(record.pid, record.host, f"{directory}/{record.session}").is_alive
+    if os.path.isdir(directory) and record.host_id == host_id_of(directory):
+        return LockHolder(record.pid, record.host, f"{directory}/{record.session}").is_alive
     # Clocks differ, and a renewal may be under way.
     return now() < record.until + int(2 * record.seconds * SECOND)
 
@@ -283,9 +283,9 @@ def _is_held(record: LeaseRecord | None, session: SessionLock) -> bool | None:
         return None
     if record.is_free:
         return False
-    if record.place != place_of(session.directory):
+    if record.host_id != host_id_of(session.directory):
         return None
-    holder = Holder(record.pid, record.host, f"{session.directory}/{record.session}")
+    holder = LockHolder(record.pid, record.host, f"{session.directory}/{record.session}")
     # A JVM that outlives its process still holds its session, and renews no lease.
     return None if holder.holds and (record.goes or not holder.is_alive) else holder.holds
 

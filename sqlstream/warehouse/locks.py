@@ -33,7 +33,7 @@ ORPHAN_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """The process that a job's lock names, with the path of its session file."""
 
     pid: int
@@ -136,7 +136,7 @@ class JobLock:
                 )
                 if holder is None or is_abandoned or not (holder.holds or _is_elsewhere(fs, holder)):
                     # Only the name of the file: the lock in a copy of the warehouse must not name the original's session.
-                    own = Holder(os.getpid(), socket.gethostname(), os.path.basename(session.path))
+                    own = LockHolder(os.getpid(), socket.gethostname(), os.path.basename(session.path))
                     write_sealed(fs, job.lock, json.dumps(asdict(own)))
                     _abandoned.discard((job.root, session.path))
                     take_up(session.descriptor, job.name)
@@ -166,10 +166,10 @@ class JobLock:
                     self._fs.delete_tree(self._job.root)
 
 
-def read_holder(fs: Filesystem, job: JobPaths) -> Holder | None:
+def read_holder(fs: Filesystem, job: JobPaths) -> LockHolder | None:
     """Return the process that a job's lock names, which may be gone; None if there is no lock, or it is damaged."""
     try:
-        holder = Holder(**json.loads(read_sealed(fs, job.lock)))
+        holder = LockHolder(**json.loads(read_sealed(fs, job.lock)))
     except (FileNotFoundError, DamageError):
         return None
     return replace(holder, session=f"{session_directory(fs, job.warehouse)}/{os.path.basename(holder.session)}")
@@ -208,20 +208,20 @@ def _others(session: SessionLock) -> bool:
     return any(path != session.path and _is_locked(path) for path in paths)
 
 
-def _refusal(fs: Filesystem, job: JobPaths, holder: Holder) -> UsageError:
-    place = "" if holder.is_here else f" on {holder.host}"
+def _refusal(fs: Filesystem, job: JobPaths, holder: LockHolder) -> UsageError:
+    where = "" if holder.is_here else f" on {holder.host}"
     if _is_elsewhere(fs, holder):
         hint = f'When that process is gone, delete "{job.lock}".'
-        return UsageError(f'job "{job.name}" is locked by process {holder.pid}{place}', hint=hint)
+        return UsageError(f'job "{job.name}" is locked by process {holder.pid}{where}', hint=hint)
     if holder.is_alive:
-        return UsageError(f'job "{job.name}" is being run by process {holder.pid}{place}')
+        return UsageError(f'job "{job.name}" is being run by process {holder.pid}{where}')
     return UsageError(
         f'job "{job.name}" is still being run by the Spark process that process {holder.pid} left behind',
         hint="End that Java process, then run the job again.",
     )
 
 
-def _is_elsewhere(fs: Filesystem, holder: Holder) -> bool:
+def _is_elsewhere(fs: Filesystem, holder: LockHolder) -> bool:
     # A local warehouse contains the session files; for an object store they are on the host that runs the session.
     return not fs.local and not holder.is_here
 
@@ -234,7 +234,7 @@ def session_directory(fs: Filesystem, warehouse: str) -> str:
     return f"{tempfile.gettempdir()}/sqlstream-{os.getuid()}/{digest}"
 
 
-def place_of(directory: str) -> str:
+def host_id_of(directory: str) -> str:
     """Return a random text that identifies a folder of sessions, also among hosts and containers of equal names."""
     path = f"{directory}/place"
     with storage_errors(path, writes=True):

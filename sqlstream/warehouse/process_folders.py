@@ -60,10 +60,10 @@ def user_folder() -> str:
 
 @cache
 def _user_folder(temporary: str, user: int) -> str:
-    place = f"{temporary}/sqlstream-{user}"
-    make_folder(place)
+    folder = f"{temporary}/sqlstream-{user}"
+    make_folder(folder)
     # Another user may have made it a link to any folder, in which this process would write and delete files.
-    return place if os.lstat(place).st_uid == user else tempfile.mkdtemp(prefix="sqlstream-")
+    return folder if os.lstat(folder).st_uid == user else tempfile.mkdtemp(prefix="sqlstream-")
 
 
 def _begin(root: str) -> str:

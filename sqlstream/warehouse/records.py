@@ -130,7 +130,7 @@ def read_sealed(fs: Filesystem, path: str) -> str:
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class OtherFormat(Exception):
+class UnreadableFormat(Exception):
     """A record has a format that this version cannot read: of a later version, or of a version before 0.1.0.
 
     `today` is the format that this version writes, `content` the JSON content of the record. `misfit` says which value of a
@@ -178,7 +178,7 @@ _HEADS = msgspec.json.Decoder(_Head)
 
 
 def read_json(text: str, kind: type[R]) -> R:
-    """Return the record in a JSON text, upgraded to the current format. Raises OtherFormat.
+    """Return the record in a JSON text, upgraded to the current format. Raises UnreadableFormat.
 
     The text is as it was written: a value in it that does not fit is one of a later version, such as a new kind of operator.
     """
@@ -188,11 +188,11 @@ def read_json(text: str, kind: type[R]) -> R:
         try:
             return msgspec.json.decode(text, type=kind)
         except msgspec.ValidationError as error:
-            raise OtherFormat(format, today, msgspec.json.decode(text), str(error).replace("`", "")) from error
+            raise UnreadableFormat(format, today, msgspec.json.decode(text), str(error).replace("`", "")) from error
     content = msgspec.json.decode(text)
     while (upgrade := kind.upgrades.get(format)) is not None:
         format += 1
         content = {**upgrade(content), "format": format}
     if format != today:
-        raise OtherFormat(stored_format, today, content)
+        raise UnreadableFormat(stored_format, today, content)
     return msgspec.convert(content, type=kind, str_keys=True)

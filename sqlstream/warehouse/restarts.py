@@ -6,7 +6,7 @@ from sqlstream.errors import DamageError
 from sqlstream.units import Duration, ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import Record, UnreadableFormat, read_json, read_sealed, write_sealed
 
 KEPT = 100
 
@@ -35,7 +35,7 @@ def read_restarts(fs: Filesystem, job: JobPaths) -> Restarts:
     """Return the restarts of a job; none if the file is missing or damaged: only messages depend on it."""
     try:
         return read_json(read_sealed(fs, job.restarts), Restarts)
-    except (FileNotFoundError, DamageError, OtherFormat):
+    except (FileNotFoundError, DamageError, UnreadableFormat):
         return Restarts()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from sqlstream.errors import DamageError, UsageError, missing
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.paths import SAVEPOINT, Warehouse
-from sqlstream.warehouse.records import GONE, OtherFormat, Record, damage, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import GONE, Record, UnreadableFormat, damage, read_json, read_sealed, write_sealed
 
 FORMAT = 1
 
@@ -33,10 +33,10 @@ class SavepointRecord(Record, frozen=True, omit_defaults=True, tag_field="format
 
 
 class Savepoint:
-    """A savepoint: its folder, a `warehouse` with one job, and its record. `place` is how the user names it: name or folder."""
+    """A savepoint: its folder, a `warehouse` with one job, and its record. The user calls it `location`: a name or a folder."""
 
-    def __init__(self, warehouse: Warehouse, record: SavepointRecord, place: str):
-        self.warehouse, self.record, self.place = warehouse, record, place
+    def __init__(self, warehouse: Warehouse, record: SavepointRecord, location: str):
+        self.warehouse, self.record, self.location = warehouse, record, location
 
     def faults(self) -> Iterator[DamageError]:
         """Yield an error for each file that is missing or has another size."""
@@ -49,13 +49,13 @@ class Savepoint:
                 yield damage(f"{root}/{name}", GONE)
 
 
-def read_savepoint(folder: Warehouse, place: str) -> Savepoint:
-    """Return the savepoint in a folder; `place` is for errors. Raises FileNotFoundError, DamageError and OtherVersionError."""
+def read_savepoint(folder: Warehouse, location: str) -> Savepoint:
+    """Return the savepoint in a folder; `location` is for errors. Raises FileNotFoundError, DamageError and OtherVersionError."""
     text = read_sealed(folder.fs, f"{folder.root}/{SAVEPOINT}")
     try:
-        return Savepoint(folder, read_json(text, SavepointRecord), place)
-    except OtherFormat as other:
-        raise other.error(f'savepoint "{place}"') from other
+        return Savepoint(folder, read_json(text, SavepointRecord), location)
+    except UnreadableFormat as other:
+        raise other.error(f'savepoint "{location}"') from other
 
 
 def write_savepoint(folder: Warehouse, record: SavepointRecord) -> None:

@@ -16,7 +16,7 @@ from sqlstream.units import ProcessingTime, now, upgraded_times
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.leases import is_being_run
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.records import OtherFormat, Record, Upgrade, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import Record, UnreadableFormat, Upgrade, read_json, read_sealed, write_sealed
 
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
@@ -85,7 +85,7 @@ def read_status(fs: Filesystem, job: JobPaths) -> Status | None:
     """
     try:
         return read_json(read_sealed(fs, job.status), Status)
-    except (FileNotFoundError, DamageError, OtherFormat):
+    except (FileNotFoundError, DamageError, UnreadableFormat):
         return None
 
 

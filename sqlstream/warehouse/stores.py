@@ -59,7 +59,7 @@ _CREDENTIALS = {
 T = TypeVar("T")
 
 
-class Changed(Exception):
+class PreconditionFailed(Exception):
     """A conditional put failed: the file has changed, or exists although it must not."""
 
 
@@ -116,9 +116,9 @@ class StoreFilesystem(Filesystem):
         self.bucket, self._options = bucket, dict(options)
         self._cached = cached
         self._stores: dict[int, Any] = {}
-        place = f"{bucket} {sorted(self._options.items())}"
-        self._scheme = f"sqlstream-{blake2b(place.encode(), digest_size=6).hexdigest()}"
-        self._place = place
+        store_id = f"{bucket} {sorted(self._options.items())}"
+        self._scheme = f"sqlstream-{blake2b(store_id.encode(), digest_size=6).hexdigest()}"
+        self._store_id = store_id
         remote_files.serve(self._scheme, f"{bucket}/", self)
         if cached:
             # A wrong SQLSTREAM_CACHE_SIZE is an error now, and not after a file was put.
@@ -155,7 +155,7 @@ class StoreFilesystem(Filesystem):
 
     def _name(self, path: str) -> str:
         """Return the name of a file in the cache, which tells it from files of other stores."""
-        return f"{self._place} {path}"
+        return f"{self._store_id} {path}"
 
     def _is_kept(self, path: str) -> bool:
         return self._cached and _IMMUTABLE.search(path) is not None
@@ -185,19 +185,19 @@ class StoreFilesystem(Filesystem):
     def put_if(self, path: str, text: str, before: Tag | None) -> Tag:
         """Write a small file if its content still has the tag `before`, or, for None, if there is none; return the new tag.
 
-        Raises Changed if that is not so.
+        Raises PreconditionFailed if that is not so.
         """
         errors = _obstore().exceptions
         try:
             return self._put(path, text.encode(), mode="create" if before is None else before, use_multipart=False)
         except (errors.AlreadyExistsError, errors.PreconditionError) as error:
-            raise Changed from error
+            raise PreconditionFailed from error
 
     def claim(self, path: str) -> bool:
         text = uuid4().hex
         try:
             self.put_if(path, text, None)
-        except Changed:
+        except PreconditionFailed:
             # The put was repeated because its answer was lost, if the file has this very text.
             with contextlib.suppress(FileNotFoundError):
                 return self.read_tagged(path)[0] == text.encode()

@@ -114,7 +114,7 @@ def run(name: str, ties: Ties, source: Dataset, files: int, folder: Path) -> Tie
     with Session(str(folder), conf={"execution.checkpointing.interval": "0 s"}, notice=lambda text: None) as session:
         script = SourceText("bench", _script(name, source.folder, files))
         [planned] = jobs_of([one for one in session.compile(script) if one is not None])
-        if not planned.has_ties:
+        if not planned.depends_on_ties:
             raise RuntimeError(f"no rows tie in {name}")
         spent, began = time.process_time(), time.perf_counter()
         job = session._jobs.start(replace(planned.decided_by(ties), name=OUTPUT), {}, engine=LocalEngine())

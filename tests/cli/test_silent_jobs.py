@@ -17,7 +17,7 @@ from rich.live import Live
 
 from sqlstream.cli import display, silent_jobs
 from sqlstream.cli.display import LINE_SECONDS, Display, Rate, StateCounts, count_state
-from sqlstream.cli.silent_jobs import SILENCE, Hint, Silence, awaited, dropped, held
+from sqlstream.cli.silent_jobs import SILENCE, Hint, SilenceWatch, awaited, dropped, held
 from sqlstream.errors import UnboundedState
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import Progress, SourceProgress, progress_of
@@ -223,7 +223,7 @@ def test_silence_is_told_once_until_it_is_another(start: Start) -> None:
         looks += 1
         return windows(stream)
 
-    silence = Silence(count)
+    silence = SilenceWatch(count)
     assert silence.news(put(stream, "b", "10:00:50", "10:03:54"), 0.0, waits=True) is None
     assert silence.news(progress(stream), SILENCE - 0.1, waits=True) is None
     assert looks == 0
@@ -247,7 +247,7 @@ def test_one_long_batch_is_no_silence(start: Start) -> None:
     stream = start(TWO.format(more=""))
     before = put(stream, "b", "10:00:50", "10:03:54")
     first = of_type(int, before.batch)
-    silence = Silence(lambda: 2)
+    silence = SilenceWatch(lambda: 2)
     assert silence.look(before, 0.0, waits=False) is None
     assert silence.look(replace(before, batch=first + 1), 3 * SILENCE, waits=False) is None
     assert silence.look(replace(before, batch=first + 2), 3 * SILENCE, waits=False) is not None
@@ -296,7 +296,7 @@ def test_why_a_job_is_silent_is_shown_while_it_runs(start: Start, clock: list[fl
 
 def test_after_a_result_it_is_a_new_one_that_does_not_come(start: Start) -> None:
     stream = start(ONE)
-    silence = Silence(lambda: windows(stream))
+    silence = SilenceWatch(lambda: windows(stream))
     after = put(stream, "a", "10:00:34", "10:02:34")
     assert after.rows_out == 1
     assert silence.look(after, 0.0, waits=True) is None
@@ -307,7 +307,7 @@ def test_after_a_result_it_is_a_new_one_that_does_not_come(start: Start) -> None
 
 def test_windows_wait_also_where_a_source_always_has_rows(start: Start) -> None:
     stream = start(ONE)
-    silence = Silence(lambda: windows(stream))
+    silence = SilenceWatch(lambda: windows(stream))
     assert silence.look(put(stream, "a", "10:00:34"), 0.0, waits=False) is None
     found = silence.look(put(stream, "a", "10:00:36"), SILENCE, waits=False)
     assert found is not None

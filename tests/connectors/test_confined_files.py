@@ -17,7 +17,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.delta.location import Location
 from sqlstream.connectors.duckdb.connector import DuckDBFile
 from sqlstream.connectors.filesystem.connector import Files, WrittenFiles
-from sqlstream.connectors.filesystem.lookup import FilesNow, files_now
+from sqlstream.connectors.filesystem.lookup import CurrentFilesLookup, files_now
 from sqlstream.connectors.filesystem.splits import FileDiscovery
 from sqlstream.connectors.interface import ReadContext, SinkContext
 from sqlstream.connectors.registry import find
@@ -76,7 +76,7 @@ def test_a_file_that_has_become_a_link_is_not_read(project: Path) -> None:
     with pytest.raises(DataError, match=LEADS_OUTSIDE):
         [Files(table).located(split, context) for split in splits]
     with pytest.raises(DataError, match=LEADS_OUTSIDE):
-        FilesNow(table, str(project))(KEYS)
+        CurrentFilesLookup(table, str(project))(KEYS)
     # A table of anybody else follows links.
     assert len(files_now(replace(table, within=()), str(project))) == 2
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sqlstream.connectors.faker.expressions import METHODS, NAMES, Making, parse, time_of
+from sqlstream.connectors.faker.expressions import METHODS, NAMES, ValueContext, parse, time_of
 from sqlstream.connectors.faker.patterns import matching
 from sqlstream.errors import BindError, UnsupportedError
 from sqlstream.testing import Stream
@@ -62,12 +62,12 @@ def test_expressions(expression: str) -> None:
         assert re.fullmatch(EXPRESSIONS[expression], make(context(n))), expression
 
 
-def context(n: int) -> Making:
+def context(n: int) -> ValueContext:
     from faker import Faker
 
     fake = Faker("en_US", use_weighting=False).factories[0]
     fake.random = Random(n)
-    return Making(fake.random, fake, time_of(1_767_484_800_000_000))
+    return ValueContext(fake.random, fake, time_of(1_767_484_800_000_000))
 
 
 def test_every_name_makes_a_text() -> None:

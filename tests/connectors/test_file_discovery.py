@@ -18,9 +18,9 @@ from pyarrow import fs as arrow_fs
 from sqlstream.catalog import Table
 from sqlstream.connectors.filesystem import listing
 from sqlstream.connectors.filesystem import splits as files
-from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.filesystem.listing import PathPattern
 from sqlstream.connectors.filesystem.roots import Root
-from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen
+from sqlstream.connectors.filesystem.splits import FileDiscovery, FilePosition
 from sqlstream.connectors.formats import copies
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.errors import DataError, UsageError
@@ -116,7 +116,7 @@ def test_an_empty_file_is_read_once_it_has_rows(tmp_path: Path) -> None:
 def test_globs(tmp_path: Path, pattern: str, expected: set[str], remote: bool) -> None:
     for name in ("a.json", "b.json", "day=1/c.json", "day=1/deep/d.json", "day=2/c.json", "lit[x]/e.json"):
         put(tmp_path / name)
-    place = Place(pattern, str(tmp_path))
+    place = PathPattern(pattern, str(tmp_path))
     if remote:
         # pyarrow's local file system stands in for one that only pyarrow knows.
         place._filesystem = arrow_fs.LocalFileSystem()
@@ -138,7 +138,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_uris_keep_what_is_around_the_path(asked: list[str]) -> None:
-    place = Place("hdfs://bucket/in/*.parquet?user=eu", "/")
+    place = PathPattern("hdfs://bucket/in/*.parquet?user=eu", "/")
     assert asked == ["hdfs://bucket/in?user=eu"]
     filesystem = place._filesystem
     assert filesystem is not None
@@ -153,7 +153,7 @@ def test_uris_keep_what_is_around_the_path(asked: list[str]) -> None:
 def test_a_wildcard_in_a_uri_is_no_option(asked: list[str]) -> None:
     for options in ("", "?user=eu", "?dfs.replication=3&user=eu", "?user=eu&replication=3"):
         path = f"hdfs://bucket/day=1/part-?.json{options}"
-        place, root = Place(path, "/"), Root.of(path, "/")
+        place, root = PathPattern(path, "/"), Root.of(path, "/")
         assert asked.pop() == f"hdfs://bucket/day=1{options}"
         assert place.text == path
         filesystem = place._filesystem
@@ -297,20 +297,20 @@ def test_a_restart_anywhere_changes_nothing(tmp_path_factory: pytest.TempPathFac
     }
     unbroken = batches(discovery(root, **settings))
     for stop in range(len(unbroken) + 1):
-        seen = Seen.from_batches(unbroken[:stop])
-        assert Seen.from_bytes(seen.to_bytes()) == seen
-        assert Seen.from_bytes(seen.to_bytes()).partial == seen.partial
-        again = discovery(root, **settings, seen=Seen.from_bytes(seen.to_bytes()))
+        seen = FilePosition.from_batches(unbroken[:stop])
+        assert FilePosition.from_bytes(seen.to_bytes()) == seen
+        assert FilePosition.from_bytes(seen.to_bytes()).partial == seen.partial
+        again = discovery(root, **settings, seen=FilePosition.from_bytes(seen.to_bytes()))
         assert batches(again) == unbroken[stop:]
-    assert not Seen.from_batches(unbroken).partial
+    assert not FilePosition.from_batches(unbroken).partial
 
 
 def test_adding_a_batch_twice_changes_nothing() -> None:
     first = [FileSplit("/a", 9, 1, 3, (0, 10), last=False), FileSplit("/a", 9, 1, 3, (10, 20), last=False)]
     rest = [FileSplit("/a", 9, 1, 3, (20, 30), last=True)]
-    assert Seen.from_batches([first, first]) == Seen.from_batches([reversed(first)])
-    assert Seen.from_batches([first, rest, first]) == Seen.from_batches([first, rest])
-    assert Seen.from_batches([first]).partial == {"/a"}
+    assert FilePosition.from_batches([first, first]) == FilePosition.from_batches([reversed(first)])
+    assert FilePosition.from_batches([first, rest, first]) == FilePosition.from_batches([first, rest])
+    assert FilePosition.from_batches([first]).partial == {"/a"}
 
 
 def test_splits_as_json() -> None:
@@ -323,9 +323,9 @@ def test_a_long_job_remembers_its_files_in_little_room() -> None:
         FileSplit(f"/data/in/day={i // 100:05}/part-{i:07}.parquet", i * 7, 10**18 + i * 10**9, i)
         for i in range(50_000)
     ]
-    data = Seen.from_batches([splits]).to_bytes()
+    data = FilePosition.from_batches([splits]).to_bytes()
     assert len(data) < 50_000 * 16
-    assert len(Seen.from_bytes(data)) == 50_000
+    assert len(FilePosition.from_bytes(data)) == 50_000
 
 
 def test_listing_is_fast(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from sqlstream.connectors.jdbc import translated
-from sqlstream.connectors.translation import NotTranslated
+from sqlstream.connectors.translation import UntranslatableTable
 from sqlstream.errors import SqlStreamError, UnsupportedError
 from sqlstream.testing import Stream
 
@@ -116,7 +116,7 @@ def test_options(options: Mapping[str, str], expected: Mapping[str, str]) -> Non
     ],
 )
 def test_what_is_refused(url: str, message: str) -> None:
-    with pytest.raises(NotTranslated, match=message.replace("?", r"\?")):
+    with pytest.raises(UntranslatableTable, match=message.replace("?", r"\?")):
         translated({"connector": "jdbc", "url": url, "table-name": "t"})
     with pytest.raises(UnsupportedError, match=message.replace("?", r"\?")):
         Stream(f"CREATE TABLE t (a INT) WITH ('connector' = 'jdbc', 'url' = '{url}', 'table-name' = 't')")

@@ -93,12 +93,12 @@ def test_a_batch_that_is_repeated_keeps_its_rows_once(tmp_path: Path) -> None:
         split = FileSplit(str(put(tmp_path / "b.json", "y\nz\n")), 4, 0, 4)
         descriptor = Descriptor(run.sequence + 1, NOW, {0: [split]}, {})
         commits = run.commits.paths.commits
-        number, marks = run.batches.number, run.batches.marks
+        number, marks = run.batches.number, run.batches.watermarks
         run.run(descriptor)
         run.commits.warehouse.fs.delete(f"{commits}/{number}")
         stream.restart()
         again = next(iter(stream.runs.values()))
-        assert (again.batches.number, again.batches.marks) == (number, marks)
+        assert (again.batches.number, again.batches.watermarks) == (number, marks)
         again.run(descriptor)
         assert [text for _, _, text, _ in stream.query(KEPT)] == ["x", "y", "z"]
         assert malformed_count(stream) == 3

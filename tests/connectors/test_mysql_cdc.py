@@ -487,7 +487,7 @@ def test_a_snapshot_that_was_cut_short_is_taken_again(
 ) -> None:
     # MySQL's way to a consistent snapshot works with MariaDB, too.
     monkeypatch.setattr(BinlogServer, "product", product)
-    monkeypatch.setattr(BinlogServer, "identity", lambda self, place: None)
+    monkeypatch.setattr(BinlogServer, "log_identity", lambda self, position: None)
     database.run(ROWS.format(1000))
     whole = BinlogDiscovery._write_snapshot
 

@@ -10,11 +10,11 @@ import pytest
 from pymysqlreplication.event import QueryEvent, RotateEvent, XidEvent
 from pymysqlreplication.row_event import WriteRowsEvent
 
-from sqlstream.connectors.cdc.changes import Incomplete, Truncated
+from sqlstream.connectors.cdc.changes import IncompleteLog, TableTruncated
 from sqlstream.connectors.mysql_cdc import statements
 from sqlstream.connectors.mysql_cdc.binlog import BinlogDecoder
 from sqlstream.connectors.mysql_cdc.options import BinlogSettings
-from sqlstream.connectors.mysql_cdc.places import as_place
+from sqlstream.connectors.mysql_cdc.positions import as_position
 from sqlstream.connectors.mysql_cdc.types import log_text, reads
 from sqlstream.errors import BindError, UnsupportedError
 from tests.kinds import last_job
@@ -61,13 +61,13 @@ def test_statements_that_take_no_rows(statement: str) -> None:
 
 @pytest.mark.parametrize("statement", GONE)
 def test_statements_after_which_other_rows_are_there(statement: str) -> None:
-    with pytest.raises(Truncated, match=GONE[statement]):
+    with pytest.raises(TableTruncated, match=GONE[statement]):
         statements.check(statement, "shop", "shop", "orders")
 
 
 @pytest.mark.parametrize("verb", ["INSERT INTO", "update", "DELETE FROM", "REPLACE", "LOAD DATA INFILE 'x' INTO TABLE"])
 def test_statements_in_place_of_changes(verb: str) -> None:
-    with pytest.raises(Incomplete, match="it has the statement that changed them"):
+    with pytest.raises(IncompleteLog, match="it has the statement that changed them"):
         statements.check(f"{verb} shop.`orders` ..", "elsewhere", "shop", "orders")
     statements.check(f"{verb} `orders` ..", "elsewhere", "shop", "orders")
 
@@ -163,23 +163,23 @@ def test_transactions_are_whole() -> None:
         (100, 299, 100, [], 100, True),
         (100, None, 3, [[b"1", b"2", b"4"]], 300, False),
     ):
-        decoded = decoder(as_place(1, start), None if until is None else as_place(1, until), most)
+        decoded = decoder(as_position(1, start), None if until is None else as_position(1, until), most)
         assert [changes.columns[0] for changes in decoded.decode(events)] == expected
-        assert (decoded.end, decoded.complete) == (as_place(1, end), complete)
+        assert (decoded.end, decoded.complete) == (as_position(1, end), complete)
 
 
 def test_half_a_transaction_at_the_end_of_a_file() -> None:
     begin, rotate = event(QueryEvent, 0, query="BEGIN"), event(RotateEvent, 0, next_binlog="binlog.000002", position=4)
-    decoded = decoder(as_place(1, 100))
+    decoded = decoder(as_position(1, 100))
     events = [begin, rows(1), rotate, rows(2), event(XidEvent, 300)]
     assert [changes.columns[0] for changes in decoded.decode(events)] == [[b"2"]]
-    assert decoded.end == as_place(2, 300)
+    assert decoded.end == as_position(2, 300)
 
 
 def test_after_a_file_of_more_than_32_bits_the_next_one_begins() -> None:
-    decoded = decoder(as_place(1, 4_000_000_000))
+    decoded = decoder(as_position(1, 4_000_000_000))
     assert [changes.columns[0] for changes in decoded.decode([rows(1), event(XidEvent, 7)])] == [[b"1"]]
-    assert decoded.end == as_place(2, 4)
+    assert decoded.end == as_position(2, 4)
 
 
 WRONG = {

@@ -76,7 +76,7 @@ def test_the_jobs_are_known_and_planned_by_columns(project: Path) -> None:
             own = job.in_duckdbs or job
             before = own.decided_by("columns")
             assert planned_digests(before) == record.digests
-            assert (planned_digests(own) == record.digests) == (not job.has_ties)
+            assert (planned_digests(own) == record.digests) == (not job.depends_on_ties)
             assert before.decided_by("arrival").physical is own.physical
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sqlstream.functions import types
 from sqlstream.functions.codecs import column, decoded
-from sqlstream.functions.process.aggregating import Unaggregable, aggregator_of
+from sqlstream.functions.process.aggregating import UnsupportedAggregate, aggregator_of
 from sqlstream.functions.process.states import AggregatingState
 from tests.properties.examples import examples
 
@@ -83,5 +83,5 @@ def test_functions_of_several_arguments() -> None:
 
 @pytest.mark.parametrize("function", ["list", "median", "first", "approx_quantile", "string_agg", "mode", "nothing"])
 def test_functions_that_do_not_merge_are_refused(function: str) -> None:
-    with pytest.raises(Unaggregable):
+    with pytest.raises(UnsupportedAggregate):
         aggregator_of(function, str if function == "string_agg" else float, float, os.getcwd())

@@ -10,7 +10,13 @@ import pytest
 
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions import load
-from sqlstream.functions.process.broadcast_states import Shared, SharedList, SharedMap, SharedReducing, SharedValue
+from sqlstream.functions.process.broadcast_states import (
+    BroadcastStateHandle,
+    SharedList,
+    SharedMap,
+    SharedReducing,
+    SharedValue,
+)
 
 HEAD = """\
 from collections.abc import Iterator
@@ -114,7 +120,7 @@ def written(handle: Any, places: list[Any], items: list[Any], *rows: Any) -> Any
     return handle
 
 
-def seen(handle: Shared, read: Any) -> list[Any]:
+def seen(handle: BroadcastStateHandle, read: Any) -> list[Any]:
     """Return what is read after no row, after each of three, and at the end."""
     found = []
     for handle.version in (0, 1, 2, 3, None):

@@ -13,7 +13,7 @@ from sqlstream import Context, ListState, SideOutput, ValueState, process, side_
 from sqlstream.catalog import Column
 from sqlstream.errors import BindError
 from sqlstream.functions.process.declare import declare_process
-from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.shapes import RowMismatch
 from sqlstream.functions.process.vectors import TableShape
 
 
@@ -148,7 +148,7 @@ FITS = {"k": [1], "x": [2]}
 )
 def test_the_table_that_does_not_fit_is_named(tables: list[Any], place: int, message: str) -> None:
     shape = TableShape((Column("k", "BIGINT"), Column("x", "BIGINT")))
-    with pytest.raises(Misfit) as raised:
+    with pytest.raises(RowMismatch) as raised:
         shape.fitted([pa.table(one) if isinstance(one, dict) else one for one in tables], "emitted")
     assert raised.value.number == place
     assert message in raised.value.what
@@ -157,6 +157,6 @@ def test_the_table_that_does_not_fit_is_named(tables: list[Any], place: int, mes
 def test_two_columns_of_a_name_are_of_the_table_that_has_them() -> None:
     shape = TableShape((Column("k", "BIGINT"),))
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([1])], ["k", "k"])
-    with pytest.raises(Misfit, match='with two columns "k"') as raised:
+    with pytest.raises(RowMismatch, match='with two columns "k"') as raised:
         shape.fitted([pa.table({"k": [1]}), twice], "emitted")
     assert raised.value.number == 1

@@ -118,7 +118,7 @@ def test_each_bucket_has_the_keys_whose_hash_says_so(stream: Stream) -> None:
 
 def test_a_process_that_is_killed_meanwhile_changes_nothing(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = feed(stream, 0)
-    before, spread = entry_of(stream), redistribution.Spread.over
+    before, spread = entry_of(stream), redistribution.DistributedState.over
     calls = []
 
     def killed(*arguments: object) -> object:
@@ -126,7 +126,7 @@ def test_a_process_that_is_killed_meanwhile_changes_nothing(stream: Stream, monk
         calls.append(spread(*arguments))  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(redistribution.Spread, "over", killed)
+    monkeypatch.setattr(redistribution.DistributedState, "over", killed)
     with pytest.raises(KeyboardInterrupt):
         stream.restart(6)
     assert calls

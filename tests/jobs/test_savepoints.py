@@ -211,9 +211,9 @@ def test_a_version_that_is_deleted_while_it_is_linked_makes_room_for_the_next(
     with open_session(tmp_path) as s:
         run_over(s, FIRST)
         versions = []
-        put_manifest = savepoint_folders._Taking._put_manifest
+        put_manifest = savepoint_folders._SavepointWriter._put_manifest
 
-        def overtaken(taking: savepoint_folders._Taking, *args: object) -> str:
+        def overtaken(taking: savepoint_folders._SavepointWriter, *args: object) -> str:
             """Let the job go on to another version, and retention take a file of the first, before it is linked."""
             versions.append(taking._version)
             if len(versions) == 1:
@@ -222,7 +222,7 @@ def test_a_version_that_is_deleted_while_it_is_linked_makes_room_for_the_next(
                 raise FileNotFoundError("a segment")
             return put_manifest(taking, *args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(savepoint_folders._Taking, "_put_manifest", overtaken)
+        monkeypatch.setattr(savepoint_folders._SavepointWriter, "_put_manifest", overtaken)
         taken = take_savepoint(s.warehouse, JOB, "late").record
         assert versions[0] < taken.version == last_committed(s.warehouse.fs, s.warehouse.job(JOB))
         assert rows_of(s, TOTALS.format("savepoint.late.by_key")) == batch([*FIRST, *SECOND])[1]
@@ -233,16 +233,16 @@ def test_of_two_who_take_one_of_the_same_name_one_gets_it(tmp_path: Path, monkey
     put(tmp_path, "a", FIRST)
     with open_session(tmp_path) as s:
         run_over(s, FIRST)
-        put_output = savepoint_folders._Taking._put_output
+        put_output = savepoint_folders._SavepointWriter._put_output
         others = [lambda: take_savepoint(s.warehouse, JOB, "same")]
 
-        def overtaken(taking: savepoint_folders._Taking) -> None:
+        def overtaken(taking: savepoint_folders._SavepointWriter) -> None:
             """Let another process come in the middle."""
             if others:
                 others.pop()()
             put_output(taking)
 
-        monkeypatch.setattr(savepoint_folders._Taking, "_put_output", overtaken)
+        monkeypatch.setattr(savepoint_folders._SavepointWriter, "_put_output", overtaken)
         with pytest.raises(SqlStreamError, match='savepoint "same" exists already'):
             take_savepoint(s.warehouse, JOB, "same")
         assert rows_of(s, TOTALS.format("savepoint.same.by_key")) == batch(FIRST)[1]
@@ -275,14 +275,14 @@ from sqlstream.jobs.savepoints import savepoint_folders
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import sealed
 steps = int(sys.argv[3])
-put = savepoint_folders._Taking._write
+put = savepoint_folders._SavepointWriter._write
 def write(self, target, text):
     global steps
     steps -= 1
     if steps < 0:
         os.kill(os.getpid(), 9)
     put(self, target, text)
-savepoint_folders._Taking._write = write
+savepoint_folders._SavepointWriter._write = write
 savepoint_folders.take(Warehouse(sys.argv[1]), sys.argv[2], "half")
 """
 

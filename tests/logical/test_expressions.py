@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqlstream.logical.plan.expressions import Expression, Reads
+from sqlstream.logical.plan.expressions import Dependencies, Expression
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joins import Join
 from sqlstream.logical.plan.relational import Projection
@@ -59,7 +59,7 @@ def test_what_an_expression_reads(item: str, columns: set[str], clock: str) -> N
 
 def test_a_name_that_looks_like_the_clock_is_none() -> None:
     found = bound("\"getvariable('_now')\"", '"c"')
-    assert (found.reads, found.column) == (Reads(frozenset({"getvariable('_now')"})), "getvariable('_now')")
+    assert (found.reads, found.column) == (Dependencies(frozenset({"getvariable('_now')"})), "getvariable('_now')")
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,9 @@ def test_the_size_of_windows_is_known_where_it_is_one() -> None:
 def test_rows_of_a_window_aggregate_are_never_late() -> None:
     counts = f"SELECT window_time AS ts, COUNT(*) AS n FROM {WINDOWS} GROUP BY window_end, window_time"
     raw = "SELECT ts, 1 FROM a"
-    assert plan(counts).on_time
-    assert not plan(raw).on_time
-    assert not plan(f"{counts} UNION ALL {raw}").on_time
+    assert plan(counts).never_late
+    assert not plan(raw).never_late
+    assert not plan(f"{counts} UNION ALL {raw}").never_late
 
 
 def test_rules_leave_alone_what_they_do_not_apply_to() -> None:

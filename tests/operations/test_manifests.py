@@ -15,7 +15,7 @@ from sqlstream.configuration import load as load_configuration
 from sqlstream.server.access import Role, read_tokens
 from sqlstream.server.endpoints import ENDPOINTS
 from sqlstream.server.settings import DEFAULT_PORT
-from sqlstream.spark.clusters import check_place
+from sqlstream.spark.clusters import check_checkpoint
 from sqlstream.testing import Stream
 from sqlstream.warehouse.paths import Warehouse
 from tests.command_line import run_command
@@ -73,7 +73,7 @@ def test_every_profile_is_a_configuration(profile: str) -> None:
         assert any(found["warehouse"] in step for step in image.of("RUN")), "the image has no such folder"
     # It is refused where executors would not see what the driver sees.
     conf = {name: str(value) for name, value in found.items() if name.startswith("spark.")}
-    check_place(found.get("spark.master", "local[4]"), Warehouse(found["warehouse"]).fs, conf)
+    check_checkpoint(found.get("spark.master", "local[4]"), Warehouse(found["warehouse"]).fs, conf)
 
 
 def test_the_command_shows_the_configuration_of_a_pod(tmp_path: Path) -> None:

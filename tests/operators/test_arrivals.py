@@ -8,14 +8,14 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import PLACE
+from sqlstream.duck.internal_columns import FILE_ORDER
 from sqlstream.operators.operator import Port
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.inputs import InputPlan
 from sqlstream.storage.bucket import Bucket
 
 KEY, VALUE = Column("k0", "VARCHAR"), Column("x", "BIGINT")
-INPUT = InputPlan("t", "t", ("k",), ("k",), ((VALUE, "x"),), None, PLACE)
+INPUT = InputPlan("t", "t", ("k",), ("k",), ((VALUE, "x"),), None, FILE_ORDER)
 # Modified, path, row: in this order they come. A file that was written again has one path and two times.
 PLACES = (
     (5, "z", 1 << 33),

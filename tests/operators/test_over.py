@@ -9,7 +9,7 @@ from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.aggregates.calls import strategy
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
-from sqlstream.logical.plan.over import EDGES, PLACED, RANKS, OverFrame, OverItem
+from sqlstream.logical.plan.over import EDGES, POSITIONAL, RANKS, OverFrame, OverItem
 from sqlstream.operators.over.calls import OverCall
 from sqlstream.operators.over.over import OverOperator
 from sqlstream.storage.manifests import Manifest
@@ -34,7 +34,7 @@ def _fits(call: AggregateCall) -> bool:
 
 
 @pytest.mark.parametrize("distinct", [False, True])
-@pytest.mark.parametrize("function", sorted({*FUNCTIONS, *ALIASES, *PLACED, *EDGES, *RANKS}))
+@pytest.mark.parametrize("function", sorted({*FUNCTIONS, *ALIASES, *POSITIONAL, *EDGES, *RANKS}))
 def test_the_plan_says_which_calls_keep_all_rows(function: str, distinct: bool) -> None:
     frame = OverFrame("range", None)
     item = AggregateItem("r", function, (Expression.of_column("x", "BIGINT"),), distinct, (), None, "DOUBLE")

@@ -11,9 +11,9 @@ import pytest
 
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import Select, quoted, typed
-from sqlstream.operators.operator import Clock, Port
+from sqlstream.operators.operator import Port, StepTimes
 from sqlstream.physical.plan import Lookup
-from sqlstream.runtime.fragments import part_queries, set_clock
+from sqlstream.runtime.fragments import part_queries, set_times
 from sqlstream.storage.bucket import Bucket
 from sqlstream.units import END_OF_INPUT, NO_TIME, EventTime, from_millis
 from sqlstream.warehouse.filesystem import LocalFilesystem
@@ -64,12 +64,12 @@ class Driven:
 
     def step(self, given: Sequence[pa.Table], watermark: EventTime | None) -> list[tuple[object, ...]]:
         """Advance by a batch of rows of `a` and `b`; return the rows that leave, in the form in which they are stored."""
-        set_clock(self.con, from_millis(self.batch * 1000), watermark)
+        set_times(self.con, from_millis(self.batch * 1000), watermark)
         state = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
-        clock = Clock(self.batch, watermark, from_millis(self.batch * 1000))
-        found = self.operator.step(self.con, state, self.inputs(given), clock)
+        times = StepTimes(self.batch, watermark, from_millis(self.batch * 1000))
+        found = self.operator.step(self.con, state, self.inputs(given), times)
         tables = [rows for rows in found if isinstance(rows, pa.RecordBatch)]
-        self.manifest = state.commit(self.con, self.batch, clock.time, watermark)
+        self.manifest = state.commit(self.con, self.batch, times.time, watermark)
         self.batch += 1
         if not tables:
             return []

@@ -12,9 +12,9 @@ import pytest
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.sql import quoted, typed
-from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.aggregates.grouped import GroupedCalls
 from sqlstream.operators.groups import Groups
-from sqlstream.operators.operator import Clock, Operator, Port
+from sqlstream.operators.operator import Operator, Port, StepTimes
 from sqlstream.operators.windows.assigners import AssignedWindows, WindowAssigner
 from sqlstream.operators.windows.changed_sessions import ChangedSessions
 from sqlstream.operators.windows.changed_windows import ChangedWindows
@@ -51,8 +51,8 @@ WINDOWS = {
 TEN = 1_767_261_600
 
 
-def aggregate(windows: AssignedWindows | SlicedWindows | Sessions) -> Grouped:
-    return Grouped(Groups(KEYS, windows), ("s", "e", None), CALLS)
+def aggregate(windows: AssignedWindows | SlicedWindows | Sessions) -> GroupedCalls:
+    return GroupedCalls(Groups(KEYS, windows), ("s", "e", None), CALLS)
 
 
 def correcting(windows: AssignedWindows | SlicedWindows | Sessions, lateness: int, early: Early | None) -> Corrections:
@@ -85,11 +85,11 @@ class Driven:
         """Advance by rows and a watermark in seconds after ten; return what leaves, with its weight where it has one."""
         reached = None if watermark is None else EventTime((TEN + watermark) * SECOND)
         state = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
-        clock = Clock(self.batch, reached, from_millis(self.batch))
-        found = self.operator.step(self.con, state, self._arriving(rows), clock)
+        times = StepTimes(self.batch, reached, from_millis(self.batch))
+        found = self.operator.step(self.con, state, self._arriving(rows), times)
         batches = [rows for rows in found if isinstance(rows, pa.RecordBatch)]
         self.event_timer = None if state.event_timer is None else state.event_timer / SECOND - TEN
-        self.manifest = state.commit(self.con, self.batch, clock.time, reached)
+        self.manifest = state.commit(self.con, self.batch, times.time, reached)
         self.batch += 1
         if not batches:
             return []

@@ -15,7 +15,7 @@ from sqlstream.operators.process import large_keys
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import frames
 from sqlstream.storage import bucket as tables
-from sqlstream.storage import point_reads
+from sqlstream.storage import compaction, point_reads
 from sqlstream.testing import Stream
 from tests.properties.strategies import Batch, Query, Restart, Row, Step, window_end
 
@@ -60,15 +60,15 @@ class Model:
 
     def __init__(self, query: Query, delays: dict[str, int]):
         self.query, self.delays = query, delays
-        self.marks: dict[str, int | None] = dict.fromkeys(query.tables)
+        self.watermarks: dict[str, int | None] = dict.fromkeys(query.tables)
         self.accepted: dict[str, list[Row]] = {"a": [], "b": []}
         self.late: dict[str, list[Row]] = {"a": [], "b": []}
 
     @property
     def watermark(self) -> int | None:
         """The least of the tables' watermarks, in whole milliseconds, as Spark keeps it."""
-        marks = [m for m in self.marks.values() if m is not None]
-        return min(marks) if len(marks) == len(self.marks) else None
+        marks = [m for m in self.watermarks.values() if m is not None]
+        return min(marks) if len(marks) == len(self.watermarks) else None
 
     def batch(self, batch: Batch) -> None:
         watermark = self.watermark
@@ -81,7 +81,7 @@ class Model:
                 # Spark is told no time outside of the years 1 to 9999, and the watermark never falls.
                 mark = min(row[3] - self.delays[table], _LAST) // 1000 * 1000
                 if mark > _FIRST:
-                    self.marks[table] = max(self.marks[table] or mark, mark)
+                    self.watermarks[table] = max(self.watermarks[table] or mark, mark)
 
     def late_rows(self) -> int:
         """Return how often a late row reached the operator: once for every branch whose condition it meets."""
@@ -154,7 +154,7 @@ def limits(*, small: bool) -> Iterator[None]:
         return
     with (
         patch.object(frames, "INLINE_BYTES", 0),
-        patch.object(tables, "FAN", 2),
+        patch.object(compaction, "FAN", 2),
         patch.object(tables, "PENDING_BYTES", 1),
         patch.object(execute, "BATCH_ROWS", 2),
         patch.object(large_keys, "LARGE", 0),

@@ -38,7 +38,7 @@ IN_ORDER: tuple[str, ...] = (
     "first_value(x{order})",
 )
 IN_ORDER += ("any_value(x{order})", "nth_value(x, 2{order})", "last_value(s{order} IGNORE NULLS)", "last(x{order})")
-PLACED = ("LAG(x)", "LAG(s, 2, 'none')", "LAG(x, 0)", "ROW_NUMBER()", "LAG(x IGNORE NULLS)")
+POSITIONAL = ("LAG(x)", "LAG(s, 2, 'none')", "LAG(x, 0)", "ROW_NUMBER()", "LAG(x IGNORE NULLS)")
 RANKS = ("RANK()", "DENSE_RANK()")
 LATER = ("LEAD(x)", "LEAD(s, 2, 'none')", "LEAD(ts, 3)")
 OF_TIMES: tuple[str, ...] = (
@@ -74,7 +74,7 @@ class Call:
 
     @property
     def by_times(self) -> bool:
-        return self.function in RANKS or not (self.frame.startswith("ROWS") or self.function in (*PLACED, *LATER))
+        return self.function in RANKS or not (self.frame.startswith("ROWS") or self.function in (*POSITIONAL, *LATER))
 
     def sql(self, *, streaming: bool) -> str:
         told = not streaming and self.by_times
@@ -120,7 +120,7 @@ def _framed(functions: Sequence[str], frames: Sequence[str]) -> st.SearchStrateg
 
 by_rows = _framed((*AGGREGATES, *IN_ORDER), OF_ROWS)
 by_times = _framed((*AGGREGATES, *IN_ORDER), OF_TIMES)
-placed = st.sampled_from((*PLACED, *RANKS)).map(lambda f: (f, ""))
+placed = st.sampled_from((*POSITIONAL, *RANKS)).map(lambda f: (f, ""))
 later_times = _framed((*AGGREGATES, *IN_ORDER), OF_LATER_TIMES)
 later = st.one_of(_framed(AGGREGATES, OF_LATER_ROWS), st.sampled_from(LATER).map(lambda f: (f, "")))
 

@@ -16,8 +16,8 @@ import pytest
 
 from sqlstream.errors import QueryError
 from sqlstream.queries.histories import JobHistories
-from sqlstream.queries.lookup import FoundRows, Lookups, Question
-from sqlstream.queries.lookup_turns import Waiting
+from sqlstream.queries.lookup import FoundRows, LookupRequest, Lookups
+from sqlstream.queries.lookup_turns import PendingRequest
 from sqlstream.storage.key_index import forget_indexes
 from sqlstream.testing import Stream
 from sqlstream.warehouse.paths import Warehouse
@@ -83,9 +83,9 @@ def test_every_kind_of_state(kind: str) -> None:
         lookups.close()
 
 
-def together(lookups: Lookups, questions: Sequence[Question]) -> list[FoundRows | None]:
+def together(lookups: Lookups, questions: Sequence[LookupRequest]) -> list[FoundRows | None]:
     """Return what lookups find by statements that are about several keys, None for what they leave to others."""
-    requests = [Waiting[Question, FoundRows](question) for question in questions]
+    requests = [PendingRequest[LookupRequest, FoundRows](question) for question in questions]
     lookups._together(requests)
     return [request.answer for request in requests]
 
@@ -102,7 +102,9 @@ def test_keys_that_are_looked_up_together(kind: str) -> None:
         answered = dict.fromkeys(views, 0)
         for count in (2, 3, 6, 9):
             questions = [
-                Question("result", random_.choice(views), [random_.choice(KEYS)], random_.choice([kept[0], kept[-1]]))
+                LookupRequest(
+                    "result", random_.choice(views), [random_.choice(KEYS)], random_.choice([kept[0], kept[-1]])
+                )
                 for _ in range(count * len(views))
             ]
             alone = [lookups.find(q.job, q.operator, q.key, q.version) for q in questions]
@@ -122,7 +124,7 @@ def test_what_is_asked_together_with_what_fails() -> None:
             stream.batch("t", [(k,) for k in range(8)])
         lookups = lookups_in(stream)
         keys: list[list[str | None]] = [["1"], ["x"], ["01"], ["+1"], [None], ["9"], ["1", "2"], ["1"]]
-        questions = [*(Question("result", "o", key) for key in keys), Question("result", "nothing", ["1"])]
+        questions = [*(LookupRequest("result", "o", key) for key in keys), LookupRequest("result", "nothing", ["1"])]
         for number, found in enumerate(together(lookups, questions)):
             if number in (0, 2, 3, 5, 7):
                 assert found is not None
@@ -195,7 +197,7 @@ def test_every_type_of_key(memory: int) -> None:
                 stream.batch(f"t{i}", rows)
         lookups = lookups_in(stream, memory)
         for i, (kind, values) in enumerate(VALUES.items()):
-            questions = [Question(f"r{i}", "aggregate_1", [k, who], 2) for k in values for who in ("x", "nobody")]
+            questions = [LookupRequest(f"r{i}", "aggregate_1", [k, who], 2) for k in values for who in ("x", "nobody")]
             for question, found in zip(questions, together(lookups, questions), strict=True):
                 # Lists have no index, nor has anything where there is no room for one.
                 assert (found is None) == (memory == 0 or kind == "ARRAY<INT>")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sqlstream.queries.lookup_turns import Turns, Waiting
+from sqlstream.queries.lookup_turns import PendingRequest, RequestBatcher
 from tests.processes import wait_until
 
 
@@ -16,11 +16,11 @@ class Doubling:
     """Doubles numbers, odd ones alone only; 1 takes long, and 3 fails."""
 
     def __init__(self, most: int) -> None:
-        self.turns = Turns[int, int](self.together, self.alone, most)
+        self.turns = RequestBatcher[int, int](self.together, self.alone, most)
         self.groups = list[list[int]]()
         self.begun, self.goes_on = threading.Event(), threading.Event()
 
-    def together(self, requests: Sequence[Waiting[int, int]]) -> None:
+    def together(self, requests: Sequence[PendingRequest[int, int]]) -> None:
         self.groups.append([request.question for request in requests])
         for request in requests:
             if request.question % 2 == 0:

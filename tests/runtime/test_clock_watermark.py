@@ -41,20 +41,20 @@ def test_a_batch_moves_the_clock_and_a_restart_keeps_it(stream: Stream) -> None:
     expected = [("c", 3.0, ["the clock"]), ("e", 5.0, ["t"])]
     assert stream.query(OPERATORS) == expected
     [(name, run)] = stream.runs.items()
-    marks = run.batches.marks
+    marks = run.batches.watermarks
     assert (marks.job, marks.clock) == (3_605_000_000, 3_000_000)
     assert Watermarks.from_json(marks.to_json()) == marks
     assert marks.own(run.job.plan) == {"c": 3_000_000}
     stream.restart(2)
     assert stream.query(OPERATORS) == expected
-    assert stream.runs[name].batches.marks == marks
+    assert stream.runs[name].batches.watermarks == marks
 
 
 def test_windows_close_after_a_restart_between_a_batch_and_the_empty_one(stream: Stream) -> None:
     stream.batch("t", [ROW])
     [(name, run)] = stream.runs.items()
     # The process ends before the empty batch, which would close the window.
-    run.batches.run = run.batches._run  # type: ignore[method-assign]
+    run.batches.run = run.batches._run  # type: ignore[method-assign, assignment]
     stream.advance("10 s")
     assert stream.query("SELECT n FROM oc") == []
     stream.restart()
@@ -85,7 +85,7 @@ def test_without_operators_of_event_time_the_watermark_of_a_job_is_that_of_its_t
     END"""
     with Stream(script, parallelism=1) as stream:
         [run] = stream.runs.values()
-        assert (run.job.plan.clocks, run.job.plan.has_clock) == (((CLOCK,),), True)
+        assert (run.job.plan.watermark_groups, run.job.plan.has_clock) == (((CLOCK,),), True)
         stream.batch("t", [ROW])
         assert stream.query("SELECT epoch(watermark) FROM sqlstream.jobs") == [(3605.0,)]
 

@@ -12,62 +12,64 @@ from hypothesis import strategies as st
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import BindError, SourceText
-from sqlstream.runtime.watermarks import ScanClock, idle_ticks, idle_timeouts
+from sqlstream.runtime.watermarks import WatermarkStatus, idle_ticks, idle_timeouts
 from sqlstream.testing import Stream
 from sqlstream.units import END_OF_INPUT, NO_TIME, SECOND, Duration, EventTime, ProcessingTime
 
 SILENT = ProcessingTime(60 * SECOND)
 
 
-def clock(mark: int | None, active_at: int = 0, timeout: int = SILENT) -> ScanClock:
-    return ScanClock(None if mark is None else EventTime(mark), ProcessingTime(active_at), Duration(timeout))
+def status(mark: int | None, active_at: int = 0, timeout: int = SILENT) -> WatermarkStatus:
+    return WatermarkStatus(None if mark is None else EventTime(mark), ProcessingTime(active_at), Duration(timeout))
 
 
 # -- the decision
 
 
 def test_an_idle_scan_follows_the_least_of_the_others() -> None:
-    clocks = {0: clock(5), 1: clock(30, active_at=1), 2: clock(20, timeout=0)}
-    assert idle_ticks(clocks, ProcessingTime(SILENT - 1)) == {}
-    assert idle_ticks(clocks, SILENT) == {0: 20}
-    assert idle_ticks(clocks, ProcessingTime(SILENT + 1)) == {0: 20}  # now 1 is idle too, and further
+    statuses = {0: status(5), 1: status(30, active_at=1), 2: status(20, timeout=0)}
+    assert idle_ticks(statuses, ProcessingTime(SILENT - 1)) == {}
+    assert idle_ticks(statuses, SILENT) == {0: 20}
+    assert idle_ticks(statuses, ProcessingTime(SILENT + 1)) == {0: 20}  # now 1 is idle too, and further
 
 
 def test_a_scan_without_a_row_is_moved_and_moves_nobody() -> None:
-    assert idle_ticks({0: clock(None), 1: clock(30, timeout=0)}, SILENT) == {0: 30}
-    assert idle_ticks({0: clock(5), 1: clock(None, timeout=0), 2: clock(9, timeout=0)}, SILENT) == {}
+    assert idle_ticks({0: status(None), 1: status(30, timeout=0)}, SILENT) == {0: 30}
+    assert idle_ticks({0: status(5), 1: status(None, timeout=0), 2: status(9, timeout=0)}, SILENT) == {}
 
 
 def test_when_all_are_idle_they_follow_the_one_that_is_furthest() -> None:
     # So it makes no difference which of them fell idle first.
-    assert idle_ticks({0: clock(5), 1: clock(30), 2: clock(None)}, SILENT) == {0: 30, 2: 30}
-    assert idle_ticks({0: clock(5)}, SILENT) == {}
-    assert idle_ticks({0: clock(None), 1: clock(None)}, SILENT) == {}
+    assert idle_ticks({0: status(5), 1: status(30), 2: status(None)}, SILENT) == {0: 30, 2: 30}
+    assert idle_ticks({0: status(5)}, SILENT) == {}
+    assert idle_ticks({0: status(None), 1: status(None)}, SILENT) == {}
 
 
 def test_a_scan_that_has_ended_is_nobody_to_follow() -> None:
-    ended = clock(END_OF_INPUT)
-    assert idle_ticks({0: clock(5), 1: ended}, SILENT) == {}
-    assert idle_ticks({0: clock(5), 1: ended, 2: clock(9, timeout=0)}, SILENT) == {0: 9}
-    assert idle_ticks({0: clock(5), 1: ended, 2: clock(9)}, SILENT) == {0: 9}
+    ended = status(END_OF_INPUT)
+    assert idle_ticks({0: status(5), 1: ended}, SILENT) == {}
+    assert idle_ticks({0: status(5), 1: ended, 2: status(9, timeout=0)}, SILENT) == {0: 9}
+    assert idle_ticks({0: status(5), 1: ended, 2: status(9)}, SILENT) == {0: 9}
 
 
 marks = st.none() | st.integers(0, 50) | st.just(END_OF_INPUT)
-clocks = st.dictionaries(
-    st.integers(0, 5), st.builds(clock, marks, st.integers(0, 2 * SILENT), st.sampled_from((0, SILENT))), min_size=1
+statuses = st.dictionaries(
+    st.integers(0, 5), st.builds(status, marks, st.integers(0, 2 * SILENT), st.sampled_from((0, SILENT))), min_size=1
 )
 
 
-@given(clocks, st.integers(0, 3 * SILENT))
-def test_ticks_move_idle_scans_forward_to_one_place_and_are_not_repeated(found: dict[int, ScanClock], now: int) -> None:
+@given(statuses, st.integers(0, 3 * SILENT))
+def test_ticks_move_idle_scans_forward_to_one_place_and_are_not_repeated(
+    found: dict[int, WatermarkStatus], now: int
+) -> None:
     ticks = idle_ticks(found, ProcessingTime(now))
     assert len(set(ticks.values())) <= 1
     for scan, tick in ticks.items():
         before = found[scan]
         assert before.idle_since(ProcessingTime(now)) is not None
-        assert before.mark is None or before.mark < tick
-        assert tick in {c.mark for i, c in found.items() if i not in ticks}
-    moved = {i: replace(c, mark=ticks.get(i, c.mark)) for i, c in found.items()}
+        assert before.watermark is None or before.watermark < tick
+        assert tick in {c.watermark for i, c in found.items() if i not in ticks}
+    moved = {i: replace(c, watermark=ticks.get(i, c.watermark)) for i, c in found.items()}
     assert idle_ticks(moved, ProcessingTime(now)) == {}
 
 

@@ -108,7 +108,9 @@ def test_a_table_whose_path_changed_reads_no_file_twice(
     again = open_feed(project, now.replace("PROJECT", str(project)))
     assert read(again, project) == expected
     # A batch that is repeated finds its files where they are.
-    last = [line.split for text in feed.written(feed.sequence - 1, feed.sequence)[0] for line in from_lines(text)]
+    last = [
+        line.split for text in feed.stored_descriptors(feed.sequence - 1, feed.sequence)[0] for line in from_lines(text)
+    ]
     found = files(again, project, [FileSplit.from_list(values) for values in last if values is not None])
     assert found
     assert "elsewhere" in before or set(found) <= set(first)
@@ -140,12 +142,12 @@ def test_what_is_written_down_is_given_to_spark_again(project: Path) -> None:
         given.append(feed.write(descriptor))
     assert len(given) == 2
     again = open_feed(project, "a")
-    assert again.written(-1, -1) == given
-    assert again.written(0, 1) == given[1:]
-    assert again.written(1, 1) == []
+    assert again.stored_descriptors(-1, -1) == given
+    assert again.stored_descriptors(0, 1) == given[1:]
+    assert again.stored_descriptors(1, 1) == []
     with pytest.raises(DamageError, match=r"0000000002\.json"):
-        again.written(1, 2)
+        again.stored_descriptors(1, 2)
     again.write(Descriptor(2, EPOCH, {}, {0: EventTime(5)}))
-    [[first, second]] = again.written(1, 2)
+    [[first, second]] = again.stored_descriptors(1, 2)
     assert [work.tick for work in from_lines(first)] == [5]
     assert second == ""

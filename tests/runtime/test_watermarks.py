@@ -92,7 +92,7 @@ def test_no_watermark_goes_back(stream: Stream) -> None:
     stream.batch("b", at(3))
     stream.batch("a", at(5))
     [run] = stream.runs.values()
-    plan, marks = run.job.plan, run.batches.marks
+    plan, marks = run.job.plan, run.batches.watermarks
     later = EventTime((marks.job or 0) + 60_000_000)
     ahead = marks.at_least(plan, later)
     assert ahead.job == ahead.after(plan, run.totals.sources).job == later

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream.errors import OutageError
-from sqlstream.server.events import Events, Places, Watcher
+from sqlstream.server.events import Events, ListenerLimit, Watcher
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 
@@ -31,7 +31,7 @@ def test_a_listener_who_comes_before_others_have_heard_of_a_batch_hears_it_once(
     (tmp_path / "catalog").mkdir()
 
     async def run(session: Session) -> tuple[list[int], list[int]]:
-        events = Events(Warehouse(f"{tmp_path}/warehouse"), Places(2))
+        events = Events(Warehouse(f"{tmp_path}/warehouse"), ListenerLimit(2))
         first, second = events.listen(None), events.listen(None)
         await anext(first)
         # Nobody has looked since.
@@ -63,7 +63,7 @@ def test_who_comes_later_hears_nothing_of_a_job_that_was_dropped(tmp_path: Path)
     (tmp_path / "catalog").mkdir()
 
     async def run(session: Session) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-        events = Events(Warehouse(f"{tmp_path}/warehouse"), Places(2))
+        events = Events(Warehouse(f"{tmp_path}/warehouse"), ListenerLimit(2))
         first, second = events.listen(None), events.listen(None)
         await anext(first)
         session.drop("GIVEN_values")
@@ -109,7 +109,7 @@ def test_who_listens_to_a_job_hears_it_however_many_others_there_are(
     monkeypatch.setattr("sqlstream.server.events._WAITING", 1)
 
     async def run() -> list[tuple[str, str]]:
-        events = Events(Warehouse(f"{tmp_path}/warehouse"), Places(1))
+        events = Events(Warehouse(f"{tmp_path}/warehouse"), ListenerLimit(1))
         listening = events.listen("Z_VALUES")
         try:
             return events_in([await anext(listening) for _ in range(3)])
@@ -134,7 +134,7 @@ def test_a_store_that_is_away_for_a_moment_ends_nothing(tmp_path: Path, monkeypa
         return jobs(warehouse)
 
     async def run(session: Session) -> list[int]:
-        events = Events(Warehouse(f"{tmp_path}/warehouse"), Places(1))
+        events = Events(Warehouse(f"{tmp_path}/warehouse"), ListenerLimit(1))
         listening = events.listen(None)
         await anext(listening)
         monkeypatch.setattr(Warehouse, "jobs", away_once)

@@ -26,7 +26,7 @@ from sqlstream.queries.query import QueryLimits
 from sqlstream.server.access import Role, is_open, read_tokens
 from sqlstream.server.client import Client
 from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Service
-from sqlstream.server.http_answers import ARROW, JSON, Asked, HttpRequest
+from sqlstream.server.http_answers import ARROW, JSON, HttpQuery, HttpRequest
 from sqlstream.server.messages import Jobs
 from sqlstream.server.query_processes.worker import Worker
 from sqlstream.server.serve import serve
@@ -118,7 +118,7 @@ def test_a_query_that_failed_leaves_no_database_open(project: Path) -> None:
         before = opened()
         for sql, form in failing:
             with pytest.raises(QueryError):
-                HttpRequest(Asked(sql, 10), form).open(worker)
+                HttpRequest(HttpQuery(sql, 10), form).open(worker)
         for left in (connection for number, connection in opened().items() if number not in before):
             with pytest.raises(duckdb.ConnectionException):
                 left.execute("SELECT 1")

@@ -28,7 +28,7 @@ from sqlstream.errors import SqlStreamError
 from sqlstream.queries.query import QueryLimits
 from sqlstream.server.endpoints import Service
 from sqlstream.server.flight.messages import packed
-from sqlstream.server.http_answers import JSON, Asked, HttpRequest
+from sqlstream.server.http_answers import JSON, HttpQuery, HttpRequest
 from sqlstream.server.query_processes.pool import QueryProcesses
 from sqlstream.server.settings import Address, Limits, ServerSettings
 from sqlstream.server.state_reader import QueryStopped, RunningAnswer, RunningQuery, StateReader
@@ -99,7 +99,7 @@ def settings(project: Path, **limits: Any) -> ServerSettings:
 
 def answered(reader: StateReader, sql: str, running: RunningQuery | None = None) -> bytes:
     """Return all of the answer to a query."""
-    answer = RunningAnswer(reader._processes, running or RunningQuery(), HttpRequest(Asked(sql, 10), JSON))
+    answer = RunningAnswer(reader._processes, running or RunningQuery(), HttpRequest(HttpQuery(sql, 10), JSON))
     parts = [answer.head]
     while not answer.is_whole:
         parts.append(answer.part())
@@ -133,7 +133,7 @@ def test_processes_are_used_again_and_end_with_their_pool(project: Path, reader:
         answered(reader, "SELECT nope")
     assert value(reader, "SELECT process(1)") == pid
     # One whose answer was not read to its end does not.
-    many = HttpRequest(Asked("FROM range(1000000)", 1_000_000), JSON)
+    many = HttpRequest(HttpQuery("FROM range(1000000)", 1_000_000), JSON)
     answer = RunningAnswer(reader._processes, RunningQuery(), many)
     assert not answer.is_whole
     answer.close()
@@ -336,12 +336,12 @@ def test_queries_end_with_the_server(project: Path, tmp_path: Path, number: int)
 def test_a_process_that_computes_for_long_gives_way() -> None:
     program = """
 import os
-from sqlstream.server.query_processes.priority import Courtesy, SharedSpending
+from sqlstream.server.query_processes.priority import ProcessPriority, SharedSpending
 cores = os.sched_getaffinity(0)
-courtesy = Courtesy(SharedSpending())
-assert not courtesy.gives_way
-with courtesy.working():
-    while not courtesy.gives_way:
+priority = ProcessPriority(SharedSpending())
+assert not priority.gives_way
+with priority.working():
+    while not priority.gives_way:
         sum(range(1000))
 if os.path.exists("/proc/self/autogroup"):
     assert open("/proc/self/autogroup").read().split()[-1] == "19"
@@ -357,16 +357,16 @@ assert {len(os.sched_getaffinity(thread)) for thread in threads} == {(len(cores)
 def test_processes_that_come_in_the_place_of_killed_ones_give_way_at_once() -> None:
     program = """
 import os
-from sqlstream.server.query_processes.priority import Courtesy, SharedSpending
+from sqlstream.server.query_processes.priority import ProcessPriority, SharedSpending
 together = SharedSpending()
 assert not together.add(2.0)
 if not os.fork():
     together.add(2.0)
     os._exit(0)
 os.wait()
-courtesy = Courtesy(together)
-with courtesy.working():
-    assert courtesy.gives_way
+priority = ProcessPriority(together)
+with priority.working():
+    assert priority.gives_way
 assert os.getpriority(os.PRIO_PROCESS, 0) == 19
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=240, start_new_session=True)

@@ -20,7 +20,7 @@ from sqlstream.errors import UsageError
 from sqlstream.jobs.ending import stop
 from sqlstream.server import submitting
 from sqlstream.server.access import Role, Tokens
-from sqlstream.server.messages import SubmitRequest, Submitted
+from sqlstream.server.messages import SubmissionReply, SubmitRequest
 from sqlstream.server.processes import JobProcess
 from sqlstream.server.settings import ServerSettings
 from sqlstream.server.submissions import (
@@ -103,7 +103,7 @@ def ended(client: httpx.Client) -> Iterator[None]:
             os.kill(pid, signal.SIGKILL)
 
 
-def submit(settings: ServerSettings, sql: str) -> Submitted:
+def submit(settings: ServerSettings, sql: str) -> SubmissionReply:
     script = prepare(settings, Role.ADMIN, SubmitRequest(sql))
     return keep(Warehouse(settings.project.warehouse), script)
 

@@ -25,7 +25,7 @@ from sqlstream.jobs.progress import progress_of
 from sqlstream.jobs.savepoints.restore_plans import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.session.changes import HELD, Change, ChangeReceiver, Changes, Held, RowReceiver
+from sqlstream.session.changes import HELD, Change, ChangeBuffer, ChangeReceiver, Changes, RowReceiver
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.testing import Stream
 from tests.kinds import of_type
@@ -215,7 +215,7 @@ def test_changes_end_with_the_error_of_their_job(tmp_path: Path) -> None:
 
 
 def test_a_job_waits_while_nobody_takes_its_changes() -> None:
-    held = Held()
+    held = ChangeBuffer()
     put = threading.Event()
 
     def give() -> None:
@@ -239,7 +239,7 @@ def test_a_job_waits_while_nobody_takes_its_changes() -> None:
 
 def test_closed_changes_stop_their_job() -> None:
     run = FakeRun()
-    with Changes(["k"], Job("j", run), Held()) as changes:
+    with Changes(["k"], Job("j", run), ChangeBuffer()) as changes:
         assert not run.ended.is_set()
     assert run.ended.is_set()
     assert list(changes) == []

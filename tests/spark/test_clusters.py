@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.errors import UsageError
-from sqlstream.spark.clusters import CHECKPOINT, check_place, cluster_settings
+from sqlstream.spark.clusters import CHECKPOINT, check_checkpoint, cluster_settings
 from sqlstream.warehouse.filesystem import LocalFilesystem
 
 MASTER = "spark://host:7077"
@@ -42,6 +42,6 @@ def test_hadoop_finds_the_store_that_the_environment_names() -> None:
     [("scratch", "no absolute path"), ("hdfs://host/scratch", "cannot be at"), ("s3://bucket/scratch", "cannot be at")],
 )
 def test_places_that_not_all_see(place: str, message: str) -> None:
-    check_place(MASTER, LocalFilesystem(), {CHECKPOINT: "/shared/scratch"})
+    check_checkpoint(MASTER, LocalFilesystem(), {CHECKPOINT: "/shared/scratch"})
     with pytest.raises(UsageError, match=message):
-        check_place(MASTER, LocalFilesystem(), {CHECKPOINT: place})
+        check_checkpoint(MASTER, LocalFilesystem(), {CHECKPOINT: place})

@@ -20,7 +20,7 @@ from sqlstream.local.stepped import SteppedRun
 from sqlstream.queries.query import open_query
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.session.session import Session
-from sqlstream.storage.begun import Begun, read_begun, write_begun
+from sqlstream.storage.begun import BegunBatch, read_begun, write_begun
 from sqlstream.storage.manifests import manifest_name, read_manifest
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.segments import forget_known
@@ -208,7 +208,7 @@ def on_spark(warehouse: Warehouse) -> Path:
             f"{job.root}/splits/next/{n:010d}.json",
             json.dumps({"slot": 0, "sequence": n, "path": "x" * 99}),
         )
-    write_begun(warehouse.fs, job, Begun(NEWEST + 1, NEWEST + 1, TIME))
+    write_begun(warehouse.fs, job, BegunBatch(NEWEST + 1, NEWEST + 1, TIME))
     return Path(job.root)
 
 
@@ -236,7 +236,7 @@ def listed(directory: Path) -> list[int]:
     return sorted(int(path.stem) for path in directory.iterdir() if path.name[0] != ".")
 
 
-def begun_after(warehouse: Warehouse, version: int) -> Begun | None:
+def begun_after(warehouse: Warehouse, version: int) -> BegunBatch | None:
     return read_begun(warehouse.fs, warehouse.job("totals"), version + 1)
 
 
@@ -257,7 +257,7 @@ def test_a_descriptor_of_a_batch_that_was_done_but_not_committed(copy: Warehouse
     kill(copy)
     job = on_spark(copy)
     (job / f"splits/next/{NEWEST + 1:010d}.json").unlink()
-    write_begun(copy.fs, copy.job("totals"), Begun(NEWEST, NEWEST, TIME))
+    write_begun(copy.fs, copy.job("totals"), BegunBatch(NEWEST, NEWEST, TIME))
     hurt(job / f"splits/next/{NEWEST:010d}.json", way)
     assert Versions(copy, "totals").settle() == []
     assert listed(job / "splits/next") == list(range(NEWEST))
@@ -292,7 +292,7 @@ def test_a_batch_that_is_repeated_reads_what_it_read(made: Made, copy: Warehouse
     assert repair_job(copy, "totals")
     assert check_job(copy, "totals").damaged == ()
     assert listed(job / "checkpoint/commits") == list(range(NEWEST))
-    assert begun_after(copy, NEWEST - 1) == Begun(NEWEST, done.sequence, done.committed_at)
+    assert begun_after(copy, NEWEST - 1) == BegunBatch(NEWEST, done.sequence, done.committed_at)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -320,7 +320,7 @@ def test_what_a_batch_has_begun_to_read_is_in_the_log_once_it_is_done(copy: Ware
 def test_a_job_of_an_older_version_leaves_sparks_checkpoint(copy: Warehouse) -> None:
     job = of_an_older_version(copy)
     assert Versions(copy, "totals").settle() == []
-    assert begun_after(copy, NEWEST) == Begun(NEWEST + 1, NEWEST + 1, from_millis(7))
+    assert begun_after(copy, NEWEST) == BegunBatch(NEWEST + 1, NEWEST + 1, from_millis(7))
     assert listed(job / "checkpoint/commits") == list(range(NEWEST + 1))
     assert sorted(path.name for path in (job / "checkpoint").rglob("*") if path.name[0] in ".mos") == []
     assert [path.name for path in (job / "checkpoint").iterdir()] == ["commits"]
@@ -393,7 +393,7 @@ def test_what_was_read_long_ago_is_nowhere_else(copy: Warehouse, way: str) -> No
 
 
 def test_what_a_batch_left_that_was_not_committed_is_no_damage(copy: Warehouse) -> None:
-    fs, place = copy.fs, next(iter(Versions(copy, "totals").places()))
+    fs, place = copy.fs, next(iter(Versions(copy, "totals").directories()))
     manifests = place.manifests(0)
     manifest = read_manifest(fs, f"{manifests}/{max(fs.list(manifests))}")
     gone = {t: tuple(structs.replace(s, name=f"gone-{s.name}") for s in own) for t, own in manifest.tables.items()}

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Select
-from sqlstream.storage import bucket as state_tables
-from sqlstream.storage.bucket import LARGEST_MERGED, Bucket, due, segment_bound
+from sqlstream.storage import compaction
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.compaction import LARGEST_MERGED, due, segment_bound
 from sqlstream.storage.manifests import HISTORY_LENGTH, Manifest, Moment, horizon, thinned
 from sqlstream.storage.retention import sweep_directory
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, scan, write_segment
@@ -309,8 +310,8 @@ def test_large_segments_are_left_alone() -> None:
 def test_large_segments_that_are_forgotten_wait_until_they_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_tables, "LARGE_FORGOTTEN", 1)
-    monkeypatch.setattr(state_tables, "MOST_FORGOTTEN", 20)
+    monkeypatch.setattr(compaction, "LARGE_FORGOTTEN", 1)
+    monkeypatch.setattr(compaction, "MOST_FORGOTTEN", 20)
     manifest, numbers = None, []
     for batch in range(60):
         bucket = open_bucket(tmp_path, manifest, PLAIN)

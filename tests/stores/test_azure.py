@@ -10,7 +10,7 @@ import pytest
 from sqlstream.errors import UsageError
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.stores import Changed, open_store
+from sqlstream.warehouse.stores import PreconditionFailed, open_store
 from tests.azurite_server import AzuriteServer
 from tests.processes import wait_until
 from tests.stores import store_job
@@ -45,7 +45,7 @@ def test_files_of_a_container(azurite: AzuriteServer, container: str, monkeypatc
     before = fs.put_if(f"{root}/x", "1", None)
     after = fs.put_if(f"{root}/x", "2", before)
     for tag in (before, None):
-        with pytest.raises(Changed):
+        with pytest.raises(PreconditionFailed):
             fs.put_if(f"{root}/x", "3", tag)
     assert fs.read_tagged(f"{root}/x") == (b"2", after)
     paths = [f"{root}/many/{number}" for number in range(4)]

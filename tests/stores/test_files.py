@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.filesystem.listing import PathPattern
 from sqlstream.connectors.formats import copies
 from sqlstream.connectors.formats.copies import near
 from sqlstream.connectors.formats.file_split import FileSplit
@@ -22,7 +22,7 @@ from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.warehouse import file_cache, stores
 from sqlstream.warehouse.file_cache import FileCache, user_cache
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.stores import Changed, StoreFilesystem, Tag, open_store
+from sqlstream.warehouse.stores import PreconditionFailed, StoreFilesystem, Tag, open_store
 from tests.stores.server import S3Server
 
 
@@ -65,7 +65,7 @@ def test_of_many_who_put_a_file_first_one_does(bucket: str) -> None:
     def first(number: int) -> bool:
         try:
             fs.put_if(f"{root}/x", str(number), None)
-        except Changed:
+        except PreconditionFailed:
             return False
         return True
 
@@ -73,7 +73,7 @@ def test_of_many_who_put_a_file_first_one_does(bucket: str) -> None:
         assert sum(pool.map(first, range(8))) == 1
     content, tag = fs.read_tagged(f"{root}/x")
     changed = fs.put_if(f"{root}/x", f"{content.decode()} again", tag)
-    with pytest.raises(Changed):
+    with pytest.raises(PreconditionFailed):
         fs.put_if(f"{root}/x", "too late", tag)
     fs.put_if(f"{root}/x", "in time", changed)
 
@@ -292,7 +292,7 @@ def test_a_wildcard_in_a_uri_is_no_option(bucket: str, options: str) -> None:
     for name in ("part-1.json", "part-22.json", "part-?2.json"):
         with fs.create(f"{root}/day=1/{name}") as file:
             file.write(name.encode())
-    found = Place(f"{bucket}/day=1/part-??.json{options}", "/").files() or []
+    found = PathPattern(f"{bucket}/day=1/part-??.json{options}", "/").files() or []
     assert {file.path for file in found} == {f"{bucket}/day=1/part-{n}2.json{options}" for n in "2?"}
     copies = [near(FileSplit(file.path, file.size, file.mtime_ns, file.size)).path for file in found]
     assert {Path(copy).read_text() for copy in copies} == {"part-22.json", "part-?2.json"}

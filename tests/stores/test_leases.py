@@ -23,7 +23,7 @@ from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import sealed
 from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, write_status
-from sqlstream.warehouse.stores import Changed, StoreFilesystem, Tag
+from sqlstream.warehouse.stores import PreconditionFailed, StoreFilesystem, Tag
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -210,7 +210,7 @@ def test_a_lease_that_another_process_deletes_meanwhile_is_free(
         """Refuse the first time: there is a lease, which its holder deletes before anybody reads it."""
         puts.append(path)
         if len(puts) == 1:
-            raise Changed
+            raise PreconditionFailed
         return put(fs, path, text, before)
 
     monkeypatch.setattr(StoreFilesystem, "put_if", overtaken)

@@ -109,10 +109,10 @@ def test_of_two_who_take_one_of_the_same_name_one_gets_it(
         assert subprocess.run(killed, check=False).returncode == -9
         left = [*s.warehouse.fs.walk(f"{s.warehouse.root}/savepoints/half")]
         assert len(left) > 4
-        put_output = savepoint_folders._Taking._put_output
+        put_output = savepoint_folders._SavepointWriter._put_output
         refused: list[str] = []
 
-        def overtaken(taking: savepoint_folders._Taking) -> None:
+        def overtaken(taking: savepoint_folders._SavepointWriter) -> None:
             """Let others come in the middle, who want to take and to drop it."""
             for act in (
                 lambda: take_savepoint(s.warehouse, JOB, "half"),
@@ -123,7 +123,7 @@ def test_of_two_who_take_one_of_the_same_name_one_gets_it(
                 refused.append(error.value.message)
             put_output(taking)
 
-        monkeypatch.setattr(savepoint_folders._Taking, "_put_output", overtaken)
+        monkeypatch.setattr(savepoint_folders._SavepointWriter, "_put_output", overtaken)
         taken = take_savepoint(s.warehouse, JOB, "half")
         assert refused == 2 * ['another process is taking or dropping savepoint "half"']
         assert rows_of(s, "SELECT k, n, epoch(last)::BIGINT FROM savepoint.half.by_key") == batch(FIRST)[1]
@@ -136,14 +136,14 @@ def test_one_whose_lease_is_lost_is_not_completed(bucket: str, tmp_path: Path, m
     put(tmp_path, "a", FIRST)
     with Session(str(tmp_path), f"{bucket}/warehouse", notice=lambda text: None) as s:
         run_over(s, FIRST)
-        put_output = savepoint_folders._Taking._put_output
+        put_output = savepoint_folders._SavepointWriter._put_output
 
-        def suspended(taking: savepoint_folders._Taking) -> None:
+        def suspended(taking: savepoint_folders._SavepointWriter) -> None:
             """Let another process take over, as after a suspension for long."""
             put_output(taking)
             _held[taking._folder.root]._lost = True
 
-        monkeypatch.setattr(savepoint_folders._Taking, "_put_output", suspended)
+        monkeypatch.setattr(savepoint_folders._SavepointWriter, "_put_output", suspended)
         with pytest.raises(SqlStreamError, match='savepoint "late" was not completed in time'):
             take_savepoint(s.warehouse, JOB, "late")
         # What is there is the other one's.

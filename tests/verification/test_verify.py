@@ -13,7 +13,7 @@ import pytest
 from sqlstream import udaf
 from sqlstream.duck.sql import Relation
 from sqlstream.jobs.verification import Verification
-from sqlstream.jobs.verification.compare import Sides, compare
+from sqlstream.jobs.verification.compare import ComparedTables, compare
 from sqlstream.jobs.verification.verify import batch_query
 from sqlstream.operators.windows.assigners import Arrival, AssignedWindows
 from sqlstream.physical.batch.rows import CannotVerify
@@ -170,7 +170,7 @@ def test_a_wrong_row_is_found_among_many_that_differ_in_their_last_digits(keys: 
             "CREATE TABLE actual AS SELECT k, CASE k WHEN 109_998 THEN -1 WHEN 109_999 THEN 'inf' ELSE x * (1 + 1e-12) END AS x"
             " FROM answer"
         )
-        report = compare(con, Sides("t", ("k", "x"), Relation("actual"), {"": Relation("answer")}, keys))
+        report = compare(con, ComparedTables("t", ("k", "x"), Relation("actual"), {"": Relation("answer")}, keys))
     found = {d.cause: (d.missing, d.extra) for d in report.differences}
     # That of key 0 is 0 on both sides.
     assert found.pop("unexplained") == (2, 2)

@@ -19,7 +19,7 @@ from sqlstream.errors import NotWritableError, UsageError
 from sqlstream.units import EPOCH
 from sqlstream.warehouse import locks
 from sqlstream.warehouse.given_up import is_given_up
-from sqlstream.warehouse.locks import Holder, JobLock, SessionLock, birth_of_process, process_is_alive, read_holder
+from sqlstream.warehouse.locks import JobLock, LockHolder, SessionLock, birth_of_process, process_is_alive, read_holder
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
 from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, write_status
@@ -87,7 +87,7 @@ def test_a_lock_is_given_back(warehouse: Warehouse, session: SessionLock) -> Non
     acquire(warehouse, session).release()
     assert read_holder(warehouse.fs, job) is None
     acquire(warehouse, session)
-    assert read_holder(warehouse.fs, job) == Holder(os.getpid(), os.uname().nodename, session.path)
+    assert read_holder(warehouse.fs, job) == LockHolder(os.getpid(), os.uname().nodename, session.path)
 
 
 def test_a_session_runs_different_jobs_and_no_job_twice(warehouse: Warehouse, session: SessionLock) -> None:

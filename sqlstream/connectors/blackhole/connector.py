@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 100_000
 
 
-class _Nothing(Writer, Committer):
+class _DiscardingSink(Writer, Committer):
     """A writer and committer that computes the rows, counts them, and keeps none."""
 
     def write(
@@ -37,10 +37,10 @@ class Blackhole(WorkerSink):
     takes_changes = True
 
     def writer(self, context: SinkContext) -> Writer:
-        return _Nothing()
+        return _DiscardingSink()
 
     def committer(self, context: SinkContext) -> Committer:
-        return _Nothing()
+        return _DiscardingSink()
 
 
 class BlackholeConnector(Connector):

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 INSERTED, BEFORE, AFTER, DELETED = "I", "B", "U", "D"
 
 
-class Truncated(Exception):
+class TableTruncated(Exception):
     """The table has lost or changed rows without changes of rows; the message is what happened to it: it "was truncated"."""
 
 
-class Incomplete(Exception):
+class IncompleteLog(Exception):
     """The log lacks a row or a value that a change needs; the message names it."""
 
 

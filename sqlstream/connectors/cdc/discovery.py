@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.cdc.changes import ColumnGone, DecodedChanges, Incomplete, Truncated, merged
+from sqlstream.connectors.cdc.changes import ColumnGone, DecodedChanges, IncompleteLog, TableTruncated, merged
 from sqlstream.connectors.cdc.files import ChangesFile, file_name, in_files, number_of, write_changes, write_rows
 from sqlstream.connectors.cdc.options import Reading
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
@@ -26,7 +26,7 @@ from sqlstream.warehouse.records import read_sealed, write_sealed
 _KEPT = 64
 # Changes that are written as one row group.
 _CHUNK = 50_000
-# Bytes of log without a change of the table after which the place is stored although no batch ends.
+# Bytes of log without a change of the table after which the position is stored although no batch ends.
 WORTH_MOVING = 1 << 20
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
 
@@ -155,9 +155,9 @@ class ReceivedChanges(Discovery, Generic[ServerT]):
         if self._fs.exists(marker):
             begun = json.loads(read_sealed(self._fs, marker))
             return begun["place"], [self._file(n, begun["place"], size) for n, size in enumerate(begun["sizes"])]
-        place, sizes = self._begin()
-        write_sealed(self._fs, marker, json.dumps({"place": place, "sizes": sizes}), durable=True)
-        return place, [self._file(n, place, size) for n, size in enumerate(sizes)]
+        position, sizes = self._begin()
+        write_sealed(self._fs, marker, json.dumps({"place": position, "sizes": sizes}), durable=True)
+        return position, [self._file(n, position, size) for n, size in enumerate(sizes)]
 
     def _write_snapshot(self, rows: Iterator[pa.RecordBatch]) -> Iterator[int]:
         """Write rows of texts into files; yield the size of each in bytes."""
@@ -186,7 +186,7 @@ class ReceivedChanges(Discovery, Generic[ServerT]):
             self._failures = 0
         except self._server.lost_errors as error:
             self._failed(error)
-        except Truncated as truncated:
+        except TableTruncated as truncated:
             raise self._fault(
                 f"{truncated}, which is no change of rows",
                 "Start the job afresh; or go on with the rows as they were: 'scan.on-truncate' = 'ignore'.",
@@ -195,7 +195,7 @@ class ReceivedChanges(Discovery, Generic[ServerT]):
             raise self._fault(
                 f'has no column "{error}" any more', "Drop the job, and declare the table as it is now."
             ) from None
-        except Incomplete as error:
+        except IncompleteLog as error:
             hint = f"{self._server.whole_rows}, and start the job afresh."
             raise self._fault(f"has changes of which the log does not hold {error}", hint) from None
         return len(self._pending)

@@ -110,10 +110,10 @@ def rows_of(fs: Filesystem, splits: Sequence[ChangesFile], table: Table, typed: 
     `typed` returns the SQL that converts the text of a column to its declared type.
     """
     paths = ", ".join(quote_text(fs.path_for_duckdb(split.path)) for split in splits)
-    places = {MODIFIED.name: "CAST(0 AS BIGINT)", PATH.name: "filename", ROW.name: "file_row_number"}
+    order_sqls = {MODIFIED.name: "CAST(0 AS BIGINT)", PATH.name: "filename", ROW.name: "file_row_number"}
     items = []
     for column in table.physical:
-        sql = places.get(column.name) or (column.name if column.name == _OPERATION else typed(column))
+        sql = order_sqls.get(column.name) or (column.name if column.name == _OPERATION else typed(column))
         items.append(f"{sql} AS {quote_name(column.name)}")
     files = f"read_parquet([{paths}], filename = true, file_row_number = true)"
     return Select(f"SELECT {', '.join(items)} FROM {files}")

@@ -44,7 +44,7 @@ class _Value:
     path: str
     type: DuckDBPyType
     # The index of an element of an array, such as "[2]", as each element is drawn separately.
-    place: str = ""
+    suffix: str = ""
 
     @property
     def id(self) -> str:
@@ -56,7 +56,7 @@ class _Value:
             return []
         children = cast(list[tuple[str, DuckDBPyType]], self.type.children)
         names = {"list": "element"}
-        return [(name, _Value(f"{self.path}.{names.get(self.id, name)}", type, self.place)) for name, type in children]
+        return [(name, _Value(f"{self.path}.{names.get(self.id, name)}", type, self.suffix)) for name, type in children]
 
 
 def whole(text: str) -> int:
@@ -224,7 +224,7 @@ class Generator:
     # -- expressions
 
     def _hash(self, value: _Value, salt: str = "") -> str:
-        return f"hash(n, {self._seed}, {quote_text(value.path + value.place + salt)})"
+        return f"hash(n, {self._seed}, {quote_text(value.path + value.suffix + salt)})"
 
     def _expression(self, value: _Value, time: ProcessingTime) -> str:
         if self._option(value, "kind", "random") == "sequence":
@@ -283,7 +283,7 @@ class Generator:
         chunks = -(-length // 32)
         # `concat`, as DuckDB limits how deeply `||` is nested.
         digits = ", ".join(
-            f"md5({quote_text(f'{self._seed}/{value.path}{value.place}/{i}/')} || n)" for i in range(chunks)
+            f"md5({quote_text(f'{self._seed}/{value.path}{value.suffix}/{i}/')} || n)" for i in range(chunks)
         )
         length_sql = str(length)
         if parse_boolean(self._option(value, "var-len", "false") or "false"):
@@ -294,8 +294,8 @@ class Generator:
     def _list(self, value: _Value, time: ProcessingTime) -> str:
         length = int(self._option(value, "length", "3") or 0)
         [(_, element)] = value.parts()
-        places = (_Value(element.path, element.type, f"{value.place}[{i}]") for i in range(length))
-        return f"[{', '.join(self._expression(v, time) for v in places)}]"
+        values = (_Value(element.path, element.type, f"{value.suffix}[{i}]") for i in range(length))
+        return f"[{', '.join(self._expression(v, time) for v in values)}]"
 
 
 def _limits(type: DuckDBPyType) -> tuple[int | Decimal, int | Decimal]:

@@ -54,10 +54,10 @@ def check_named(table: Table, root: str, paths: Iterable[str]) -> None:
     if not table.within:
         return
     for path in paths:
-        places = set(_places(root, path))
-        if (foreign := next((place for place in places if not os.path.isabs(place)), None)) is not None:
+        locations = set(_locations(root, path))
+        if (foreign := next((location for location in locations if not os.path.isabs(location)), None)) is not None:
             raise leads_outside(table, foreign)
-        check_files(table, places)
+        check_files(table, locations)
 
 
 def check_all_named(table: Table, root: str) -> None:
@@ -103,7 +103,7 @@ def _vector(kind: str, name: str) -> str:
     return f"{folder}/{file}" if folder else file
 
 
-def _places(root: str, path: str) -> Iterator[str]:
+def _locations(root: str, path: str) -> Iterator[str]:
     """Yield all local paths that a path in the log may stand for; a URI of another store is yielded unchanged.
 
     Delta libraries differ in how often they percent-decode a path. Some take it for a part of a URI, in which `\\` means `/`.
@@ -127,12 +127,12 @@ def _links(folder: str) -> Iterator[str]:
     yield folder
     waiting, seen = [folder], set[str]()
     while waiting:
-        place = waiting.pop()
-        if (real := os.path.realpath(place)) in seen:
+        location = waiting.pop()
+        if (real := os.path.realpath(location)) in seen:
             continue
         seen.add(real)
         with suppress(FileNotFoundError, NotADirectoryError):
-            for entry in os.scandir(place):
+            for entry in os.scandir(location):
                 if entry.is_symlink():
                     yield entry.path
                 if entry.is_dir():

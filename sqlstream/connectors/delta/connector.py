@@ -31,7 +31,7 @@ from sqlstream.connectors.lakes.connector import CREATE, PACE, LakeConnector, La
 from sqlstream.connectors.options import BOOLEAN, NUMBER, TEXT, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.uris import is_absolute
-from sqlstream.duck.internal_columns import PLACE
+from sqlstream.duck.internal_columns import FILE_ORDER
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,7 +47,7 @@ class DeltaVersions(TableSource):
     replay_reason = "versions are read again"
     rewinds = True
     slot: str | None = None
-    order = PLACE
+    order = FILE_ORDER
     split_type = DeltaSplit
     measured = True
 
@@ -94,7 +94,7 @@ class DeltaRows(_DeltaSink, DriverSink):
 class DeltaConnector(LakeConnector):
     """Tables of Delta Lake."""
 
-    place = "path"
+    location_option = "path"
     name = "delta"
     summary = "a table of Delta Lake"
     reach = Reach.STORE
@@ -103,7 +103,7 @@ class DeltaConnector(LakeConnector):
     unit = "version"
     options = (
         TableOption(
-            place,
+            location_option,
             TEXT,
             "the folder of the table, relative to the project, or its URI",
             required=True,
@@ -136,6 +136,6 @@ class DeltaConnector(LakeConnector):
     def schema(self, table: Table, project: str) -> pa.Schema:
         return schema.arrow_schema(Location.of(table, project).open())
 
-    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+    def identifying_options(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
         """Return the options without an absolute `path`: a job may read the same table from another place."""
-        return {k: v for k, v in left_out.items() if k != self.place or not is_absolute(v)}
+        return {k: v for k, v in left_out.items() if k != self.location_option or not is_absolute(v)}

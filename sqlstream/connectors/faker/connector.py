@@ -22,7 +22,7 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-class MadeUpRows(NumberedSource):
+class FakerSource(NumberedSource):
     """Rows that are made up from their numbers."""
 
     replay = Replay.DETERMINISTIC
@@ -53,7 +53,7 @@ class FakerConnector(Connector):
         TableOption("number-of-rows", COUNT, "how many rows there are; by default without end"),
         TableOption("seed", OptionType("whole number", _whole), "another seed gives other rows", default="0"),
     )
-    source_type = MadeUpRows
+    source_type = FakerSource
 
     def own_options(self, table: Table) -> Sequence[TableOption]:
         return [TableOption(name, TEXT, "") for name in FakeRows(table).field_options()]

@@ -118,8 +118,8 @@ _ARGUMENT = re.compile(r"'((?:[^']|'')*)'")
 
 
 @dataclass(slots=True)
-class Making:
-    """The inputs of a `Maker`: random numbers, an instance of Faker that draws from them, and the time of the batch."""
+class ValueContext:
+    """The inputs of a `ValueFactory`: random numbers, an instance of Faker that draws from them, and the time of the batch."""
 
     random: Random
     fake: Any
@@ -131,12 +131,12 @@ class _WrongPattern(ValueError):
 
 
 # Makes the text of a value.
-Maker = Callable[[Making], str]
+ValueFactory = Callable[[ValueContext], str]
 
 
-def parse(expression: str) -> Maker:
+def parse(expression: str) -> ValueFactory:
     """Return the function that makes texts of an expression. Raises ValueError, with a message for users, for a wrong one."""
-    parts: list[Maker] = []
+    parts: list[ValueFactory] = []
     at = 0
     for directive in _DIRECTIVE.finditer(expression):
         parts += [_fixed(expression[at : directive.start()]), _maker(directive)]
@@ -148,11 +148,11 @@ def parse(expression: str) -> Maker:
     return lambda context: "".join(part(context) for part in parts)
 
 
-def _fixed(text: str) -> Maker:
+def _fixed(text: str) -> ValueFactory:
     return lambda context: text
 
 
-def _maker(directive: re.Match[str]) -> Maker:
+def _maker(directive: re.Match[str]) -> ValueFactory:
     written, arguments = directive["name"], [a.replace("''", "'") for a in _ARGUMENT.findall(directive["arguments"])]
     name = written.lower().replace("_", "")
     if name in _MAKERS:
@@ -170,39 +170,39 @@ def _maker(directive: re.Match[str]) -> Maker:
     raise ValueError(f'"{written}" does not exist' + (f'; did you mean "{near}"?' if near else ""))
 
 
-def _number_between(arguments: Sequence[str]) -> Maker:
+def _number_between(arguments: Sequence[str]) -> ValueFactory:
     low, high = map(int, arguments)
     # As in Datafaker, the upper bound is not among them.
     return lambda context: str(context.random.randrange(low, high) if low < high else low)
 
 
-def _next_int(arguments: Sequence[str]) -> Maker:
+def _next_int(arguments: Sequence[str]) -> ValueFactory:
     low, high = map(int, arguments) if len(arguments) == 2 else (0, int(arguments[0]) - 1)
     return lambda context: str(context.random.randint(low, high))
 
 
-def _double(arguments: Sequence[str]) -> Maker:
-    places, low, high = int(arguments[0]), float(arguments[1]), float(arguments[2])
-    return lambda context: f"{low + (high - low) * context.random.random():.{places}f}"
+def _double(arguments: Sequence[str]) -> ValueFactory:
+    digits, low, high = int(arguments[0]), float(arguments[1]), float(arguments[2])
+    return lambda context: f"{low + (high - low) * context.random.random():.{digits}f}"
 
 
-def _price(arguments: Sequence[str]) -> Maker:
+def _price(arguments: Sequence[str]) -> ValueFactory:
     low, high = map(float, arguments) if arguments else (0.0, 100.0)
     return lambda context: f"{low + (high - low) * context.random.random():.2f}"
 
 
-def _digits(arguments: Sequence[str]) -> Maker:
+def _digits(arguments: Sequence[str]) -> ValueFactory:
     count = int(arguments[0]) if arguments else 1
     return lambda context: "".join(str(context.random.randrange(10)) for _ in range(count))
 
 
-def _option(arguments: Sequence[str]) -> Maker:
+def _option(arguments: Sequence[str]) -> ValueFactory:
     choices = list(arguments)
     choices[0]
     return lambda context: choices[context.random.randrange(len(choices))]
 
 
-def _regexify(arguments: Sequence[str]) -> Maker:
+def _regexify(arguments: Sequence[str]) -> ValueFactory:
     [pattern] = arguments
     try:
         make = matching(pattern)
@@ -211,18 +211,18 @@ def _regexify(arguments: Sequence[str]) -> Maker:
     return lambda context: make(context.random)
 
 
-def _characters(arguments: Sequence[str]) -> Maker:
+def _characters(arguments: Sequence[str]) -> ValueFactory:
     make = matching(f"[a-z0-9]{{{int(arguments[0]) if arguments else 255}}}")
     return lambda context: make(context.random)
 
 
-def _placeholders(digits: str, letters: str) -> Callable[[Sequence[str]], Maker]:
+def _placeholders(digits: str, letters: str) -> Callable[[Sequence[str]], ValueFactory]:
     """Return the function that replaces characters in `digits` by random digits, and characters in `letters` by letters."""
 
-    def make(arguments: Sequence[str]) -> Maker:
+    def make(arguments: Sequence[str]) -> ValueFactory:
         pattern = arguments[0]
 
-        def character(context: Making, written: str) -> str:
+        def character(context: ValueContext, written: str) -> str:
             if written in digits:
                 return str(context.random.randrange(10))
             return chr(ord("a") + context.random.randrange(26)) if written in letters else written
@@ -232,13 +232,13 @@ def _placeholders(digits: str, letters: str) -> Callable[[Sequence[str]], Maker]
     return make
 
 
-def _away(sign: int) -> Callable[[Sequence[str]], Maker]:
+def _away(sign: int) -> Callable[[Sequence[str]], ValueFactory]:
     """Return the function that makes times before (`sign` -1) or after (1) the batch's time.
 
     Its arguments are the greatest distance, optionally the least distance (default: 0), and their unit.
     """
 
-    def make(arguments: Sequence[str]) -> Maker:
+    def make(arguments: Sequence[str]) -> ValueFactory:
         *bounds, unit_name = arguments
         unit = _UNITS[unit_name.upper()]
         most, least = int(bounds[0]) * unit, (int(bounds[1]) if len(bounds) > 1 else 0) * unit
@@ -247,12 +247,12 @@ def _away(sign: int) -> Callable[[Sequence[str]], Maker]:
     return make
 
 
-def _between(arguments: Sequence[str]) -> Maker:
+def _between(arguments: Sequence[str]) -> ValueFactory:
     first, last = map(datetime.fromisoformat, arguments)
     return lambda context: _text(first + (last - first) * context.random.random())
 
 
-def _birthday(arguments: Sequence[str]) -> Maker:
+def _birthday(arguments: Sequence[str]) -> ValueFactory:
     least, most = map(int, arguments) if arguments else (18, 65)
     days = (least * 365, most * 365)
     return lambda context: _text(context.now - timedelta(days=context.random.uniform(*days)))
@@ -262,7 +262,7 @@ def _text(time: datetime) -> str:
     return time.replace(tzinfo=None).isoformat(" ", "milliseconds")
 
 
-_MAKERS: Final[Mapping[str, Callable[[Sequence[str]], Maker]]] = {
+_MAKERS: Final[Mapping[str, Callable[[Sequence[str]], ValueFactory]]] = {
     "number.numberbetween": _number_between,
     "number.randomdouble": _double,
     "number.digits": _digits,

@@ -20,7 +20,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.extras import imported
-from sqlstream.connectors.faker.expressions import Making, parse, time_of
+from sqlstream.connectors.faker.expressions import ValueContext, parse, time_of
 from sqlstream.connectors.generated_rows import RowRange
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck import databases
@@ -37,7 +37,7 @@ _Values = Callable[[int, datetime], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Field:
     """A value to make up: a column, or a part inside of it. `path` is its name in the options `fields.<path>.*`."""
 
     path: str
@@ -46,12 +46,12 @@ class _Place:
     def option(self, key: str) -> str:
         return f"fields.{self.path}.{key}"
 
-    def parts(self) -> list[tuple[str, _Place]]:
+    def parts(self) -> list[tuple[str, _Field]]:
         """Return the fields of a ROW, or key and value of a MAP; the element of an ARRAY has the array's own options."""
         if self.type.id not in ("struct", "map"):
             return []
         children = cast(list[tuple[str, DuckDBPyType]], self.type.children)
-        return [(name, _Place(f"{self.path}.{name}", kind)) for name, kind in children]
+        return [(name, _Field(f"{self.path}.{name}", kind)) for name, kind in children]
 
 
 class FakeRows:
@@ -59,7 +59,7 @@ class FakeRows:
 
     def __init__(self, table: Table):
         self._table, self._options = table, table.options
-        self._places = [_Place(c.name, DuckDBPyType(c.type)) for c in table.stored]
+        self._specs = [_Field(c.name, DuckDBPyType(c.type)) for c in table.stored]
         self._seed = table.options.get("seed", "0").strip()
 
     @property
@@ -75,37 +75,37 @@ class FakeRows:
     def field_options(self) -> list[str]:
         """Return the names of the options of columns, and of those that are set for unknown columns."""
         names = (name for name in self._options if name.startswith("fields."))
-        return list(dict.fromkeys([*(p.option(key) for p in self._all(self._places) for key in FIELD_OPTIONS), *names]))
+        return list(dict.fromkeys([*(p.option(key) for p in self._all(self._specs) for key in FIELD_OPTIONS), *names]))
 
     def validate(self) -> None:
         """Raise BindError for options that do not fit the columns, or whose expressions are wrong."""
-        by_option = {place.option(key): place for place in self._all(self._places) for key in FIELD_OPTIONS}
+        by_option = {spec.option(key): spec for spec in self._all(self._specs) for key in FIELD_OPTIONS}
         for name, text in self._options.items():
             if not name.startswith("fields."):
                 continue
             if name not in by_option:
-                paths = [place.path for place in self._all(self._places)]
+                paths = [spec.path for spec in self._all(self._specs)]
                 path, _, key = name.removeprefix("fields.").rpartition(".")
                 is_column = path in paths
                 hint = missing("option", key, FIELD_OPTIONS) if is_column else missing("column", path, paths)
                 raise self._wrong(f'option "{name}" does not exist', name, hint=hint)
             self._check_option(name, text)
-        for place in self._places:
-            self._check(place)
+        for spec in self._specs:
+            self._check(spec)
 
-    def _check(self, place: _Place) -> None:
-        if place.type.id == "list":
-            [(_, element)] = cast(list[tuple[str, DuckDBPyType]], place.type.children)
+    def _check(self, spec: _Field) -> None:
+        if spec.type.id == "list":
+            [(_, element)] = cast(list[tuple[str, DuckDBPyType]], spec.type.children)
             if element.id in ("list", "struct", "map"):
                 hint = "Leave the column out, and compute it in the query."
-                raise UnsupportedError(f"a made-up column of type {place.type}", self._table.span, hint=hint)
-        elif place.parts():
-            for _, part in place.parts():
+                raise UnsupportedError(f"a made-up column of type {spec.type}", self._table.span, hint=hint)
+        elif spec.parts():
+            for _, part in spec.parts():
                 self._check(part)
             return
-        if place.option("expression") not in self._options:
-            hint = f"Write '{place.option('expression')}' = '#{{Name.fullName}}', or another expression."
-            raise self._wrong(f'column "{place.path}" has no expression', hint=hint)
+        if spec.option("expression") not in self._options:
+            hint = f"Write '{spec.option('expression')}' = '#{{Name.fullName}}', or another expression."
+            raise self._wrong(f'column "{spec.path}" has no expression', hint=hint)
 
     def _check_option(self, name: str, text: str) -> None:
         try:
@@ -117,23 +117,23 @@ class FakeRows:
         at = self._table.option_span(option, value=value)
         return BindError(f'table "{self._table.name}": {message}', at, hint=hint)
 
-    def _all(self, places: Sequence[_Place]) -> Iterator[_Place]:
-        for place in places:
-            yield place
-            yield from self._all([part for _, part in place.parts()])
+    def _all(self, specs: Sequence[_Field]) -> Iterator[_Field]:
+        for spec in specs:
+            yield spec
+            yield from self._all([part for _, part in spec.parts()])
 
     def check_sample(self) -> None:
         """Raise UsageError if Faker is not installed, BindError if the first row does not fit the columns' types."""
         imported(self._table, "faker", ["faker"], called="Faker")
-        for place in self._places:
-            value = self._maker(place)(0, time_of(0))
+        for spec in self._specs:
+            value = self._maker(spec)(0, time_of(0))
             with databases.passing() as con:
-                con.register(_NUMBER, pa.table({"value": pa.array([value], _arrow(place.type))}))
+                con.register(_NUMBER, pa.table({"value": pa.array([value], _arrow(spec.type))}))
                 try:
-                    con.execute(f"SELECT CAST(value AS {place.type}) FROM {_NUMBER}").fetchall()
+                    con.execute(f"SELECT CAST(value AS {spec.type}) FROM {_NUMBER}").fetchall()
                 except duckdb.Error:
-                    message = f'"{value}" of column "{place.path}" is no {place.type}'
-                    raise self._wrong(message, place.option("expression"), value=True) from None
+                    message = f'"{value}" of column "{spec.path}" is no {spec.type}'
+                    raise self._wrong(message, spec.option("expression"), value=True) from None
 
     # -- rows
 
@@ -141,9 +141,9 @@ class FakeRows:
         """Return the rows [first, end), as texts, with their numbers; `time` is the time of the batch."""
         now = time_of(time)
         columns: dict[str, pa.Array] = {}
-        for number, place in enumerate(self._places):
-            make = self._maker(place)
-            columns[f"_{number}"] = pa.array([make(n, now) for n in range(first, end)], _arrow(place.type))
+        for number, spec in enumerate(self._specs):
+            make = self._maker(spec)
+            columns[f"_{number}"] = pa.array([make(n, now) for n in range(first, end)], _arrow(spec.type))
         columns[_NUMBER] = pa.array(range(first, end), pa.int64())
         return pa.table(columns)
 
@@ -154,42 +154,42 @@ class FakeRows:
         items += [f"{_NUMBER} AS {quote_name(c.name)}" for c in self._table.physical if c.metadata]
         return Select(f"SELECT {', '.join(items) or '1'} FROM {relation}")
 
-    def _maker(self, place: _Place) -> _Values:
-        share = float(self._options.get(place.option("null-rate"), "0"))
-        make = self._present(place)
+    def _maker(self, spec: _Field) -> _Values:
+        share = float(self._options.get(spec.option("null-rate"), "0"))
+        make = self._present(spec)
         if not share:
             return make
-        return lambda n, now: None if self._random(place, n, "?").random() < share else make(n, now)
+        return lambda n, now: None if self._random(spec, n, "?").random() < share else make(n, now)
 
-    def _present(self, place: _Place) -> _Values:
-        if place.type.id == "struct":
-            fields = [(name, self._maker(part)) for name, part in place.parts()]
+    def _present(self, spec: _Field) -> _Values:
+        if spec.type.id == "struct":
+            fields = [(name, self._maker(part)) for name, part in spec.parts()]
             return lambda n, now: {name: make(n, now) for name, make in fields}
-        if place.type.id == "map":
-            (_, key), (_, value) = place.parts()
-            count = int(self._options.get(place.option("length"), "1"))
+        if spec.type.id == "map":
+            (_, key), (_, value) = spec.parts()
+            count = int(self._options.get(spec.option("length"), "1"))
             keys, values = self._repeated(key, count), self._repeated(value, count)
             return lambda n, now: list(dict(zip(keys(n, now), values(n, now), strict=True)).items())
-        if place.type.id == "list":
-            return self._repeated(place, int(self._options.get(place.option("length"), "1")))
-        repeated = self._repeated(place, 1)
+        if spec.type.id == "list":
+            return self._repeated(spec, int(self._options.get(spec.option("length"), "1")))
+        repeated = self._repeated(spec, 1)
         return lambda n, now: repeated(n, now)[0]
 
-    def _repeated(self, place: _Place, count: int) -> Callable[[int, datetime], list[str]]:
-        """Return the function that makes `count` texts from the expression of a place, for a row number and the batch's time."""
+    def _repeated(self, spec: _Field, count: int) -> Callable[[int, datetime], list[str]]:
+        """Return the function that makes `count` texts from the expression of a value, for a row number and the batch's time."""
         from faker import Faker
 
-        make, fake = parse(self._options[place.option("expression")]), Faker("en_US", use_weighting=False).factories[0]
+        make, fake = parse(self._options[spec.option("expression")]), Faker("en_US", use_weighting=False).factories[0]
 
         def texts(n: int, now: datetime) -> list[str]:
-            random = self._random(place, n)
+            random = self._random(spec, n)
             fake.random = random
-            return [make(Making(random, fake, now)) for _ in range(count)]
+            return [make(ValueContext(random, fake, now)) for _ in range(count)]
 
         return texts
 
-    def _random(self, place: _Place, n: int, salt: str = "") -> Random:
-        key = f"{self._seed}/{place.path}/{salt}/{n}".encode()
+    def _random(self, spec: _Field, n: int, salt: str = "") -> Random:
+        key = f"{self._seed}/{spec.path}/{salt}/{n}".encode()
         return Random(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
 
 

@@ -11,11 +11,11 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.discovery import DiscoveryContext
 from sqlstream.connectors.filesystem.inference import INFERRED, columns_of_files
-from sqlstream.connectors.filesystem.lookup import FilesNow, files_now, files_snapshot
+from sqlstream.connectors.filesystem.lookup import CurrentFilesLookup, files_now, files_snapshot
 from sqlstream.connectors.filesystem.overwriting import OverwritingCommitter, waiting
 from sqlstream.connectors.filesystem.roots import Root
 from sqlstream.connectors.filesystem.sink import FileCommitter, FileSink, check_path, discard
-from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen, located
+from sqlstream.connectors.filesystem.splits import FileDiscovery, FilePosition, located
 from sqlstream.connectors.formats.avro.written_files import check_columns
 from sqlstream.connectors.formats.changelogs import validate as validate_changes
 from sqlstream.connectors.formats.copies import near
@@ -41,7 +41,7 @@ from sqlstream.connectors.interface import (
 from sqlstream.connectors.options import COUNT, MAX_BYTES, MONITOR, TEXT, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.uris import is_absolute, is_remote
-from sqlstream.duck.internal_columns import PLACE
+from sqlstream.duck.internal_columns import FILE_ORDER
 from sqlstream.errors import Span
 
 if TYPE_CHECKING:
@@ -55,16 +55,16 @@ class Files(FileRows):
     replay_reason = "files are read again"
     rewinds = True
     slot: str | None = None
-    order = PLACE
+    order = FILE_ORDER
 
     def check_input(self, project: str) -> None:
         FileDiscovery.of(self.table, project=project, parallelism=1).poll()
 
-    def position(self, project: str, data: bytes | None = None) -> Seen:
+    def position(self, project: str, data: bytes | None = None) -> FilePosition:
         root = Root.of(self.table.options["path"], project)
-        return Seen(root) if data is None else Seen.from_bytes(data, root)
+        return FilePosition(root) if data is None else FilePosition.from_bytes(data, root)
 
-    def discovery(self, position: Seen, context: DiscoveryContext) -> FileDiscovery:
+    def discovery(self, position: FilePosition, context: DiscoveryContext) -> FileDiscovery:
         return FileDiscovery.of(self.table, project=context.project, parallelism=context.parallelism, seen=position)
 
     def split(self, values: Sequence[Any]) -> FileSplit:
@@ -121,8 +121,8 @@ class WrittenFiles(WorkerSink):
 class FilesLookup(TableLookup):
     """The rows of all files that exist at the time of a lookup."""
 
-    def function(self, *, warehouse: str, project: str) -> FilesNow:
-        return FilesNow(self.table, project)
+    def function(self, *, warehouse: str, project: str) -> CurrentFilesLookup:
+        return CurrentFilesLookup(self.table, project)
 
 
 class FilesystemConnector(Connector):
@@ -168,7 +168,7 @@ class FilesystemConnector(Connector):
     def can_infer(self, table: Table) -> bool:
         return "path" in table.options
 
-    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+    def identifying_options(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
         # Files outside of the project may move. A path in the project identifies the files.
         return {k: v for k, v in left_out.items() if k != "path" or not is_absolute(v)}
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.confined_files import check_files
-from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.filesystem.listing import PathPattern
 from sqlstream.connectors.formats.avro.files import file_columns
 from sqlstream.connectors.formats.copies import near
 from sqlstream.connectors.formats.file_split import FileSplit
@@ -29,7 +29,7 @@ def columns_of_files(table: Table, project: str) -> Sequence[Column]:
     """
     name, span, path = table.name, table.span, table.options["path"]
     try:
-        files = Place(path, project).files()
+        files = PathPattern(path, project).files()
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f'table "{name}": "{path}" cannot be listed', detail=str(error)) from error
     check_files(table, [file.path for file in files or ()])

@@ -37,7 +37,7 @@ class FoundFile(NamedTuple):
 Listing = Callable[[str], Iterator[tuple[str, str, FoundFile | None]]]
 
 
-class Place:
+class PathPattern:
     """The path or glob of a table: local, relative to the project, or a URI. `text` is its absolute form.
 
     Directories are listed recursively. Hidden and temporary names are left out.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import IGNORE, Table
 from sqlstream.connectors.confined_files import check_files
-from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.filesystem.listing import PathPattern
 from sqlstream.connectors.formats.changelogs import present, source_table
 from sqlstream.connectors.formats.copies import near
 from sqlstream.connectors.formats.csv_records import mixed_files
@@ -52,13 +52,13 @@ def files_now(table: Table, project: str) -> list[FileSplit]:
 
     Raises DataError for a file outside of the folders that the table is confined to.
     """
-    place = Place(table.options["path"], project)
-    files = sorted(place.files() or ())
+    pattern = PathPattern(table.options["path"], project)
+    files = sorted(pattern.files() or ())
     check_files(table, [file.path for file in files])
     return [near(FileSplit(f.path, f.size, f.mtime_ns, f.size)) for f in files if f.size]
 
 
-class FilesNow(LookupFunction):
+class CurrentFilesLookup(LookupFunction):
     """Looks up rows in the files that a table has now. Raises JobError, for a retry, if a file cannot be read."""
 
     def __init__(self, table: Table, project: str):

@@ -68,7 +68,7 @@ class OverwritingCommitter(FileCommitter):
     def ended(self) -> None:
         if self._exchanged_after() == self._version:
             return
-        fs, root = self._sink.place
+        fs, root = self._sink.destination
         new = [file.removeprefix(f"{root}/") for file in fs.walk(root)]
         new = [file for file in new if not _is_hidden(file)]
         files = {"version": self._version, "new": new, "old": [*self._old(new)]}
@@ -85,7 +85,7 @@ class OverwritingCommitter(FileCommitter):
     def _old(self, new: Sequence[str]) -> Iterator[str]:
         """Yield the files of the table whose place the `new` ones take."""
         table = self._visible.table
-        fs, folder = self._visible.place
+        fs, folder = self._visible.destination
         partitions = {partition_of(file) for file in new}
         fixed = dict(table.overwrites or ())
         if len(fixed) == len(table.partitioned_by):
@@ -98,8 +98,8 @@ class OverwritingCommitter(FileCommitter):
     def _exchange(self) -> None:
         """Give the new files of the record their names, and delete the old ones."""
         files: Mapping[str, list[str]] = json.loads(read_sealed(self._fs, f"{self._records}/{_EXCHANGE}"))
-        fs, folder = self._visible.place
-        _, root = self._sink.place
+        fs, folder = self._visible.destination
+        _, root = self._sink.destination
         for file in files["new"]:
             target = f"{folder}/{file.removesuffix(_WAITING)}"
             # A partition may be a link.

@@ -136,21 +136,21 @@ class FileSink(Writer):
         return cls(table, _folder(table, project), target.tag)
 
     @property
-    def place(self) -> tuple[Filesystem, str]:
+    def destination(self) -> tuple[Filesystem, str]:
         """The file system of the folder, and its path there."""
         return open_filesystem(self.folder)
 
     @property
     def staging(self) -> str:
-        """The path of the hidden folder into which tasks write, in the file system of `place`."""
-        return f"{self.place[1]}/.sqlstream-{self.tag}"
+        """The path of the hidden folder into which tasks write, in the file system of `destination`."""
+        return f"{self.destination[1]}/.sqlstream-{self.tag}"
 
     def write(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: Select, batch: int
     ) -> tuple[int, list[str]]:
         """Write rows into hidden files; return their number, and the paths of the files below `staging`."""
         attempt = f"{batch:010d}-{uuid4().hex[:12]}"
-        fs, _ = self.place
+        fs, _ = self.destination
         if fs.local:
             check_files(self.table, [f"{self.staging}/{attempt}"])
             return self._copy(con, columns, rows, f"{self.staging}/{attempt}", attempt)
@@ -219,7 +219,7 @@ class FileSink(Writer):
             write_sealed(fs, record, json.dumps(list(files)))
         self._rename(json.loads(read_sealed(fs, record)))
         # The files that are left were written by attempts that failed, or that ended too late.
-        self.place[0].delete_tree(self.staging)
+        self.destination[0].delete_tree(self.staging)
         for name in [n for n in fs.list(records) if n[:-5].isdigit()][:-_RECORDS_KEPT]:
             fs.delete(f"{records}/{name}")
 
@@ -231,12 +231,12 @@ class FileSink(Writer):
         """
         for name in _published(fs, records):
             self._rename(json.loads(read_sealed(fs, f"{records}/{name}")))
-        self.place[0].delete_tree(self.staging)
+        self.destination[0].delete_tree(self.staging)
         return self.delete_later(fs, records, committed)
 
     def delete_later(self, fs: Filesystem, records: str, committed: int) -> int:
         """Delete visible files of batches that are neither committed nor recorded; return their number."""
-        files, folder = self.place
+        files, folder = self.destination
         last = max(committed, *(int(name[:-5]) for name in _published(fs, records)), -1)
         later = [file for file in files.walk(folder) if (batch := self._batch_of(file)) is not None and batch > last]
         files.delete_all(later)
@@ -251,7 +251,7 @@ class FileSink(Writer):
         return int(number) if number.isdigit() else None
 
     def _rename(self, files: Sequence[str]) -> None:
-        fs, root = self.place
+        fs, root = self.destination
         for file in files:
             attempt, *below, name = file.split("/")
             folder = "/".join([root, *below])

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from sqlstream.catalog import Table
 from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.discovery import Discovery
-from sqlstream.connectors.filesystem.listing import FoundFile, Place
+from sqlstream.connectors.filesystem.listing import FoundFile, PathPattern
 from sqlstream.connectors.filesystem.roots import Root
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.read_errors import vanished
@@ -45,7 +45,7 @@ _DONE = -1
 _ROOT = b"root"
 
 
-class Seen:
+class FilePosition:
     """The position of a source of files: which files were handed out, and up to which row.
 
     Adding a batch a second time changes nothing. With a `root`, files are stored by their names below it. `moved_from` is another
@@ -59,7 +59,7 @@ class Seen:
         self._partial: set[str] = set()
 
     @classmethod
-    def from_batches(cls, batches: Iterable[Iterable[FileSplit]]) -> Seen:
+    def from_batches(cls, batches: Iterable[Iterable[FileSplit]]) -> FilePosition:
         """Return the position after some batches, without a root."""
         seen = cls()
         for batch in batches:
@@ -101,7 +101,7 @@ class Seen:
         return bytes(sink.getvalue())
 
     @classmethod
-    def from_bytes(cls, data: bytes, root: Root | None = None) -> Seen:
+    def from_bytes(cls, data: bytes, root: Root | None = None) -> FilePosition:
         """Return the position that `to_bytes` encoded, with the names of files below `root`."""
         table = pq.read_table(pa.BufferReader(data))
         paths, *columns = (column.to_pylist() for column in table.columns)
@@ -126,7 +126,7 @@ class Seen:
         return len(self._files)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Seen) and self._files == other._files
+        return isinstance(other, FilePosition) and self._files == other._files
 
     # It changes, so it cannot be a key; mypy takes the None for a missing method.
     __hash__ = None  # type: ignore[assignment]
@@ -155,11 +155,11 @@ class FileDiscovery(Discovery):
         parallelism: int = 1,
         max_files: int | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
-        seen: Seen | None = None,
+        seen: FilePosition | None = None,
         whole: bool = False,
     ):
         try:
-            self._place = Place(path, project)
+            self._pattern = PathPattern(path, project)
         except (OSError, pa.ArrowException) as error:
             raise UsageError(f'table "{table}": "{path}" cannot be opened', detail=str(error)) from error
         super().__init__()
@@ -167,12 +167,12 @@ class FileDiscovery(Discovery):
         self._parallelism, self._max_files, self._max_bytes = parallelism, max_files, max_bytes
         self._whole = whole
         self._root = Root.of(path, project)
-        self.seen = seen if seen is not None else Seen(self._root)
+        self.seen = seen if seen is not None else FilePosition(self._root)
         self._waiting: deque[FoundFile] = deque()
         self._groups: tuple[FoundFile, list[tuple[int, int]] | None] | None = None
 
     @classmethod
-    def of(cls, table: Table, *, project: str, parallelism: int, seen: Seen | None = None) -> FileDiscovery:
+    def of(cls, table: Table, *, project: str, parallelism: int, seen: FilePosition | None = None) -> FileDiscovery:
         """Return the discovery of a table, whose options have been checked. Raises UsageError if its path cannot be opened."""
         options = table.options
         discovery = cls(
@@ -268,15 +268,15 @@ class FileDiscovery(Discovery):
 
     def _listing(self) -> Iterator[FoundFile]:
         try:
-            files = self._place.files()
+            files = self._pattern.files()
         except PermissionError as error:
-            raise UsageError(f'table "{self._table}": no permission to list "{self._place.text}"') from error
+            raise UsageError(f'table "{self._table}": no permission to list "{self._pattern.text}"') from error
         except OSError as error:
-            message = f'table "{self._table}": "{self._place.text}" cannot be listed'
+            message = f'table "{self._table}": "{self._pattern.text}" cannot be listed'
             raise UsageError(message, detail=error.strerror or str(error)) from error
         if files is None:
             if self.bounded:
-                message = f'table "{self._table}": no file or directory matches "{self._place.text}"'
+                message = f'table "{self._table}": no file or directory matches "{self._pattern.text}"'
                 hint = "Set 'source.monitor-interval', such as '1 s', to wait for files that arrive later."
                 raise UsageError(message, hint=hint)
             return
@@ -328,7 +328,7 @@ class FileDiscovery(Discovery):
 
     def _read_row_groups(self, file: FoundFile) -> list[tuple[int, int]] | None:
         try:
-            with self._place.open(file.path) as stream:
+            with self._pattern.open(file.path) as stream:
                 metadata = pq.read_metadata(stream)
             names = {name.lower() for name in metadata.schema.to_arrow_schema().names}
         except Exception:

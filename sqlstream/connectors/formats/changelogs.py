@@ -1,7 +1,7 @@
 """Tables whose rows are changes: a column names the operation of each row, or Debezium's envelope does.
 
 `changes_of` turns them into rows with the table's columns and `__sqlstream_change`: I (insert), U (after an update), B (before an
-update) or D (delete). If the table has a key, three more columns (PLACE) order the changes.
+update) or D (delete). If the table has a key, three more columns (FILE_ORDER) order the changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
-from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW, internal, last_of_keys
+from sqlstream.duck.internal_columns import ADDS, CHANGE, FILE_ORDER, ROW, internal, last_of_keys
 from sqlstream.duck.sql import Relation, Select, names, quote_name, quote_text, subquery
 from sqlstream.errors import BindError
 from sqlstream.storage.zsets import WEIGHT, repeated, summed
@@ -56,14 +56,14 @@ def source_table(table: Table) -> Table:
     """Return the table with the columns to read from its files, if its rows are changes; other tables are returned unchanged.
 
     The column of operations is added, unless it is declared. For Debezium, the fields of the envelope take the place of the
-    columns that are stored in files. The columns PLACE are added if the table has a key.
+    columns that are stored in files. The columns FILE_ORDER are added if the table has a key.
     """
     if not table.has_changes:
         return table
-    place = PLACE if table.primary_key else ()
+    order = FILE_ORDER if table.primary_key else ()
     if table.options.get("format", "").lower() != DEBEZIUM:
         operation = () if table.operation else (Column(_operation_name(table), "VARCHAR"),)
-        return replace(table, columns=(*table.columns, *operation, *place))
+        return replace(table, columns=(*table.columns, *operation, *order))
     fields = ", ".join(f"{quote_name(c.name)} {c.type}" for c in table.stored)
     envelope = (("before", f"STRUCT({fields})"), ("after", f"STRUCT({fields})"), ("op", "VARCHAR"))
     # An envelope at the place for the option's other value is an error, so this place is read, too.
@@ -73,7 +73,7 @@ def source_table(table: Table) -> Table:
         columns = (Column("payload", whole), Column("op", "VARCHAR"))
     unstored_columns = (c for c in table.physical if c not in table.stored)
     never_null = tuple(c.name for c in table.stored if c.not_null)
-    return replace(table, columns=(*columns, *unstored_columns, *place), never_null=never_null)
+    return replace(table, columns=(*columns, *unstored_columns, *order), never_null=never_null)
 
 
 def malformed(table: Table) -> str:
@@ -103,20 +103,20 @@ def lacking(table: Table, columns: Sequence[Column]) -> list[tuple[str, str]]:
 
 
 def changes_of(table: Table, rows: Relation) -> Select:
-    """Return a table's changes: its physical columns, PLACE if it has a key, and CHANGE, without the operation.
+    """Return a table's changes: its physical columns, FILE_ORDER if it has a key, and CHANGE, without the operation.
 
     `rows` are the rows of `source_table`. The SELECT fails at a row that is no change.
     """
-    place = PLACE if table.primary_key else ()
+    order = FILE_ORDER if table.primary_key else ()
     read = [c for c in table.physical if c is not table.operation]
     if table.options.get("format", "").lower() != DEBEZIUM:
-        return Select(f"SELECT {names([*read, *place])}, {_letter(table)} AS {CHANGE.name} FROM {rows}")
+        return Select(f"SELECT {names([*read, *order])}, {_letter(table)} AS {CHANGE.name} FROM {rows}")
     items = [
         f"_change._row.{quote_name(c.name)} AS {quote_name(c.name)}" if c in table.stored else quote_name(c.name)
         for c in read
     ]
     # An update is two changes of the same row of a file: twice the number keeps them in order.
-    items += [f"{c.name} * 2 + _change._second AS {c.name}" if c is ROW else c.name for c in place]
+    items += [f"{c.name} * 2 + _change._second AS {c.name}" if c is ROW else c.name for c in order]
     items.append(f"_change._kind AS {CHANGE.name}")
     changes = f"SELECT *, unnest({_changes_in_envelope(table)}) AS _change FROM {rows}"
     return Select(f"SELECT {', '.join(items)} FROM ({changes})")
@@ -182,7 +182,7 @@ def _elsewhere(table: Table) -> str:
     return "op" if _in_payload(table) else "payload"
 
 
-def _misplaced(table: Table) -> str:
+def _not_in_envelope(table: Table) -> str:
     inside = _in_payload(table)
     setting = f"option {SCHEMA_INCLUDE} must be {'false' if inside else 'true'}"
     return f'the envelope is {"not " if inside else ""}in "payload": {setting}'
@@ -206,7 +206,7 @@ def _changes_in_envelope(table: Table) -> str:
         f"{op} IN ('c', 'r', 'u')": f"error({_message(op, 'has no row after it')})",
         f"{op} = 'd'": f"error({_message(op, 'has no row before it')})",
         _tombstone(table): "[]",
-        f"{op} IS NULL AND {_elsewhere(table)} IS NOT NULL": f"error('{_misplaced(table)}')",
+        f"{op} IS NULL AND {_elsewhere(table)} IS NOT NULL": f"error('{_not_in_envelope(table)}')",
     }
     whens = " ".join(f"WHEN {condition} THEN {result}" for condition, result in cases.items())
     return f"CASE {whens} ELSE error({_message(op, 'is not one of c, r, u, d')}) END"

@@ -256,8 +256,8 @@ def read_records(
         streams[name] = ScannedRecords(tuple(paths), len(layout), table.options)
         con.register(name, streams[name])
         fields = dict(zip((own for own, _ in layout), field_names(len(layout)), strict=True))
-        place = () if skips(table) else (_PATH, _NUMBER)
-        selects.append(marked_fields(con, name, [(fields[c.name], c) for c in columns], place, _FAULT))
+        origin = () if skips(table) else (_PATH, _NUMBER)
+        selects.append(marked_fields(con, name, [(fields[c.name], c) for c in columns], origin, _FAULT))
     marked = union_all(selects)
     if skips(table):
         return ReadPlan.of_marked(marked, keep=True, streams=streams)

@@ -36,18 +36,18 @@ def csv_layout(split: FileSplit, table: Table) -> tuple[tuple[str, str], ...]:
     declared = {c.name.lower(): c for c in table.physical}
     if header is None:
         return tuple((c.name, c.type) for c in table.physical)
-    places = [name.strip().lower() for name in header]
+    names = [name.strip().lower() for name in header]
     for name, column in declared.items():
-        if name not in places:
+        if name not in names:
             hint = missing("column", column.name, [n.strip() for n in header])
             message = f'the header of {name_file(split.path, table)} has no column "{column.name}"'
             raise DataError(message, hint=hint)
-        if places.count(name) > 1:
+        if names.count(name) > 1:
             raise DataError(f'the header of {name_file(split.path, table)} has column "{column.name}" twice')
     # Fields that are no columns of the table need distinct names; their values are not cast.
     return tuple(
         (declared[n].name, declared[n].type) if n in declared else (f"_undeclared_{i}", "VARCHAR")
-        for i, n in enumerate(places)
+        for i, n in enumerate(names)
     )
 
 

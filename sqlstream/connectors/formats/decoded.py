@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedValues:
     """The decoded values of one schema.
 
     `rows` has a column per field and a row per value; `numbers` are the values' indexes among all values, from 0. `faults` maps
@@ -52,7 +52,7 @@ def relation(
     table: Table,
     columns: Sequence[Column],
     passthrough: pa.Table,
-    decoded: Sequence[Decoded],
+    decoded: Sequence[DecodedValues],
     defaults: Mapping[str, str],
 ) -> Relation:
     """Return marked rows: the columns of `passthrough`, the table's `columns`, and WRONG.
@@ -83,7 +83,7 @@ def _rows(
     table: Table,
     columns: Sequence[Column],
     passthrough: pa.Table,
-    group: Decoded,
+    group: DecodedValues,
     defaults: Mapping[str, str],
 ) -> Select:
     fields = {name.lower(): number for number, name in enumerate(group.rows.column_names)}
@@ -101,21 +101,21 @@ def _rows(
     for column in columns:
         name = column.name.lower()
         field_name = group.names.get(name, name)
-        place = fields.get(field_name)
+        index = fields.get(field_name)
         if field_name in group.untyped:
             message = f'column "{column.name}" of table "{table.name}": its field in {group.schema} has no type in SQL'
             raise DataError(message, detail=f"It is: {group.untyped[field_name]}.", hint="Leave the column out.")
-        if place is None:
+        if index is None:
             item: str | None = f"CAST({defaults.get(name, 'NULL')} AS {column.type})"
         else:
-            field_type = types[f"{_FIELD}{place}"]
-            item = conversion(f"{_FIELD}{place}", field_type, con.sqltype(column.type))
+            field_type = types[f"{_FIELD}{index}"]
+            item = conversion(f"{_FIELD}{index}", field_type, con.sqltype(column.type))
             if item is None:
                 message = f'column "{column.name}" of table "{table.name}" is {column.type}'
                 hint = f"Declare it as {field_type}, and convert it in the query."
                 raise DataError(f"{message}, and {field_type} in {group.schema}", hint=hint)
             if may_not_fit(field_type, con.sqltype(column.type)):
-                cases.append(unfit(f"{_FIELD}{place}", item, column))
+                cases.append(unfit(f"{_FIELD}{index}", item, column))
                 item = f"TRY({item})"
         items.append(f"{item} AS {quote_name(column.name)}")
     why = f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS VARCHAR)"

@@ -65,7 +65,7 @@ def read(
     if not splits:
         return ReadPlan(no_rows(selected))
     check_frames(splits, table)
-    plan = _read_columns(con, splits, table, selected, _Ways(copies or {}, frozenset(by_record)))
+    plan = _read_columns(con, splits, table, selected, _ReadModes(copies or {}, frozenset(by_record)))
     if not skips(table):
         return plan
     if table.has_changes:
@@ -80,7 +80,7 @@ def read_exactly(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], ta
     The format must be JSON, and the table must not skip malformed rows.
     """
     check_frames(splits, table)
-    return _read_columns(con, splits, table, table.physical, _Ways({}, frozenset(), exactly=True))
+    return _read_columns(con, splits, table, table.physical, _ReadModes({}, frozenset(), exactly=True))
 
 
 def read_checked(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, check: str) -> ReadPlan:
@@ -90,7 +90,7 @@ def read_checked(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], ta
     table must not skip malformed rows.
     """
     check_frames(splits, table)
-    return _read_columns(con, splits, table, table.physical, _Ways({}, frozenset(), check=check))
+    return _read_columns(con, splits, table, table.physical, _ReadModes({}, frozenset(), check=check))
 
 
 def may_be_infinite(con: duckdb.DuckDBPyConnection, table: Table) -> bool:
@@ -131,7 +131,7 @@ def _operation_fault(table: Table) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ways:
+class _ReadModes:
     """Which files `read` must read in another than the usual way: see its arguments."""
 
     copies: Mapping[str, str]
@@ -142,7 +142,11 @@ class _Ways:
 
 
 def _read_columns(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, columns: Sequence[Column], ways: _Ways
+    con: duckdb.DuckDBPyConnection,
+    splits: Sequence[FileSplit],
+    table: Table,
+    columns: Sequence[Column],
+    ways: _ReadModes,
 ) -> ReadPlan:
     stored = replace(table, columns=table.stored)
     if all(c in stored.columns for c in columns):
@@ -164,7 +168,11 @@ def _together(plans: Sequence[ReadPlan]) -> ReadPlan:
 
 
 def _read_stored(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, columns: Sequence[Column], ways: _Ways
+    con: duckdb.DuckDBPyConnection,
+    splits: Sequence[FileSplit],
+    table: Table,
+    columns: Sequence[Column],
+    ways: _ReadModes,
 ) -> ReadPlan:
     if ways.exactly or ways.check:
         return read_json(con, splits, table, columns, ways.copies, exactly=ways.exactly, check=ways.check)
@@ -235,7 +243,7 @@ def _read_group(
     splits: Sequence[FileSplit],
     table: Table,
     columns: Sequence[Column],
-    ways: _Ways,
+    ways: _ReadModes,
 ) -> ReadPlan:
     numbered = format_of(table) in ("parquet", "avro", "raw")
     inner = [c for c in columns if c in table.stored or (numbered and c.metadata == ROW_NUMBER)]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.iceberg.catalogs import Located, errors, local_folder
+from sqlstream.connectors.iceberg.catalogs import CatalogTable, errors, local_folder
 from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema, partitions_of
 from sqlstream.connectors.interface import SinkContext
@@ -25,7 +25,7 @@ class DataFileWriter(LakeWriter):
 
     def __init__(self, table: Table, context: SinkContext):
         super().__init__(context)
-        self._located = Located.of(table, context.project)
+        self._located = CatalogTable.of(table, context.project)
 
     def upload(self, folder: str, files: Sequence[WrittenFile]) -> None:
         io = self._located.open().io
@@ -43,7 +43,7 @@ class DataFileCommitter(LakeCommitter):
     """Commits the files of a batch as a snapshot of the table."""
 
     def __init__(self, table: Table, context: SinkContext):
-        self._table, self._located = table, Located.of(table, context.project)
+        self._table, self._located = table, CatalogTable.of(table, context.project)
         iceberg = self._located.open()
         self._folder = local_folder(iceberg)
         target = {

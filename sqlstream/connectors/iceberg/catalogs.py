@@ -47,7 +47,7 @@ def errors(table: Table, doing: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Located:
+class CatalogTable:
     """An Iceberg table by its name in a catalog, with the library's options for that (`properties`)."""
 
     table: Table
@@ -55,7 +55,7 @@ class Located:
     properties: Mapping[str, str] = field(repr=False)
 
     @classmethod
-    def of(cls, table: Table, project: str) -> Located:
+    def of(cls, table: Table, project: str) -> CatalogTable:
         """Return the table that a declaration names; local paths of the catalog are relative to the project.
 
         Raises DataError if the table's files must lie in some folders: its metadata may name files anywhere.

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from sqlstream.connectors.iceberg.catalogs import Located, errors, pyiceberg
+from sqlstream.connectors.iceberg.catalogs import CatalogTable, errors, pyiceberg
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.lakes.commits import LakeCommits
 from sqlstream.errors import JobError
@@ -17,7 +17,7 @@ class BatchProperty(LakeCommits):
 
     lakehouse = "Iceberg"
 
-    def __init__(self, located: Located, context: SinkContext):
+    def __init__(self, located: CatalogTable, context: SinkContext):
         super().__init__(located.table, context)
         self._located = located
         # The table at the metadata on which the current commit builds: reads during the commit use it, too.

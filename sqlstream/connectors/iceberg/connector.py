@@ -12,7 +12,7 @@ from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.iceberg import schema
 from sqlstream.connectors.iceberg.appends import DataFileCommitter, DataFileWriter
-from sqlstream.connectors.iceberg.catalogs import CATALOG, Located, pyiceberg
+from sqlstream.connectors.iceberg.catalogs import CATALOG, CatalogTable, pyiceberg
 from sqlstream.connectors.iceberg.reading import SnapshotSplit, read_snapshots
 from sqlstream.connectors.iceberg.snapshots import SnapshotDiscovery
 from sqlstream.connectors.iceberg.upserts import UpsertWriter
@@ -49,13 +49,13 @@ class IcebergSnapshots(TableSource):
     measured = True
 
     def check_input(self, project: str) -> None:
-        Located.of(self.table, project).open()
+        CatalogTable.of(self.table, project).open()
 
     def discovery(self, position: Offsets, context: DiscoveryContext) -> SnapshotDiscovery:
         return SnapshotDiscovery(self.table, position, context)
 
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], context: ReadContext) -> ReadPlan:
-        return read_snapshots(con, splits, self.table, Located.of(self.table, context.project))
+        return read_snapshots(con, splits, self.table, CatalogTable.of(self.table, context.project))
 
 
 class _IcebergSink(LakeSink):
@@ -64,7 +64,7 @@ class _IcebergSink(LakeSink):
     delivery_reason = "a batch is one commit to the table, with its number"
 
     def prepare(self, context: SinkContext, *, creates: bool) -> None:
-        located = Located.of(self.table, context.project)
+        located = CatalogTable.of(self.table, context.project)
         if creates and not located.exists():
             properties = {
                 k.removeprefix(PROPERTIES): v for k, v in self.table.options.items() if k.startswith(PROPERTIES)
@@ -97,11 +97,11 @@ class IcebergConnector(LakeConnector):
     summary = "a table of Apache Iceberg"
     reach = Reach.ELSEWHERE
     infers = "Iceberg tables"
-    place = "table"
+    location_option = "table"
     passed_through = (CATALOG, PROPERTIES)
     unit = "snapshot-id"
     options = (
-        TableOption(place, TEXT, "the table, with its namespace", required=True, example="db.orders"),
+        TableOption(location_option, TEXT, "the table, with its namespace", required=True, example="db.orders"),
         TableOption("catalog", TEXT, "name of the catalog", default="default"),
         *PACE,
         TableOption("scan.snapshot-id", NUMBER, "the snapshot that is read; the table is bounded"),
@@ -122,4 +122,4 @@ class IcebergConnector(LakeConnector):
         return table
 
     def schema(self, table: Table, project: str) -> pa.Schema:
-        return schema.arrow_schema(Located.of(table, project).open())
+        return schema.arrow_schema(CatalogTable.of(table, project).open())

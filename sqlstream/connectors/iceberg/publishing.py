@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.batch import Batch
-from sqlstream.connectors.iceberg.catalogs import CATALOG, Located, errors, pyiceberg
+from sqlstream.connectors.iceberg.catalogs import CATALOG, CatalogTable, errors, pyiceberg
 from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema
 from sqlstream.connectors.iceberg.upserts import UpsertWriter
@@ -35,7 +35,7 @@ class PublishedIceberg(PublishedTable):
     def __init__(self, table: Table, folder: str, context: SinkContext):
         # The folder is the warehouse's own, wherever files of the job's tables may be.
         self._table, self._context = replace(table, options=_options(folder), within=()), context
-        self._located = Located.of(self._table, context.project)
+        self._located = CatalogTable.of(self._table, context.project)
         self.folder = f"{folder}/data"
         os.makedirs(self.folder, exist_ok=True)
         if not self._is_here(folder):
@@ -97,7 +97,7 @@ def _without_warnings() -> Iterator[None]:
 
 def forget(folder: str) -> None:
     """Remove the published table of a folder from the catalog beside it, if that lists it; the files stay."""
-    located = Located.of(Table("", (), options=_options(folder)), "")
+    located = CatalogTable.of(Table("", (), options=_options(folder)), "")
     library = pyiceberg(located.table)
     with contextlib.suppress(library.exceptions.NoSuchTableError):
         located.load_catalog().drop_table(located.name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.iceberg.catalogs import Located, errors
+from sqlstream.connectors.iceberg.catalogs import CatalogTable, errors
 from sqlstream.connectors.iceberg.schema import ICEBERG
 from sqlstream.connectors.lakes.columns import columns_by_name, read_item
 from sqlstream.connectors.read_plan import ReadPlan
@@ -53,7 +53,7 @@ def planned(iceberg: Any, snapshot: int, whole: bool) -> dict[str, Any]:
 
 
 def read_snapshots(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[SnapshotSplit], table: Table, located: Located
+    con: duckdb.DuckDBPyConnection, splits: Sequence[SnapshotSplit], table: Table, located: CatalogTable
 ) -> ReadPlan:
     """Return the plan that reads splits with the table's physical columns; it loads all rows, and registers them.
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.iceberg.catalogs import Located, errors, pyiceberg
+from sqlstream.connectors.iceberg.catalogs import CatalogTable, errors, pyiceberg
 from sqlstream.connectors.lakes.columns import Lakehouse, check_partitions, created
 from sqlstream.errors import UsageError
 
@@ -41,7 +41,7 @@ def partitions_of(iceberg: Any) -> list[str]:
     return [str(schema.find_column_name(field.source_id)) for field in iceberg.spec().fields]
 
 
-def create(located: Located, properties: Mapping[str, str]) -> None:
+def create(located: CatalogTable, properties: Mapping[str, str]) -> None:
     """Create an empty Iceberg table with the declared columns, and its namespace; an existing table stays as it is.
 
     Raises UnsupportedError for a type that Iceberg cannot store, JobError if the library fails.

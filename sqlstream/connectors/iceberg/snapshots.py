@@ -1,6 +1,6 @@
 """Discovery of the snapshots of an Iceberg table, and of the files of each.
 
-A position has the fields of `Reached`. The rows with which a job begins are read as the files of one snapshot, too.
+A position has the fields of `SnapshotPosition`. The rows with which a job begins are read as the files of one snapshot, too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
-from sqlstream.connectors.iceberg.catalogs import Located, errors
+from sqlstream.connectors.iceberg.catalogs import CatalogTable, errors
 from sqlstream.connectors.iceberg.reading import SnapshotSplit, planned
 from sqlstream.connectors.lakes.connector import start_mode
 from sqlstream.connectors.lakes.discovery import LakeDiscovery
@@ -19,7 +19,7 @@ from sqlstream.errors import DataError, UsageError
 ALL = 1 << 40
 
 
-class Reached(NamedTuple):
+class SnapshotPosition(NamedTuple):
     """A position: of the snapshot with this sequence number and id, the first `files` files have been read."""
 
     sequence: int
@@ -32,10 +32,10 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
 
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__(table, position, context)
-        self._located = Located.of(table, context.project)
+        self._located = CatalogTable.of(table, context.project)
         self._iceberg = self._located.open()
         # The position after the last snapshot whose files are queued; None before the first poll.
-        self._seen: Reached | None = None
+        self._seen: SnapshotPosition | None = None
         self._end: int | None = None
 
     def poll(self) -> int:
@@ -54,7 +54,7 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
             self._seen = self._begin(newest)
         for snapshot in self._behind(self._seen, newest):
             self._pending.extend(self._appended(snapshot))
-            self._seen = Reached(snapshot.sequence_number, ALL, snapshot.snapshot_id)
+            self._seen = SnapshotPosition(snapshot.sequence_number, ALL, snapshot.snapshot_id)
         return len(self._pending)
 
     def _newest(self) -> Any:
@@ -74,7 +74,7 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
             raise UsageError(message, self._table.span, hint="It has expired, or never was.")
         return snapshot
 
-    def _begin(self, newest: Any) -> Reached:
+    def _begin(self, newest: Any) -> SnapshotPosition:
         """Queue the files after the stored position, or at the first start the files that the start options ask for."""
         position = self._position.get("")
         mode = start_mode(self._table)
@@ -83,23 +83,23 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
             first = self._context.remember("snapshot", now)
             if first is not None and (position is None or (position[2] == first[2] and position[1] < ALL)):
                 self._pending.extend(self._whole(self._snapshot(first[2]))[position[1] if position else 0 :])
-                return Reached(*first)
+                return SnapshotPosition(*first)
         elif position is None:
             start = self._start(now) if mode == "snapshot-id" else now
             first = self._context.remember("start", start)
-            return Reached(*first) if first is not None else Reached(0, ALL, None)
+            return SnapshotPosition(*first) if first is not None else SnapshotPosition(0, ALL, None)
         if position is None:
-            return Reached(0, ALL, None)
-        reached = Reached(*position)
+            return SnapshotPosition(0, ALL, None)
+        reached = SnapshotPosition(*position)
         if reached.files < ALL and reached.snapshot is not None:
             self._pending.extend(self._appended(self._snapshot(reached.snapshot))[reached.files :])
-        return Reached(reached.sequence, ALL, reached.snapshot)
+        return SnapshotPosition(reached.sequence, ALL, reached.snapshot)
 
     def _start(self, now: Any) -> list[Any]:
         first = self._snapshot(int(self._table.options["scan.startup.snapshot-id"]))
         return [first.sequence_number - 1, ALL, first.parent_snapshot_id]
 
-    def _behind(self, reached: Reached, newest: Any) -> list[Any]:
+    def _behind(self, reached: SnapshotPosition, newest: Any) -> list[Any]:
         """Return the snapshots after a position up to the newest, oldest first. Raises DataError if one of them has expired."""
         snapshots: list[Any] = []
         at = newest

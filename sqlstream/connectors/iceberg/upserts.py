@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.batch import Batch
-from sqlstream.connectors.iceberg.catalogs import Located, errors
+from sqlstream.connectors.iceberg.catalogs import CatalogTable, errors
 from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema
 from sqlstream.connectors.interface import BatchWriter, SinkContext
@@ -38,7 +38,7 @@ class UpsertWriter(BatchWriter):
     """Writes batches into an Iceberg table: replaces rows by key, and deletes the rows whose keys are gone."""
 
     def __init__(self, table: Table, context: SinkContext):
-        self._table, self._located = table, Located.of(table, context.project)
+        self._table, self._located = table, CatalogTable.of(table, context.project)
         self._commits = BatchProperty(self._located, context)
         iceberg = self._located.open()
         self._schema = arrow_schema(iceberg)

@@ -109,7 +109,7 @@ class MessageBlock:
         messages = np.zeros(len(values), _MESSAGE)
         messages["partition"] = partitions
         for name, column in zip(("key", "value"), held, strict=True):
-            messages[name], messages[f"{name}_length"] = _places(column)
+            messages[name], messages[f"{name}_length"] = _addresses(column)
         return cls(messages, held)
 
     def __len__(self) -> int:
@@ -125,17 +125,17 @@ class MessageBlock:
         return int(self.messages["error"][0])
 
 
-def _places(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+def _addresses(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Return the addresses and the lengths of the values of a large_binary array; the address of NULL is 0."""
     _, offsets, data = column.buffers()
     if not len(column) or column.null_count == len(column):
         return np.zeros(len(column), np.uintp), np.zeros(len(column), np.uintp)
     ends = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
     begin = data.address if data is not None and data.size else _EMPTY.address
-    places, lengths = (ends[:-1] + begin).astype(np.uintp), np.diff(ends).astype(np.uintp)
+    addresses, lengths = (ends[:-1] + begin).astype(np.uintp), np.diff(ends).astype(np.uintp)
     if column.null_count:
-        places[column.is_null().to_numpy(zero_copy_only=False)] = 0
-    return places, lengths
+        addresses[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return addresses, lengths
 
 
 class BulkProducer:

@@ -26,7 +26,7 @@ _NONE = -1
 Answers: TypeAlias = "Mapping[TopicPartition, Future[Any]]"
 
 
-class Unanswered(Exception):
+class BrokersUnavailable(Exception):
     """Brokers did not answer, or cannot answer now; a later attempt may succeed."""
 
 
@@ -101,7 +101,7 @@ class Cluster:
             topic_names = self._admin.list_topics(timeout=ANSWER_SECONDS).topics
         except self._kafka.KafkaException as error:
             self._check_login()
-            raise Unanswered(reason(error)) from None
+            raise BrokersUnavailable(reason(error)) from None
         return sorted(name for name in topic_names if not name.startswith("__"))
 
     # -- offsets
@@ -147,23 +147,23 @@ class Cluster:
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of a consumer group; partitions without one are left out."""
-        places = [self._kafka.TopicPartition(*p) for p in partitions]
-        request = self._kafka.ConsumerGroupTopicPartitions(group, places)
+        topic_partitions = [self._kafka.TopicPartition(*p) for p in partitions]
+        request = self._kafka.ConsumerGroupTopicPartitions(group, topic_partitions)
         [answer] = self._admin.list_consumer_group_offsets([request], request_timeout=ANSWER_SECONDS).values()
         offsets = self._answer(answer, group).topic_partitions
         return {TopicPartition(p.topic, p.partition): p.offset for p in offsets if p.offset >= 0}
 
     def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> Future[Any]:
         """Commit offsets of a consumer group; return a future, without waiting."""
-        places = [self._kafka.TopicPartition(*p, offset) for p, offset in offsets.items()]
-        request = self._kafka.ConsumerGroupTopicPartitions(group, places)
+        topic_partitions = [self._kafka.TopicPartition(*p, offset) for p, offset in offsets.items()]
+        request = self._kafka.ConsumerGroupTopicPartitions(group, topic_partitions)
         answers = self._admin.alter_consumer_group_offsets([request], request_timeout=ANSWER_SECONDS)
         return next(iter(answers.values()))
 
     # -- answers
 
     def _answer(self, answer: Future[Any], name: str) -> Any:
-        """Wait for an answer and return it. Raises Unanswered if a later attempt may succeed."""
+        """Wait for an answer and return it. Raises BrokersUnavailable if a later attempt may succeed."""
         deadline = time.monotonic() + ANSWER_SECONDS + 1
         while True:
             try:
@@ -173,7 +173,7 @@ class Cluster:
             except Late:
                 self._check_login()
                 if time.monotonic() > deadline:
-                    raise Unanswered(self.trouble or "no answer") from None
+                    raise BrokersUnavailable(self.trouble or "no answer") from None
             except self._kafka.KafkaException as error:
                 self._check_login()
                 raise self._explained(error, name) from None
@@ -189,7 +189,7 @@ class Cluster:
         unauthorized = (codes.TOPIC_AUTHORIZATION_FAILED, codes.GROUP_AUTHORIZATION_FAILED)
         if kafka_error.code() in (*refused, *unauthorized, codes.CLUSTER_AUTHORIZATION_FAILED):
             return self._refused(reason(error))
-        return Unanswered(self.trouble or reason(error))
+        return BrokersUnavailable(self.trouble or reason(error))
 
 
 def topics(table: Table) -> list[str]:

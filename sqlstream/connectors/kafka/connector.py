@@ -68,7 +68,7 @@ class KafkaConnector(Connector):
         check_settings(table)
         return replace(keys.plain(table), writes_metadata=WRITABLE)
 
-    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+    def identifying_options(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
         # Connection settings and the start position do not identify the input: they may change once a job has read something.
         return {k: v for k, v in left_out.items() if not k.startswith((PREFIX, f"{options.STARTUP}."))}
 
@@ -113,5 +113,5 @@ class UpsertKafkaConnector(Connector):
         check_settings(table)
         return replace(keys.plain(table), changing=True, writes_metadata=WRITABLE)
 
-    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+    def identifying_options(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
         return {k: v for k, v in left_out.items() if not k.startswith(PREFIX)}

@@ -11,7 +11,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
 from sqlstream.connectors.kafka import options
 from sqlstream.connectors.kafka.client import GROUP, SERVERS
-from sqlstream.connectors.kafka.cluster import Answers, Cluster, Unanswered
+from sqlstream.connectors.kafka.cluster import Answers, BrokersUnavailable, Cluster
 from sqlstream.connectors.kafka.options import BOUNDED, STARTUP
 from sqlstream.connectors.kafka.ranges import OffsetRange, TopicPartition, shared
 from sqlstream.connectors.kafka.reader import lost_offsets
@@ -63,7 +63,7 @@ class TopicDiscovery(Discovery):
                 raise UsageError(f'table "{table.name}": no topic matches "{pattern}"', table.span)
             self._starts = self._first_starts(partitions)
             self._ends = self._bounds(partitions) if self.bounded else self._cluster.latest(partitions)
-        except Unanswered as trouble:
+        except BrokersUnavailable as trouble:
             # A first start has already checked that brokers answer (`check_input`): this is a restart.
             error = unreachable(table, str(trouble))
             raise OutageError(error.message, error.span, detail=error.detail) from None
@@ -76,7 +76,7 @@ class TopicDiscovery(Discovery):
         A partition that came later starts at its first offset.
         """
         mode = options.startup_mode(self._table)
-        starts = self._place(STARTUP, mode, partitions)
+        starts = self._offsets_of(STARTUP, mode, partitions)
         record = self._context.remember("start", {p.name: offset for p, offset in starts.items()})
         old_starts = {p: record[p.name] for p in partitions if p.name in record}
         new = [p for p in partitions if p not in old_starts and self._position.get(p.name) is None]
@@ -84,14 +84,14 @@ class TopicDiscovery(Discovery):
 
     def _bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         ends, latest = (
-            self._place(BOUNDED, options.bounded_mode(self._table), partitions),
+            self._offsets_of(BOUNDED, options.bounded_mode(self._table), partitions),
             self._cluster.latest(partitions),
         )
         named = {p.name: min(offset, latest[p]) for p, offset in ends.items()}
         record = self._context.remember("bound", named) if self._context.finish else named
         return {p: record[p.name] for p in partitions if p.name in record}
 
-    def _place(self, group: str, mode: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _offsets_of(self, group: str, mode: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset in each partition for a mode, of startup or of the bound (`group`)."""
         cluster, table_options = self._cluster, self._table.options
         match mode:
@@ -163,7 +163,7 @@ class TopicDiscovery(Discovery):
         try:
             self._ends |= self._cluster.answered(answers)
             self._look_for_partitions()
-        except Unanswered as trouble:
+        except BrokersUnavailable as trouble:
             # With librdkafka 2.16, a client that has lost all leaders does not find them again; a new client does.
             self._cluster = Cluster(self._table)
             self._wait(str(trouble))

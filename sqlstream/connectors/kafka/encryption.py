@@ -155,11 +155,11 @@ def distrust(table: Table, text: str, settings: Mapping[str, str]) -> UsageError
 def _doubt(host: str, port: int, settings: Mapping[str, str]) -> ssl.SSLCertVerificationError | None:
     """Connect to a broker with Python's `ssl`, and return its error about the certificate; None if it accepts the certificate."""
     with contextlib.suppress(OSError, ValueError):
-        place = settings.get(CA)
-        is_folder = place is not None and os.path.isdir(place)
+        path = settings.get(CA)
+        is_folder = path is not None and os.path.isdir(path)
         context = ssl.create_default_context(
-            cafile=None if is_folder or place == "probe" else place,
-            capath=place if is_folder else None,
+            cafile=None if is_folder or path == "probe" else path,
+            capath=path if is_folder else None,
             cadata=settings.get(CA_PEM),
         )
         context.check_hostname = settings.get(CHECKS_HOST, "https") == "https"

@@ -79,7 +79,7 @@ def plain(table: Table) -> Table:
     return replace(
         table,
         options={names[o]: v for o, v in table.options.items()},
-        places={names.get(o, o): v for o, v in table.places.items()},
+        option_spans={names.get(o, o): v for o, v in table.option_spans.items()},
     )
 
 

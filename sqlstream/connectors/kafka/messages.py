@@ -130,8 +130,8 @@ class MessageEncoders:
             rows = pa.Table.from_batches([pa.RecordBatch.from_struct_array(structs.filter(is_there))])
             encoded = iter(encode(rows))
             values = [next(encoded) if there else None for there in is_there.to_pylist()]
-            place = messages.column_names.index(column)
-            messages = messages.set_column(place, column, pa.array(values, pa.large_binary()))
+            index = messages.column_names.index(column)
+            messages = messages.set_column(index, column, pa.array(values, pa.large_binary()))
         return messages
 
 
@@ -153,7 +153,7 @@ class MessageLayout:
     @property
     def key(self) -> tuple[tuple[str, Column], ...]:
         """(name in the key, column) for each column of the key."""
-        written = {c.name.lower(): c for c in self._written}
+        written = {c.name.lower(): c for c in self._payload_columns}
         if self.upserts:
             named: Sequence[str] = self.table.primary_key
         else:
@@ -166,7 +166,7 @@ class MessageLayout:
     def value(self) -> tuple[tuple[str, Column], ...]:
         """(name in the value, column) for each column of the value."""
         left_out = {c.name for _, c in self.key} if self._without_key else set[str]()
-        return tuple((c.name, c) for c in self._written if c.name not in left_out)
+        return tuple((c.name, c) for c in self._payload_columns if c.name not in left_out)
 
     @property
     def has_metadata(self) -> bool:
@@ -174,7 +174,7 @@ class MessageLayout:
         return any(c.metadata is not None for c in self.table.writable)
 
     @property
-    def _written(self) -> tuple[Column, ...]:
+    def _payload_columns(self) -> tuple[Column, ...]:
         return tuple(c for c in self.table.writable if c.metadata is None)
 
     @property

@@ -34,15 +34,15 @@ from sqlstream.warehouse.paths import Warehouse
 class TopicPart:
     """What a worker process needs to know of one of a topic's `writers` writers: the one with the `number`, from 0.
 
-    `identity` is its transactional id, None if it has no transactions. `warehouse` and `project` are paths, and `records` is the
-    writer's own folder of records.
+    `transactional_id` is its transactional id, None if it has no transactions. `warehouse` and `project` are paths, and `records`
+    is the writer's own folder of records.
     """
 
     table: Table
     upserts: bool
     number: int
     writers: int
-    identity: str | None
+    transactional_id: str | None
     warehouse: str
     project: str
     records: str
@@ -69,12 +69,12 @@ class PartWriter:
         fs = Warehouse(part.warehouse).fs
         self.progress: TopicProgress | None = None
         self.writer: TopicPlainWriter | TopicTransactionWriter
-        if part.identity is None:
+        if part.transactional_id is None:
             self.writer = TopicPlainWriter(layout, topic, waits=word_of(part.table, GUARANTEE) != NONE)
             return
         context = SinkContext(fs, part.project, part.records, committed)
         self.progress = TopicProgress(part.table, context)
-        self.writer = TopicTransactionWriter(layout, topic, part.identity, self.progress)
+        self.writer = TopicTransactionWriter(layout, topic, part.transactional_id, self.progress)
 
     def state(self) -> PartState:
         """Return the writer's state, for the driver."""
@@ -99,7 +99,7 @@ def write_part(part: TopicPart, batch: Batch, client: str) -> PartState:
     `client` is the id in the state after the previous batch. If this process has no writer with this client, it opens a new one,
     which locks out the other.
     """
-    part_writer = _open.get(_place(part))
+    part_writer = _open.get(_writer_key(part))
     if part_writer is None or part_writer.client != client:
         part_writer = _opened(part, batch.number - 1, settles=False)
     try:
@@ -113,7 +113,7 @@ def write_part(part: TopicPart, batch: Batch, client: str) -> PartState:
 
 
 def _opened(part: TopicPart, committed: int, *, settles: bool) -> PartWriter:
-    if (stale := _open.pop(_place(part), None)) is not None:
+    if (stale := _open.pop(_writer_key(part), None)) is not None:
         stale.writer.close()
     part_writer = PartWriter(part, committed)
     try:
@@ -124,11 +124,11 @@ def _opened(part: TopicPart, committed: int, *, settles: bool) -> PartWriter:
     except BaseException:
         part_writer.writer.close()
         raise
-    _open[_place(part)] = part_writer
+    _open[_writer_key(part)] = part_writer
     return part_writer
 
 
-def _place(part: TopicPart) -> tuple[int, str]:
+def _writer_key(part: TopicPart) -> tuple[int, str]:
     return os.getpid(), part.records
 
 

@@ -33,7 +33,7 @@ _CHUNK = 20_000
 _CREATE_SECONDS = 3.0
 
 
-class Broken(Exception):
+class BrokenClient(Exception):
     """A client cannot continue: a new one must replace it.
 
     It is `fenced` if a newer client has its transactional id, `silent` if it is still in a call, which may never return.
@@ -169,11 +169,11 @@ class Topic:
         if error.code() in (codes.INVALID_RECORD, codes.POLICY_VIOLATION, codes.TOPIC_EXCEPTION):
             raise JobError(f'{named}: topic "{self.name}" refuses a row', self.table.span, detail=_sentence(text))
 
-    def broken(self, error: Any) -> Broken:
+    def broken(self, error: Any) -> BrokenClient:
         """Return Broken for an error after which the client cannot continue."""
         codes = self.kafka.KafkaError
         fences = (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH)
-        return Broken(reason(error), fenced=error.code() in fences)
+        return BrokenClient(reason(error), fenced=error.code() in fences)
 
     def unanswered(self, text: str) -> OutageError:
         """Return the error about brokers that did not answer in time. Raises UsageError or JobError if they refuse the request.
@@ -223,8 +223,8 @@ class Sender:
     def send(self, messages: pa.Table, deadline: Deadline) -> None:
         """Put messages, with the columns of `MessageLayout.messages`, into the client's queue, which it sends in the background.
 
-        Raises Broken if a new client must send them, OutageError if the queue stays full until the deadline, and the errors of
-        `Topic.refuse`.
+        Raises BrokenClient if a new client must send them, OutageError if the queue stays full until the deadline, and the errors
+        of `Topic.refuse`.
         """
         for chunk in messages.to_batches(_CHUNK):
             self._send_some(chunk, deadline)
@@ -253,7 +253,7 @@ class Sender:
                 self._produce(deadline, row, {})
 
     def poll(self, seconds: float = 0.0) -> None:
-        """Wait at most `seconds` for delivery reports and errors, and handle them. Raises Broken."""
+        """Wait at most `seconds` for delivery reports and errors, and handle them. Raises BrokenClient."""
         try:
             self.producer.poll(seconds)
         except self.topic.kafka.KafkaException as error:

@@ -60,7 +60,7 @@ def shared(waiting: dict[TopicPartition, int], limit: int) -> dict[TopicPartitio
     """
     shares: dict[TopicPartition, int] = {}
     ascending = sorted(waiting.items(), key=lambda item: item[1])
-    for place, (partition, offsets) in enumerate(ascending):
-        shares[partition] = min(offsets, max(limit // (len(ascending) - place), 1 if limit > 0 else 0))
+    for index, (partition, offsets) in enumerate(ascending):
+        shares[partition] = min(offsets, max(limit // (len(ascending) - index), 1 if limit > 0 else 0))
         limit -= shares[partition]
     return {partition: shares[partition] for partition in waiting if shares[partition]}

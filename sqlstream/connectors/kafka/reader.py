@@ -58,7 +58,7 @@ _HINT = "Set 'scan.on-data-loss' = 'continue' to go on without them, and count t
 
 
 @dataclass
-class _Standing:
+class _PartitionState:
     """The state of an assigned partition.
 
     - `offset`: the next offset to return.
@@ -110,7 +110,7 @@ class MessageReader:
         group = {"group.id": settings.get("group.id", "sqlstream")}
         callbacks = {"error_cb": self._hear}
         self._consumer = confluent_kafka.Consumer({**_DEFAULTS, **settings, **group, **_FIXED, **callbacks})
-        self._standing: dict[TopicPartition, _Standing] = {}
+        self._standing: dict[TopicPartition, _PartitionState] = {}
 
     def _hear(self, error: Any) -> None:
         self._trouble = reason(error)
@@ -168,7 +168,7 @@ class MessageReader:
         self._leave([r.partition for r in moved if r.partition in self._standing])
         if moved:
             self._consumer.incremental_assign([self._kafka.TopicPartition(r.topic, r.number, r.start) for r in moved])
-            self._standing |= {r.partition: _Standing(r.start) for r in moved}
+            self._standing |= {r.partition: _PartitionState(r.start) for r in moved}
 
     def _leave(self, partitions: Sequence[TopicPartition]) -> None:
         if partitions:
@@ -247,7 +247,7 @@ class MessageReader:
         passing = (codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._TIMED_OUT, codes._RESOLVE)
         return bool(error.retriable()) or error.code() in (*passing, codes.UNKNOWN_TOPIC_OR_PART)
 
-    def _read_up_to(self, partition: TopicPartition, standing: _Standing) -> int:
+    def _read_up_to(self, partition: TopicPartition, standing: _PartitionState) -> int:
         """Return the offset behind the last message or control record that has come; negative if it is not known.
 
         Control records end transactions. They have offsets, and are no messages.
@@ -255,8 +255,8 @@ class MessageReader:
         if not standing.begun:
             # The consumer may still tell the position of an earlier assignment.
             return -1
-        [place] = self._consumer.position([self._kafka.TopicPartition(*partition)])
-        return int(place.offset)
+        [topic_partition] = self._consumer.position([self._kafka.TopicPartition(*partition)])
+        return int(topic_partition.offset)
 
     def _lose(self, messages: RangeMessages, offset: int | None, table: str, *, continues: bool) -> None:
         """Continue a range behind offsets that the broker no longer has, and count them. It refused `offset`.
@@ -284,7 +284,7 @@ class MessageReader:
                 messages.lost += first - reached
         self._leave([partition])
         self._consumer.incremental_assign([self._kafka.TopicPartition(*partition, first)])
-        self._standing[partition] = _Standing(first, ends=first)
+        self._standing[partition] = _PartitionState(first, ends=first)
 
     def _offsets_of_broker(self, partition: TopicPartition) -> tuple[int, int]:
         """Return the offset of the first message that the broker has, and that behind the last one that it shows.
@@ -292,9 +292,9 @@ class MessageReader:
         Where an open transaction has begun before the first message, none is shown: both are equal. librdkafka's query for both
         returns them sorted then, with the beginning of the transaction as the first message.
         """
-        place = self._kafka.TopicPartition(*partition, self._kafka.OFFSET_BEGINNING)
-        [begin] = self._consumer.offsets_for_times([place], timeout=_QUERY_SECONDS)
-        _, high = self._consumer.get_watermark_offsets(place, timeout=_QUERY_SECONDS)
+        topic_partition = self._kafka.TopicPartition(*partition, self._kafka.OFFSET_BEGINNING)
+        [begin] = self._consumer.offsets_for_times([topic_partition], timeout=_QUERY_SECONDS)
+        _, high = self._consumer.get_watermark_offsets(topic_partition, timeout=_QUERY_SECONDS)
         return int(begin.offset), max(int(high), int(begin.offset))
 
     def _silence(self, table: str, open_ranges: Mapping[TopicPartition, RangeMessages], patience: float) -> OutageError:
@@ -326,10 +326,10 @@ def _runs(messages: Sequence[Any], topics: Mapping[str, int]) -> Iterator[Sequen
     """Yield runs of consecutive messages of the same partition; `topics` numbers the assigned topics."""
     if not messages:
         return
-    places = np.fromiter(map(type(messages[0]).partition, messages), np.int64, len(messages))
+    numbers = np.fromiter(map(type(messages[0]).partition, messages), np.int64, len(messages))
     if len(topics) > 1:
-        places += np.fromiter((topics.get(m.topic(), -1) << 32 for m in messages), np.int64, len(messages))
-    cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(messages)]
+        numbers += np.fromiter((topics.get(m.topic(), -1) << 32 for m in messages), np.int64, len(messages))
+    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(messages)]
     yield from (messages[first:end] for first, end in pairwise(cuts))
 
 

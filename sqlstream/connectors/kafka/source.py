@@ -75,12 +75,12 @@ class Messages(ValueRows):
         return options.bounded_mode(self.table) != options.UNBOUNDED
 
     def check_input(self, project: str) -> None:
-        from sqlstream.connectors.kafka.cluster import Cluster, Unanswered
+        from sqlstream.connectors.kafka.cluster import BrokersUnavailable, Cluster
         from sqlstream.connectors.kafka.discovery import unreachable
 
         try:
             Cluster(self.table).partitions()
-        except Unanswered as trouble:
+        except BrokersUnavailable as trouble:
             raise unreachable(self.table, str(trouble)) from None
 
     def discovery(self, position: Offsets, context: DiscoveryContext) -> TopicDiscovery:

@@ -114,7 +114,7 @@ class _TaskClient(TopicPlainWriter):
 
 
 # The key of a client: the name and the definition of its table.
-_Place: TypeAlias = tuple[str, tuple[object, ...]]
+_ClientKey: TypeAlias = tuple[str, tuple[object, ...]]
 
 
 class _Clients:
@@ -124,14 +124,14 @@ class _Clients:
     """
 
     def __init__(self) -> None:
-        self._idle: list[tuple[_Place, _TaskClient]] = []
+        self._idle: list[tuple[_ClientKey, _TaskClient]] = []
         self._lock = threading.Lock()
 
     @contextmanager
     def one_for(self, table: Table) -> Iterator[_TaskClient]:
         """Yield a client of a table, an idle or a new one, which no other thread uses meanwhile."""
-        place = (table.name, table.definition)
-        client = self._idle_client(place) or _TaskClient.opened(table)
+        key = (table.name, table.definition)
+        client = self._idle_client(key) or _TaskClient.opened(table)
         try:
             yield client
         except BaseException:
@@ -139,13 +139,13 @@ class _Clients:
             client.close()
             raise
         with self._lock:
-            self._idle.append((place, client))
+            self._idle.append((key, client))
         self.close(_MAX_IDLE)
 
-    def _idle_client(self, place: _Place) -> _TaskClient | None:
+    def _idle_client(self, key: _ClientKey) -> _TaskClient | None:
         with self._lock:
             for number in reversed(range(len(self._idle))):
-                if self._idle[number][0] == place:
+                if self._idle[number][0] == key:
                     return self._idle.pop(number)[1]
         return None
 

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from sqlstream.connectors.kafka.client import settings
-from sqlstream.connectors.kafka.producing import Broken, Deadline, Sender, Topic
+from sqlstream.connectors.kafka.producing import BrokenClient, Deadline, Sender, Topic
 from sqlstream.connectors.kafka.progress import TopicProgress
 from sqlstream.errors import JobError
 
@@ -51,16 +51,16 @@ def _answered(call: Callable[..., Any], arguments: Sequence[Any], seconds: float
     try:
         error = outcome.get(timeout=seconds)
     except Empty:
-        raise Broken("the client does not answer", silent=True) from None
+        raise BrokenClient("the client does not answer", silent=True) from None
     if error is not None:
         raise error
 
 
 class TopicTransactions:
-    """Writes batches with one transactional id, `identity`, which is also the id of the consumer group with the progress."""
+    """Writes batches with one `transactional_id`, which is also the id of the consumer group with the progress."""
 
-    def __init__(self, topic: Topic, identity: str, progress: TopicProgress):
-        self._topic, self._identity, self._progress = topic, identity, progress
+    def __init__(self, topic: Topic, transactional_id: str, progress: TopicProgress):
+        self._topic, self._transactional_id, self._progress = topic, transactional_id, progress
         timeout = settings(topic.table).get(TIMEOUT)
         self._timeout = float(timeout or _DEFAULT_TIMEOUT) / 1000
         self._sender: Sender | None = None
@@ -88,7 +88,7 @@ class TopicTransactions:
             try:
                 self._transact(batch, table, deadline)
                 break
-            except Broken as error:
+            except BrokenClient as error:
                 self._give_up(error)
                 expired = not error.silent and time.monotonic() - began > self._timeout * _NEARLY
                 # If a broker was away meanwhile, the transaction itself was not too slow.
@@ -102,30 +102,30 @@ class TopicTransactions:
                 self._progress.confirm(self._connect(deadline))
         self._progress.done(batch)
 
-    def _give_up(self, error: Broken) -> None:
+    def _give_up(self, error: BrokenClient) -> None:
         """Handle the last events of a broken client; abandon one that does not answer, as closing it would wait for ever."""
         if error.silent:
             _abandoned.append(self._sender)
             self._sender = None
         elif self._sender is not None:
-            with contextlib.suppress(Broken):
+            with contextlib.suppress(BrokenClient):
                 self._sender.poll()
 
     def _transact(self, batch: int, messages: pa.Table, deadline: Deadline) -> None:
         sender = self._sender
         if sender is None:
-            raise Broken("no client")
+            raise BrokenClient("no client")
         producer = sender.producer
         self._ask(producer.begin_transaction)
         sender.send(messages, deadline)
-        place = self._topic.kafka.TopicPartition(self._topic.name, 0, batch)
-        self._ask(producer.send_offsets_to_transaction, [place], self._group, deadline=deadline)
+        topic_partition = self._topic.kafka.TopicPartition(self._topic.name, 0, batch)
+        self._ask(producer.send_offsets_to_transaction, [topic_partition], self._group, deadline=deadline)
         self._ask(producer.commit_transaction, deadline=deadline)
 
     def _ask(
         self, call: Callable[..., Any], *arguments: Any, deadline: Deadline | None = None, sender: Sender | None = None
     ) -> None:
-        """Call the client, and retry if its error is retriable. Raises Broken if a new client is needed."""
+        """Call the client, and retry if its error is retriable. Raises BrokenClient if a new client is needed."""
         sender = sender or self._sender
         while True:
             try:
@@ -151,13 +151,13 @@ class TopicTransactions:
         while True:
             self.close()
             try:
-                more = {"transactional.id": self._identity, TIMEOUT: int(self._timeout * 1000)}
+                more = {"transactional.id": self._transactional_id, TIMEOUT: int(self._timeout * 1000)}
                 sender = Sender(self._topic, more)
                 self._ask(sender.producer.init_transactions, deadline=deadline, sender=sender)
                 marker = self._marker(deadline)
                 self._sender = sender
                 return marker
-            except Broken as error:
+            except BrokenClient as error:
                 if deadline.is_over:
                     raise self.taken_over() if error.fenced else self._topic.unanswered(str(error)) from None
                 time.sleep(0.05)
@@ -167,14 +167,14 @@ class TopicTransactions:
 
         The previous client's last transaction may just have committed it.
         """
-        own = {"group.id": self._identity, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        own = {"group.id": self._transactional_id, "enable.auto.commit": False, "isolation.level": "read_committed"}
         table_settings = {k: v for k, v in settings(self._topic.table).items() if k != TIMEOUT}
         consumer = self._topic.kafka.Consumer({**table_settings, **own, **self._topic.client_settings()})
         offsets: list[Any] = []
 
         def ask(timeout: float) -> None:
-            place = self._topic.kafka.TopicPartition(self._topic.name, 0)
-            [answer] = consumer.committed([place], timeout=timeout)
+            topic_partition = self._topic.kafka.TopicPartition(self._topic.name, 0)
+            [answer] = consumer.committed([topic_partition], timeout=timeout)
             if answer.error is not None:
                 raise self._topic.kafka.KafkaException(answer.error)
             offsets.append(answer.offset)
@@ -192,7 +192,7 @@ class TopicTransactions:
         return JobError(
             f'table "{table.name}": another process writes into topic "{self._topic.name}" with the transactional id of this job',
             table.span,
-            detail=f"The id is {self._identity}. This process has written nothing since the other one began.",
+            detail=f"The id is {self._transactional_id}. This process has written nothing since the other one began.",
             hint="Is the job, or a copy of its warehouse, running elsewhere? Stop one of them.",
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import BatchWriter
 from sqlstream.connectors.kafka.messages import MessageEncoders, MessageLayout
-from sqlstream.connectors.kafka.producing import Broken, BulkSender, Sender, Topic
+from sqlstream.connectors.kafka.producing import BrokenClient, BulkSender, Sender, Topic
 from sqlstream.connectors.kafka.progress import TopicProgress
 from sqlstream.connectors.kafka.sink_options import DEFAULT, FIXED, PARTITIONER, word_of
 from sqlstream.connectors.kafka.transactions import TopicTransactions
@@ -82,7 +82,7 @@ class TopicPlainWriter(_TopicWriter):
                 if self._waits:
                     self._sender.flush(deadline)
                 return sum(part.num_rows for part in sent)
-            except Broken as error:
+            except BrokenClient as error:
                 if deadline.is_over:
                     raise self._topic.unanswered(str(error)) from None
                 self._sender.close()
@@ -100,12 +100,12 @@ class TopicPlainWriter(_TopicWriter):
 
 
 class TopicTransactionWriter(_TopicWriter):
-    """Writes each batch in a transaction with the job's progress, exactly once; `identity` is the transactional id."""
+    """Writes each batch in a transaction with the job's progress, exactly once; `transactional_id` is the transactional id."""
 
-    def __init__(self, layout: MessageLayout, topic: Topic, identity: str, progress: TopicProgress):
+    def __init__(self, layout: MessageLayout, topic: Topic, transactional_id: str, progress: TopicProgress):
         super().__init__(layout, topic)
         self._progress = progress
-        self._transactions = TopicTransactions(topic, identity, progress)
+        self._transactions = TopicTransactions(topic, transactional_id, progress)
 
     def recover(self) -> None:
         self._look()

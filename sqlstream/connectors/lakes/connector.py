@@ -51,14 +51,14 @@ class LakeSink(TableSink):
 class LakeConnector(Connector):
     """A connector for one kind of lakehouse.
 
-    `place` is the name of the option that locates a table. Options whose names begin with one of `passed_through` are settings of
-    the library or of the created table. `unit` is the word for a commit in names of options, such as `scan.<unit>`: `version` or
-    `snapshot-id`.
+    `location_option` is the name of the option that locates a table. Options whose names begin with one of `passed_through` are
+    settings of the library or of the created table. `unit` is the word for a commit in names of options, such as `scan.<unit>`:
+    `version` or `snapshot-id`.
     """
 
     partitioned = True
     keyed_sink_type: ClassVar[type[TableSink]]
-    place: ClassVar[str]
+    location_option: ClassVar[str]
     passed_through: ClassVar[tuple[str, ...]]
     unit: ClassVar[str]
 
@@ -93,8 +93,8 @@ class LakeConnector(Connector):
         return columns_of(self.schema(table, project)) if self.can_infer(table) else None
 
     def can_infer(self, table: Table) -> bool:
-        """Whether the table has the option `place`: its columns are known once the lakehouse table exists."""
-        return self.place in table.options
+        """Whether the table has the option `location_option`: its columns are known once the lakehouse table exists."""
+        return self.location_option in table.options
 
 
 def start_options(unit: str, meaning: str, first: str) -> tuple[TableOption, TableOption]:

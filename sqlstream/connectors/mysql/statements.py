@@ -25,11 +25,11 @@ def insert_statements(head: bytes, rows: pa.Array, longest: int) -> Iterator[byt
     [b'INSERT INTO t VALUES (1),(2)', b'INSERT INTO t VALUES (3)']
     """
     texts = rows.cast(pa.large_string())
-    _, places, text = texts.buffers()
+    _, offsets, text = texts.buffers()
     if text is None or not len(texts):
         return
     # The rows of a column are contiguous in memory: a slice between two of them has all rows of a statement.
-    starts = np.frombuffer(places, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    starts = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
     memory, first, room = memoryview(text), 0, min(_BYTES, longest - len(head) - 1)
     while first < len(texts):
         last = int(np.searchsorted(starts, starts[first] + room, side="right")) - 1

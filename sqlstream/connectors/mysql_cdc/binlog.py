@@ -22,11 +22,11 @@ from sqlstream.connectors.cdc.changes import (
     INSERTED,
     ColumnGone,
     DecodedChanges,
-    Incomplete,
-    Truncated,
+    IncompleteLog,
+    TableTruncated,
 )
 from sqlstream.connectors.mysql_cdc import statements
-from sqlstream.connectors.mysql_cdc.places import FIRST, as_place, file_of, numbered
+from sqlstream.connectors.mysql_cdc.positions import FIRST, as_position, file_of, numbered
 from sqlstream.connectors.mysql_cdc.types import log_text, logged_reads, logged_type
 
 # Events with rows that the library does not read: MySQL's compressed transactions, MariaDB's compressed events.
@@ -68,7 +68,7 @@ def with_own_tables(stream: Any) -> Iterator[Any]:
             stream.table_map.clear()
 
 
-class Mistyped(Exception):
+class ColumnTypeChanged(Exception):
     """A column has got a type that its declared one does not hold."""
 
     def __init__(self, column: str, type: str):
@@ -76,7 +76,7 @@ class Mistyped(Exception):
         self.column, self.type = column, type
 
 
-class Unreadable(Exception):
+class UnreadableLog(Exception):
     """The log has what cannot be read as changes; the message says what, `hint` what to do."""
 
     def __init__(self, what: str, hint: str):
@@ -119,7 +119,7 @@ class BinlogDecoder:
     def decode(self, events: Iterable[Any]) -> Iterator[DecodedChanges]:
         """Yield the changes of each transaction that has some.
 
-        Raises Truncated, Incomplete, ColumnGone, Mistyped or Unreadable.
+        Raises TableTruncated, IncompleteLog, ColumnGone, ColumnTypeChanged or UnreadableLog.
         """
         self._file = file_of(self.end)
         changes = DecodedChanges.none(len(self.columns))
@@ -130,7 +130,7 @@ class BinlogDecoder:
                 self._begin_transaction(changes)
                 self._in_transaction = False
                 self._file = numbered(event.next_binlog)[1]
-                self.end = max(self.end, as_place(self._file, event.position))
+                self.end = max(self.end, as_position(self._file, event.position))
             elif isinstance(event, _GTID_EVENTS) or event.event_type == BINLOG.ANONYMOUS_GTID_LOG_EVENT:
                 self._begin_transaction(changes)
             elif isinstance(event, row_events.TableMapEvent):
@@ -162,7 +162,7 @@ class BinlogDecoder:
             return True
         if isinstance(event, log_events.XAPrepareEvent):
             if changes.operations and not event.one_phase:
-                raise Unreadable(
+                raise UnreadableLog(
                     "has changes of an XA transaction, which are in the log before it is known whether they are committed",
                     "Change the table in transactions that are not prepared; and start the job afresh.",
                 )
@@ -192,7 +192,7 @@ class BinlogDecoder:
         # Rows of CREATE TABLE .. SELECT follow it.
         try:
             statements.check(statement, event.schema.decode(errors="replace"), self.schema, self.table)
-        except Truncated:
+        except TableTruncated:
             if not self.skips_truncate:
                 raise
         return not changes.operations
@@ -200,31 +200,31 @@ class BinlogDecoder:
     def _other(self, event: Any) -> None:
         kind = event.event_type
         if kind in _COMPRESSED:
-            raise Unreadable(
+            raise UnreadableLog(
                 "cannot be read from a compressed log",
                 "On the server: SET GLOBAL log_bin_compress = OFF, or binlog_transaction_compression in MySQL; and start "
                 "the job afresh.",
             )
         if kind == BINLOG.INCIDENT_EVENT:
-            raise Unreadable(
+            raise UnreadableLog(
                 "may have changes that the log lacks: the server has logged an incident", "Start the job afresh."
             )
         if not self._in_transaction and not self._is_past(event):
             self._move(event)
 
     def _is_past(self, event: Any) -> bool:
-        return self.until is not None and as_place(self._file, event.packet.log_pos) > self.until
+        return self.until is not None and as_position(self._file, event.packet.log_pos) > self.until
 
     def _move(self, event: Any) -> None:
         """Move the end behind an event. Servers write 0 into events that they make for a reader."""
         offset = event.packet.log_pos
         if not offset:
             return
-        place = as_place(self._file, offset)
-        if place < self.end and isinstance(event, log_events.XidEvent):
+        position = as_position(self._file, offset)
+        if position < self.end and isinstance(event, log_events.XidEvent):
             # Offsets have 32 bits: after a file of more, the next one begins.
-            place = as_place(self._file + 1, FIRST)
-        self.end = max(self.end, place)
+            position = as_position(self._file + 1, FIRST)
+        self.end = max(self.end, position)
 
     def _table_map(self, event: Any) -> None:
         """Note how rows are to be read. The event comes before rows, in each transaction."""
@@ -239,32 +239,32 @@ class BinlogDecoder:
         if signature == self._signature:
             return
         if None in columns:
-            raise Incomplete("the names of columns")
+            raise IncompleteLog("the names of columns")
         logged = []
         for name, kind in self.columns.items():
             if name not in columns:
                 raise ColumnGone(name)
             column = columns[name]
             if not logged_reads(column, kind):
-                raise Mistyped(name, logged_type(column))
+                raise ColumnTypeChanged(name, logged_type(column))
             logged.append(_LoggedColumn(name, log_text(column, kind), logged_type(column) == "set"))
         self._signature, self._logged = signature, logged
 
     def _rows(self, event: Any, changes: DecodedChanges) -> None:
         if isinstance(event, row_events.PartialUpdateRowsEvent):
-            raise Incomplete("whole values of JSON: binlog_row_value_options is PARTIAL_JSON")
+            raise IncompleteLog("whole values of JSON: binlog_row_value_options is PARTIAL_JSON")
         bitmaps = [
             event.columns_present_bitmap,
             getattr(event, "columns_present_bitmap2", event.columns_present_bitmap),
         ]
         every = (1 << event.number_of_columns) - 1
         if any(int.from_bytes(bitmap, "little") & every != every for bitmap in bitmaps):
-            raise Incomplete("all columns: binlog_row_image was not FULL")
+            raise IncompleteLog("all columns: binlog_row_image was not FULL")
         try:
             rows = event.rows
         except _WRONG_BYTES as error:
             hint = "On the server: give the row values that are valid, and start the job afresh."
-            raise Unreadable(f"has a value that cannot be read: {error}", hint) from error
+            raise UnreadableLog(f"has a value that cannot be read: {error}", hint) from error
         self._count += len(rows)
         for row in rows:
             if isinstance(event, row_events.UpdateRowsEvent):

@@ -46,10 +46,12 @@ class BinlogChanges(ChangesSource):
             return f"CAST({text} AS BIGINT) <> 0"
         if is_nested(column.type):
             return f"CAST(CAST({text} AS JSON) AS {column.type})"
-        place = zone(self.table)
-        if column.type == "TIMESTAMP" and place != "UTC":
+        zone_name = zone(self.table)
+        if column.type == "TIMESTAMP" and zone_name != "UTC":
             # Only instants end so: a datetime is the same in all time zones.
-            return f"CASE WHEN ends_with({text}, '+00') THEN {_local(text, place)} ELSE CAST({text} AS TIMESTAMP) END"
+            return (
+                f"CASE WHEN ends_with({text}, '+00') THEN {_local(text, zone_name)} ELSE CAST({text} AS TIMESTAMP) END"
+            )
         return f"CAST({text} AS {column.type})"
 
 

@@ -1,6 +1,6 @@
 """Follows a table of a MySQL or MariaDB server by the server's binary log.
 
-The place in the log is the job's own: nothing stays on the server. The server keeps its log for some time, whoever reads it.
+The position in the log is the job's own: nothing stays on the server. The server keeps its log for some time, whoever reads it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.cdc.discovery import WORTH_MOVING, ReceivedChanges
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.mysql_cdc.options import BinlogSettings
-from sqlstream.connectors.mysql_cdc.places import file_of, offset_of
+from sqlstream.connectors.mysql_cdc.positions import file_of, offset_of
 from sqlstream.connectors.mysql_cdc.server import BinlogServer
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
-# Files in the source's folder: what tells the log from others, at a place where the job was; the place up to which the log has no
-# change of the table after a batch.
+# Files in the source's folder: what tells the log from others, at a position where the job was; the position up to which the log
+# has no change of the table after a batch.
 _LOG, _MOVED = "log.json", "moved.json"
 
 
@@ -30,8 +30,8 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
         self._settings = settings
         # A job whose table is to begin elsewhere, as options of a restore say, has forgotten it.
         self._beginning = context.remember("begin", uuid4().hex[:8])
-        # The files of the log and their sizes, when they were last asked for; the place from which the next poll reads, and the
-        # last one that was stored without a batch.
+        # The files of the log and their sizes, when they were last asked for; the position from which the next poll reads, and
+        # the last one that was stored without a batch.
         self._logs: dict[int, int] = {}
         self._read_to = self._moved = 0
         self._notices: Sequence[str] = ()
@@ -49,13 +49,13 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
         # Those of a process that has died while it took a snapshot.
         self._remove(lambda number: True)
         if self._settings.has_snapshot:
-            with self._server.snapshot() as (place, rows):
-                return place, list(self._write_snapshot(rows))
+            with self._server.snapshot() as (position, rows):
+                return position, list(self._write_snapshot(rows))
         match self._settings.mode:
             case "earliest-offset":
                 return self._server.beginning(), []
             case "specific-offset":
-                return self._server.place_of(self._settings.file, self._settings.offset), []
+                return self._server.position_of(self._settings.file, self._settings.offset), []
         return self._server.end_of_log(), []
 
     def _bound(self) -> int | None:
@@ -69,13 +69,13 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
         # A job that has gone back to a savepoint has another last batch.
         if moved is not None and moved["after"] == self._received:
             self._read_to = self._moved = moved["place"]
-        self._logs = self._server.check_place(self._read_to)
+        self._logs = self._server.check_position(self._read_to)
         origin = self._stored(_LOG) or {"place": 0, "identity": None}
-        place, identity = origin["place"], origin["identity"]
-        is_there = identity is not None and file_of(place) in self._logs
-        if is_there and self._server.identity(place) != identity:
-            raise self._server.other_log(place)
-        self._write(_LOG, {"place": self._read_to, "identity": self._server.identity(self._read_to)})
+        position, identity = origin["place"], origin["identity"]
+        is_there = identity is not None and file_of(position) in self._logs
+        if is_there and self._server.log_identity(position) != identity:
+            raise self._server.other_log(position)
+        self._write(_LOG, {"place": self._read_to, "identity": self._server.log_identity(self._read_to)})
 
     # -- changes
 
@@ -84,7 +84,7 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
 
         end = self._server.end_of_log()
         if self._read_to != end:
-            self._logs = self._server.check_place(self._read_to)
+            self._logs = self._server.check_position(self._read_to)
         self._log_end = self._target or end
         if self._read_to >= self._log_end:
             self._finish_poll()
@@ -101,9 +101,9 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
         try:
             with self._server.events(self._read_to) as events:
                 has_changes = self._store(decoder.decode(events), decoder)
-        except binlog.Mistyped as error:
+        except binlog.ColumnTypeChanged as error:
             raise self._server.mistyped(error.column, error.type) from None
-        except binlog.Unreadable as error:
+        except binlog.UnreadableLog as error:
             raise self._fault(str(error), error.hint) from None
         self._read_to = decoder.end
         if not has_changes and decoder.complete:
@@ -126,11 +126,11 @@ class BinlogDiscovery(ReceivedChanges[BinlogServer]):
     @property
     def backlog(self) -> int:
         """The bytes of log, at the last poll, after the last file that was handed out; 0 if they have no change of the table."""
-        place = max(int(self._end), self._caught_up)
-        if place >= self._log_end:
+        position = max(int(self._end), self._caught_up)
+        if position >= self._log_end:
             return 0
-        after = sum(size for number, size in self._logs.items() if number > file_of(place))
-        return after + max(0, self._logs.get(file_of(place), 0) - offset_of(place))
+        after = sum(size for number, size in self._logs.items() if number > file_of(position))
+        return after + max(0, self._logs.get(file_of(position), 0) - offset_of(position))
 
     def notices(self) -> Sequence[str]:
         return self._notices

@@ -89,7 +89,7 @@ _PARTS = {"hostname": "host", "port": "port", "username": "user", "password": "p
 class BinlogSettings:
     """The parsed options of a table.
 
-    `address` has the arguments of PyMySQL's `connect`. With `mode` "specific-offset", `file` and `offset` are the place.
+    `address` has the arguments of PyMySQL's `connect`. With `mode` "specific-offset", `file` and `offset` are the position.
     """
 
     address: Mapping[str, Any]

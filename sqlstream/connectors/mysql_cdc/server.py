@@ -14,9 +14,9 @@ from sqlstream.connectors.cdc.discovery import LogServer
 from sqlstream.connectors.extras import imported
 from sqlstream.connectors.mysql import client
 from sqlstream.connectors.mysql_cdc.options import BinlogSettings
-from sqlstream.connectors.mysql_cdc.places import (
+from sqlstream.connectors.mysql_cdc.positions import (
     FIRST,
-    as_place,
+    as_position,
     as_text,
     file_name,
     file_of,
@@ -201,7 +201,7 @@ class BinlogServer(LogServer):
             for name in cascades
         ]
 
-    # -- places in the log
+    # -- positions in the log
 
     def _status(self) -> tuple[Any, ...]:
         """Return the log file and the position of the end of the log, the databases that are logged, and those that are not."""
@@ -215,46 +215,46 @@ class BinlogServer(LogServer):
 
     def end_of_log(self) -> int:
         name, offset, *_ = self._status()
-        return as_place(numbered(name)[1], int(offset))
+        return as_position(numbered(name)[1], int(offset))
 
     def logs(self) -> dict[int, int]:
         """Return the files of the log: their numbers, and their sizes in bytes."""
         return {numbered(name)[1]: int(size) for name, size, *_ in self._run("SHOW BINARY LOGS")}
 
-    def place_of(self, name: str, offset: int) -> int:
-        """Return the place in a log file by its name. Raises UsageError if the server has no such file."""
+    def position_of(self, name: str, offset: int) -> int:
+        """Return the position in a log file by its name. Raises UsageError if the server has no such file."""
         names = {file_name(self._base, number): number for number in self.logs()}
         if name not in names:
             raise self._wrong(f'the server has no log file "{name}"', missing("log file", name, names))
-        return as_place(names[name], offset)
+        return as_position(names[name], offset)
 
     def beginning(self) -> int:
-        """Return the place of the first change that the server still has."""
-        return as_place(min(self.logs()), FIRST)
+        """Return the position of the first change that the server still has."""
+        return as_position(min(self.logs()), FIRST)
 
-    def check_place(self, place: int) -> dict[int, int]:
-        """Return `logs`. Raises DataError unless the log has all changes after a place."""
+    def check_position(self, position: int) -> dict[int, int]:
+        """Return `logs`. Raises DataError unless the log has all changes after a position."""
         logs = self.logs()
-        if file_of(place) < min(logs):
-            raise self.lost(f"the server has purged its log file {file_name(self._base, file_of(place))}")
-        if offset_of(place) > logs.get(file_of(place), -1):
-            raise self.other_log(place)
+        if file_of(position) < min(logs):
+            raise self.lost(f"the server has purged its log file {file_name(self._base, file_of(position))}")
+        if offset_of(position) > logs.get(file_of(position), -1):
+            raise self.other_log(position)
         return logs
 
-    def identity(self, place: int) -> str | None:
+    def log_identity(self, position: int) -> str | None:
         """Return what tells this log from the logs of other servers; None if that is not known."""
         if self.product == "MySQL":
             [(uuid,)] = self._run("SELECT @@server_uuid")
             return str(uuid)
-        [(position,)] = self._run(
-            "SELECT BINLOG_GTID_POS(%s, %s)", [file_name(self._base, file_of(place)), offset_of(place)]
+        [(gtid,)] = self._run(
+            "SELECT BINLOG_GTID_POS(%s, %s)", [file_name(self._base, file_of(position)), offset_of(position)]
         )
-        return None if position is None else str(position)
+        return None if gtid is None else str(gtid)
 
-    def other_log(self, place: int) -> DataError:
-        """Return the error for a log that is not the one in which the job has read up to a place."""
+    def other_log(self, position: int) -> DataError:
+        """Return the error for a log that is not the one in which the job has read up to a position."""
         return self.lost(
-            f"the server's log is another one at {as_text(self._base, place)}, up to which the job has read: it is "
+            f"the server's log is another one at {as_text(self._base, position)}, up to which the job has read: it is "
             "another server, or its log was reset"
         )
 
@@ -262,29 +262,29 @@ class BinlogServer(LogServer):
 
     @contextmanager
     def snapshot(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-        """Yield the place in the log of a consistent snapshot, and its rows as batches of texts."""
+        """Yield the position in the log of a consistent snapshot, and its rows as batches of texts."""
         con = client.connect(
             self.table, self._settings.address, conv={}, cursorclass=self.pymysql.cursors.SSCursor, read_timeout=None
         )
         try:
             client.run(con, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            place = self._open_snapshot(con)
+            position = self._open_snapshot(con)
             kinds = {c.name: c.type for c in self.table.stored}
             items = ", ".join(snapshot_item(name, there, kinds[name]) for name, there in self._types.items())
             with con.cursor() as cursor:
                 cursor.execute(f"SELECT {items} FROM {self._qualified}")
-                yield place, _batches(cursor, list(kinds))
+                yield position, _batches(cursor, list(kinds))
         finally:
             with suppress(self.pymysql.Error):
                 con.close()
 
     def _open_snapshot(self, con: Any) -> int:
-        """Begin a transaction that sees the rows at a place in the log, which is returned."""
+        """Begin a transaction that sees the rows at a position in the log, which is returned."""
         if self.product == "MariaDB":
             client.run(con, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             status = {name.lower(): value for name, value in client.run(con, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
-            return as_place(numbered(status["binlog_snapshot_file"])[1], int(status["binlog_snapshot_position"]))
-        # MySQL does not know the place of a snapshot. While others can only read the table, its last change is behind.
+            return as_position(numbered(status["binlog_snapshot_file"])[1], int(status["binlog_snapshot_position"]))
+        # MySQL does not know the position of a snapshot. While others can only read the table, its last change is behind.
         self._run("SET SESSION lock_wait_timeout = 10")
         self._run(f"LOCK TABLES {self._qualified} READ")
         try:
@@ -303,8 +303,8 @@ class BinlogServer(LogServer):
         return self._database, self._name
 
     @contextmanager
-    def events(self, place: int) -> Iterator[Iterator[Any]]:
-        """Yield the events of the log from a place up to its end, with rows of the table only."""
+    def events(self, position: int) -> Iterator[Iterator[Any]]:
+        """Yield the events of the log from a position up to its end, with rows of the table only."""
         library = imported(self.table, "mysql", ["pymysqlreplication"], called="mysql-replication")
         # It would tell of lost connections itself, and connect again in the middle of a transaction.
         logging.getLogger("pymysqlreplication").addHandler(logging.NullHandler())
@@ -312,8 +312,8 @@ class BinlogServer(LogServer):
             connection_settings={**self._settings.address, **client.SESSION, "read_timeout": _SILENCE},
             server_id=self._settings.server_id(),
             resume_stream=True,
-            log_file=file_name(self._base, file_of(place)),
-            log_pos=offset_of(place),
+            log_file=file_name(self._base, file_of(position)),
+            log_pos=offset_of(position),
             only_schemas=[self._database],
             only_tables=[self._name],
             filter_non_implemented_events=False,
@@ -372,7 +372,7 @@ def unreachable(table: Table, error: Exception) -> UsageError:
 
 
 def _connects(pymysql: Any, most: int) -> Any:
-    """Return a function that connects at `most` so often, and then fails: the reader of the log begins at a place of ours."""
+    """Return a function that connects at `most` so often, and then fails: the reader of the log begins at a position of ours."""
     remaining = most
 
     def connect(**settings: Any) -> Any:

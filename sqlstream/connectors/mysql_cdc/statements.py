@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sqlstream.connectors.cdc.changes import Incomplete, Truncated
+from sqlstream.connectors.cdc.changes import IncompleteLog, TableTruncated
 
 _WORD = re.compile(
     r"""/\*.*?\*/ | --[^\n]* | \#[^\n]* | '(?:[^'\\]|\\.|'')*' | "(?P<quoted>(?:[^"\\]|\\.|"")*)"
@@ -42,13 +42,13 @@ def rolled_back_to(statement: str) -> str | None:
 
 
 def check(statement: str, database: str, schema: str, table: str) -> None:
-    """Raise Truncated or Incomplete if a statement has changed rows of a table of which the log has no changes.
+    """Raise TableTruncated or IncompleteLog if a statement has changed rows of a table of which the log has no changes.
 
     `database` is the one in which the statement ran.
 
     >>> check("TRUNCATE TABLE orders", "shop", "shop", "orders")
     Traceback (most recent call last):
-    sqlstream.connectors.cdc.changes.Truncated: was truncated
+    sqlstream.connectors.cdc.changes.TableTruncated: was truncated
     """
     words = _words(statement)
     if not words:
@@ -56,7 +56,7 @@ def check(statement: str, database: str, schema: str, table: str) -> None:
     first = words[0].upper()
     if first in _BY_STATEMENT:
         if (schema.lower(), table.lower()) in _names(words, database):
-            raise Incomplete(
+            raise IncompleteLog(
                 f"the rows, because it has the statement that changed them: {' '.join(statement.split())[:60]}"
             )
         return
@@ -68,7 +68,7 @@ def check(statement: str, database: str, schema: str, table: str) -> None:
     elif first == "DROP" and upper[1] in ("DATABASE", "SCHEMA") and schema.lower() in (w.lower() for w in words):
         fate = "was dropped"
     if fate:
-        raise Truncated(fate)
+        raise TableTruncated(fate)
 
 
 def _fate(first: str, upper: Sequence[str]) -> str | None:
@@ -107,9 +107,9 @@ def _words(statement: str) -> list[str]:
 def _names(words: Sequence[str], database: str) -> set[tuple[str, str]]:
     """Return all that may be names of tables among words, in small letters, with their databases."""
     names = set()
-    for place, word in enumerate(words):
-        if place >= 2 and words[place - 1] == ".":
-            names.add((words[place - 2].lower(), word.lower()))
+    for index, word in enumerate(words):
+        if index >= 2 and words[index - 1] == ".":
+            names.add((words[index - 2].lower(), word.lower()))
         else:
             names.add((database.lower(), word.lower()))
     return names

@@ -175,7 +175,7 @@ def log_text(column: Any, kind: str) -> Callable[[Any], str | None]:
             # The library takes the year 0 for 1900, which no column holds.
             return lambda value: str(0 if value == 1900 else value)
         case "set":
-            order = {word: place for place, word in enumerate(column.set_values)}
+            order = {word: index for index, word in enumerate(column.set_values)}
             return lambda value: ",".join(sorted(value, key=order.__getitem__))
         case "bit":
             if kind == "BOOLEAN":

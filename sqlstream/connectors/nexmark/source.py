@@ -214,18 +214,18 @@ class _Events:
 
     def __init__(self, settings: Settings, numbers: Ints, base: int):
         self._settings, self._numbers, self._base = settings, numbers, base
-        epoch, self._place = np.divmod(numbers, settings.people + settings.auctions + settings.bids)
+        epoch, self._offset = np.divmod(numbers, settings.people + settings.auctions + settings.bids)
         # The newest person and the newest auction so far, counted from 0.
-        self._person = epoch * settings.people + np.minimum(self._place, settings.people - 1)
-        newest = np.clip(self._place - settings.people, -1, settings.auctions - 1)
+        self._person = epoch * settings.people + np.minimum(self._offset, settings.people - 1)
+        newest = np.clip(self._offset - settings.people, -1, settings.auctions - 1)
         self._auction = np.maximum(epoch * settings.auctions + newest, 0)
         self._times = self._time(numbers)
 
     def batch(self) -> pa.RecordBatch:
         """Return a row per event, with COLUMNS."""
         s = self._settings
-        person = self._place < s.people
-        bid = self._place >= s.people + s.auctions
+        person = self._offset < s.people
+        bid = self._offset >= s.people + s.auctions
         kinds = np.where(person, 0, np.where(bid, 2, 1)).astype(np.int32)
         arrays = [
             pa.array(kinds),

@@ -30,7 +30,7 @@ class TableChanges(ChangesSource):
 
     def check_input(self, project: str) -> None:
         try:
-            client.connect(self.table, CdcSettings.of(self.table).place.url).close()
+            client.connect(self.table, CdcSettings.of(self.table).served_table.url).close()
         except client.load(self.table).OperationalError as error:
             raise unreachable(self.table, error) from error
 

@@ -33,7 +33,7 @@ class SlotDiscovery(ReceivedChanges[Server]):
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext, settings: CdcSettings):
         self._settings = settings
         name = context.remember("replication", f"sqlstream_{_plain(table.name)}_{uuid4().hex[:8]}")
-        server = Server(table, settings.place, settings.slot or name, settings.publication or name)
+        server = Server(table, settings.served_table, settings.slot or name, settings.publication or name)
         self._moved = self._committed = 0
         super().__init__(table, position, context, settings.reading, server)
         # Whether the slot is behind the last batch: then nothing is received before `committed` was called.
@@ -66,9 +66,9 @@ class SlotDiscovery(ReceivedChanges[Server]):
         self._remove(lambda number: True)
         if not self._settings.snapshot:
             return self._server.create_slot(), []
-        with self._server.slot_with_snapshot() as (place, snapshot), self._server.rows(snapshot) as copy:
+        with self._server.slot_with_snapshot() as (position, snapshot), self._server.rows(snapshot) as copy:
             names = [c.name for c in self._table.stored]
-            return place, list(self._write_snapshot(rows_of_csv(copy, names)))
+            return position, list(self._write_snapshot(rows_of_csv(copy, names)))
 
     def _check_log(self) -> None:
         path = f"{self._directory}/{_MOVED}"
@@ -93,7 +93,7 @@ class SlotDiscovery(ReceivedChanges[Server]):
     def _receive(self) -> None:
         try:
             self._receive_changes()
-        except pgoutput.Altered as altered:
+        except pgoutput.ColumnAltered as altered:
             # `check` raises if the new type does not fit; else the changes are read at the next poll.
             self._server.check()
             self._types[altered.column] = altered.type
@@ -104,8 +104,8 @@ class SlotDiscovery(ReceivedChanges[Server]):
             self._server.advance(self._end)
         until = self._log_end = self._target or self._server.end_of_log()
         decoder = pgoutput.Decoder(
-            self._settings.place.schema,
-            self._settings.place.name,
+            self._settings.served_table.schema,
+            self._settings.served_table.name,
             self._types,
             bool(self._table.primary_key),
             self._received,
@@ -123,13 +123,13 @@ class SlotDiscovery(ReceivedChanges[Server]):
         else:
             self._move(decoder.end)
 
-    def _move(self, place: int) -> None:
-        """Advance the slot to a log position, `place`. The table has no changes between the last batch and this position."""
-        if place < max(self._received, self._moved) + WORTH_MOVING:
+    def _move(self, position: int) -> None:
+        """Advance the slot to a log position, `position`. The table has no changes between the last batch and this position."""
+        if position < max(self._received, self._moved) + WORTH_MOVING:
             return
-        write_sealed(self._fs, f"{self._directory}/{_MOVED}", json.dumps(place), durable=True)
-        self._moved = place
-        self._server.advance(place)
+        write_sealed(self._fs, f"{self._directory}/{_MOVED}", json.dumps(position), durable=True)
+        self._moved = position
+        self._server.advance(position)
 
     def next_batch(self) -> Sequence[ChangesFile] | None:
         """Return the next file as the only split of a batch; None if none waits."""

@@ -47,7 +47,7 @@ class CdcSettings:
     Without a `snapshot` the job reads only changes, not the rows before them.
     """
 
-    place: ServedTable
+    served_table: ServedTable
     slot: str | None
     publication: str | None
     snapshot: bool

@@ -16,8 +16,8 @@ from sqlstream.connectors.cdc.changes import (
     INSERTED,
     ColumnGone,
     DecodedChanges,
-    Incomplete,
-    Truncated,
+    IncompleteLog,
+    TableTruncated,
 )
 
 # In place of a large value that an update has not changed: the log leaves it out.
@@ -30,7 +30,7 @@ _NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
 _NEW, _OLD, _KEY = ord("N"), ord("O"), ord("K")
 
 
-class Altered(Exception):
+class ColumnAltered(Exception):
     """A column that is read has changed its type; `type` is the new (type OID, type modifier)."""
 
     def __init__(self, column: str, type: tuple[int, int]):
@@ -61,7 +61,7 @@ class Decoder:
     def decode(self, messages: Iterable[bytes]) -> Iterator[DecodedChanges]:
         """Yield the changes of each transaction that has some.
 
-        Raises Truncated, Incomplete, ColumnGone or Altered.
+        Raises TableTruncated, IncompleteLog, ColumnGone or ColumnAltered.
         """
         changes = DecodedChanges.none(len(self.columns))
         passed = False
@@ -87,7 +87,7 @@ class Decoder:
     def _relation(self, data: bytes) -> None:
         """Store the indexes of the columns from a Relation message, which precedes the first row and each change of the columns.
 
-        Raises ColumnGone or Altered if the columns to read have changed.
+        Raises ColumnGone or ColumnAltered if the columns to read have changed.
         """
         [number] = _INT32.unpack_from(data, 1)
         schema, _, rest = data[5:].partition(b"\0")
@@ -106,46 +106,46 @@ class Decoder:
             if column not in types:
                 raise ColumnGone(column)
             if types[column] != type:
-                raise Altered(column, types[column])
+                raise ColumnAltered(column, types[column])
         names = list(types)
         self._relations[number] = tuple(names.index(column) for column in self.columns)
 
     def _change(self, data: bytes, changes: DecodedChanges) -> None:
-        places = self._relations[_INT32.unpack_from(data, 1)[0]]
-        if places is None:
+        indexes = self._relations[_INT32.unpack_from(data, 1)[0]]
+        if indexes is None:
             return
         kind, first = data[0], data[5]
         row, at = _tuple(data, 6)
         if kind == 73:  # I
-            changes.add(INSERTED, self._whole([row[i] for i in places]))
+            changes.add(INSERTED, self._whole([row[i] for i in indexes]))
         elif kind == 68:  # D
             self._check_old(first)
-            changes.add(DELETED, self._whole([row[i] for i in places]))
+            changes.add(DELETED, self._whole([row[i] for i in indexes]))
         elif first == _NEW:
             self._check_old(first)
-            changes.add(AFTER, self._whole([row[i] for i in places]))
+            changes.add(AFTER, self._whole([row[i] for i in indexes]))
         else:
             self._check_old(first)
             old, (new, _) = row, _tuple(data, at + 1)
-            filled = [old[i] if new[i] is UNCHANGED and first == _OLD else new[i] for i in places]
-            changes.add(BEFORE, self._whole([old[i] for i in places]))
+            filled = [old[i] if new[i] is UNCHANGED and first == _OLD else new[i] for i in indexes]
+            changes.add(BEFORE, self._whole([old[i] for i in indexes]))
             changes.add(AFTER, self._whole(filled))
 
     def _check_old(self, kind: int) -> None:
         if not self.by_key and kind != _OLD:
-            raise Incomplete("the row before a change")
+            raise IncompleteLog("the row before a change")
 
     def _whole(self, row: list[object]) -> list[bytes | None]:
         for name, value in zip(self.columns, row, strict=True):
             if value is UNCHANGED:
-                raise Incomplete(f'the large value of column "{name}", which an update has not changed')
+                raise IncompleteLog(f'the large value of column "{name}", which an update has not changed')
         return row  # type: ignore[return-value]  # texts and NULLs are left
 
     def _truncate(self, data: bytes) -> None:
         [count] = _INT32.unpack_from(data, 1)
         numbers = (_INT32.unpack_from(data, 6 + 4 * i)[0] for i in range(count))
         if not self.skips_truncate and any(self._relations.get(number) is not None for number in numbers):
-            raise Truncated("was truncated")
+            raise TableTruncated("was truncated")
 
 
 def _tuple(data: bytes, at: int) -> tuple[list[object], int]:

@@ -36,19 +36,19 @@ FROM pg_replication_slots WHERE slot_name = %s
 _DROP_SECONDS = 60.0
 
 
-def as_lsn(place: int) -> str:
+def as_lsn(position: int) -> str:
     """Return a log position, in bytes, as PostgreSQL writes it (LSN).
 
     >>> as_lsn(4294967312)
     '1/10'
     """
-    return f"{place >> 32:X}/{place & 0xFFFFFFFF:X}"
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
 
 
-def as_place(lsn: str) -> int:
+def as_position(lsn: str) -> int:
     """Return the log position, in bytes, of an LSN that PostgreSQL writes.
 
-    >>> as_place("1/10")
+    >>> as_position("1/10")
     4294967312
     """
     high, _, low = lsn.partition("/")
@@ -57,7 +57,7 @@ def as_place(lsn: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ServedTable:
-    """The place of a table: the connection string of the server, and the table's schema and name there."""
+    """The location of a table: the connection string of the server, and the table's schema and name there."""
 
     url: str
     schema: str
@@ -79,11 +79,11 @@ class SlotState:
 class Server(LogServer):
     """The server of a table whose changes are read. Its connection is opened at the first use, and again after it was lost."""
 
-    def __init__(self, table: Table, place: ServedTable, slot: str, publication: str):
-        self.table, self.place, self.slot, self.publication = table, place, slot, publication
+    def __init__(self, table: Table, served_table: ServedTable, slot: str, publication: str):
+        self.table, self.served_table, self.slot, self.publication = table, served_table, slot, publication
         self._con: Any = None
         self.psycopg = client.load(table)
-        self.whole_rows = f"On the server: ALTER TABLE {place.qualified} REPLICA IDENTITY FULL"
+        self.whole_rows = f"On the server: ALTER TABLE {served_table.qualified} REPLICA IDENTITY FULL"
 
     @property
     def lost_errors(self) -> tuple[type[Exception], ...]:
@@ -99,7 +99,7 @@ class Server(LogServer):
     def con(self) -> Any:
         """The open connection, which returns `bytea` as hexadecimal digits. Raises `lost_errors`."""
         if self._con is None or self._con.closed:
-            self._con = client.connect(self.table, self.place.url)
+            self._con = client.connect(self.table, self.served_table.url)
             self._con.execute("SET bytea_output = 'hex'")
         return self._con
 
@@ -119,7 +119,7 @@ class Server(LogServer):
         [encoding] = self.con.execute("SHOW server_encoding").fetchone()
         if encoding not in ("UTF8", "SQL_ASCII"):
             raise self._wrong(f"the texts of its database are {encoding}, not UTF8", "Read a database in UTF8.")
-        database_table = server_table(self.con, f"{self.place.schema}.{self.place.name}")
+        database_table = server_table(self.con, f"{self.served_table.schema}.{self.served_table.name}")
         if database_table is None:
             raise BindError(f'table "{self.table.name}": PostgreSQL has no table "{self._name}"', self.table.span)
         types = {c.name: c.type for c in database_table.columns}
@@ -138,7 +138,8 @@ class Server(LogServer):
         """Return the columns to read, in their order: name to (type OID, type modifier)."""
         sql = "SELECT attname, atttypid::bigint, atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s)"
         types = {
-            name: (number, more) for name, number, more in self.con.execute(sql, [self.place.qualified]).fetchall()
+            name: (number, more)
+            for name, number, more in self.con.execute(sql, [self.served_table.qualified]).fetchall()
         }
         return {c.name: types[c.name] for c in self.table.stored}
 
@@ -153,7 +154,7 @@ class Server(LogServer):
 
     def _check_identity(self) -> None:
         """Raise UsageError unless the log has the old values of rows that changes need, by the table's REPLICA IDENTITY."""
-        kind, identity, large, form = self.con.execute(_IDENTITY, [self.place.qualified]).fetchone()
+        kind, identity, large, form = self.con.execute(_IDENTITY, [self.served_table.qualified]).fetchone()
         if form == "p":
             # The log has the rows of partitions, which have identities of their own; the publication calls them the table's.
             return
@@ -189,7 +190,7 @@ class Server(LogServer):
         publication = self.con.execute(sql, [self.publication]).fetchone()
         if publication is None and create:
             self.con.execute(
-                f"CREATE PUBLICATION {quote_name(self.publication)} FOR TABLE {self.place.qualified}"
+                f"CREATE PUBLICATION {quote_name(self.publication)} FOR TABLE {self.served_table.qualified}"
                 " WITH (publish_via_partition_root = true)"
             )
             return
@@ -199,7 +200,9 @@ class Server(LogServer):
         if not publication[0]:
             raise self._wrong(f'publication "{self.publication}" does not publish inserts, updates and deletes', hint)
         tables = "SELECT 1 FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s"
-        if not self.con.execute(tables, [self.publication, self.place.schema, self.place.name]).fetchone():
+        if not self.con.execute(
+            tables, [self.publication, self.served_table.schema, self.served_table.name]
+        ).fetchone():
             hint = f"On the server: ALTER PUBLICATION {self.publication} ADD TABLE {self._name}."
             raise self._wrong(f'publication "{self.publication}" does not have table "{self._name}"', hint)
 
@@ -221,8 +224,8 @@ class Server(LogServer):
     def create_slot(self) -> int:
         """Create the slot without a snapshot; return the log position from which it has all changes."""
         sql = "SELECT (lsn - '0/0')::bigint FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
-        [place] = self.con.execute(sql, [self.slot]).fetchone()
-        return int(place)
+        [position] = self.con.execute(sql, [self.slot]).fetchone()
+        return int(position)
 
     @contextmanager
     def slot_with_snapshot(self) -> Iterator[tuple[int, str]]:
@@ -233,7 +236,7 @@ class Server(LogServer):
         from psycopg import pq
         from psycopg.conninfo import make_conninfo
 
-        conninfo = make_conninfo(self.place.url, replication="database", connect_timeout=10)
+        conninfo = make_conninfo(self.served_table.url, replication="database", connect_timeout=10)
         connection = pq.PGconn.connect(conninfo.encode())
         try:
             if connection.status != pq.ConnStatus.OK:
@@ -243,8 +246,8 @@ class Server(LogServer):
             if result.status != pq.ExecStatus.TUPLES_OK:
                 reason = result.error_message.decode(errors="replace").strip().removeprefix("ERROR:").strip()
                 raise self._wrong(f'replication slot "{self.slot}" cannot be made: {reason}', None)
-            place, snapshot = (result.get_value(0, column) or b"" for column in (1, 2))
-            yield as_place(place.decode()), snapshot.decode()
+            position, snapshot = (result.get_value(0, column) or b"" for column in (1, 2))
+            yield as_position(position.decode()), snapshot.decode()
         finally:
             connection.finish()
 
@@ -262,12 +265,12 @@ class Server(LogServer):
                 return
 
     def end_of_log(self) -> int:
-        [place] = self.con.execute("SELECT (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
-        return int(place)
+        [position] = self.con.execute("SELECT (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
+        return int(position)
 
-    def advance(self, place: int) -> None:
+    def advance(self, position: int) -> None:
         """Advance the slot to a log position: the server may discard all changes before it."""
-        self.con.execute("SELECT pg_replication_slot_advance(%s, %s)", [self.slot, as_lsn(place)])
+        self.con.execute("SELECT pg_replication_slot_advance(%s, %s)", [self.slot, as_lsn(position)])
 
     @contextmanager
     def messages(self, end: int, most: int) -> Iterator[Iterator[bytes]]:
@@ -291,7 +294,7 @@ class Server(LogServer):
         with self.con.transaction():
             self.con.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             self.con.execute(f"SET TRANSACTION SNAPSHOT {quote_text(snapshot)}")
-            query = f"COPY (SELECT {columns} FROM {self.place.qualified}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
+            query = f"COPY (SELECT {columns} FROM {self.served_table.qualified}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
             with self.con.cursor().copy(query) as copy:
                 yield copy
 
@@ -330,7 +333,7 @@ class Server(LogServer):
 
     @property
     def _name(self) -> str:
-        return f"{self.place.schema}.{self.place.name}"
+        return f"{self.served_table.schema}.{self.served_table.name}"
 
 
 def unreachable(table: Table, error: Exception) -> UsageError:

@@ -59,9 +59,9 @@ class PostgreSQLServer(ServerLookup):
 
     def chunks(self, con: Any) -> Iterator[Sequence[Sequence[Any]]]:
         sql = self._psycopg.sql
-        place = sql.Identifier(*self.table.options["table"].split("."))
+        identifier = sql.Identifier(*self.table.options["table"].split("."))
         with con.transaction(), con.cursor(name="sqlstream") as cursor:
-            cursor.execute(sql.SQL("SELECT {} FROM {} AS _row").format(self._items(), place))
+            cursor.execute(sql.SQL("SELECT {} FROM {} AS _row").format(self._items(), identifier))
             while rows := cursor.fetchmany(CHUNK):
                 yield rows
 

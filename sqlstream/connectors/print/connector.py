@@ -9,7 +9,7 @@ from sqlstream.connectors.options import TEXT, TableOption
 IDENTIFIER = TableOption("print-identifier", TEXT, "what stands before each row, and `>` behind it", mutable=True)
 
 
-class Printed(SessionSink):
+class PrintSink(SessionSink):
     """A table whose rows the session shows."""
 
     delivery = Delivery.AT_LEAST_ONCE
@@ -25,4 +25,4 @@ class PrintConnector(Connector):
     summary = "prints its rows"
     reach = Reach.NOTHING
     options = (IDENTIFIER,)
-    sink_type = Printed
+    sink_type = PrintSink

@@ -64,7 +64,7 @@ def implemented(table: Table) -> Table:
 def _carried(table: Table, implementation: Any) -> Table:
     try:
         return replace(table, implementation=carry.pack_class(implementation))
-    except carry.Uncarriable as error:
+    except carry.NotPicklable as error:
         message = f'table "{table.name}": {_what(table)} cannot be sent to workers'
         raise BindError(message, table.span, detail=str(error)) from error
 

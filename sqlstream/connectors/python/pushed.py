@@ -88,9 +88,9 @@ class PushSource(Source):
     def _columns(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         """Return rows as an Arrow table with the table's columns; missing values are NULL."""
         values: dict[str, list[Any]] = {name: [None] * len(rows) for name in self.table.columns}
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             for name, key in self._names(row).items():
-                values[name][place] = row[key]
+                values[name][index] = row[key]
         try:
             return pa.table({name: pa.array(column) for name, column in values.items()})
         except pa.ArrowException as error:

@@ -62,9 +62,9 @@ class PartitionDiscovery(Discovery):
         # All partitions, once they are known; their watermarks, and the ones that hold once the partitions are read to their
         # latest positions.
         self._partitions: Sequence[str] | None = None
-        self._marks: dict[str, datetime] = {}
-        self._next_marks: dict[str, datetime] = {}
-        self._is_asked_for_marks = type(self._source).watermark is not Source.watermark
+        self._watermarks: dict[str, datetime] = {}
+        self._next_watermarks: dict[str, datetime] = {}
+        self._is_asked_for_watermarks = type(self._source).watermark is not Source.watermark
         self._pending: list[PartitionRange] = []
 
     def poll(self) -> int:
@@ -93,14 +93,14 @@ class PartitionDiscovery(Discovery):
         Rows up to this position may be earlier than the watermark. So the partition is asked again only when it was handed out to
         the position; then its watermark advances, however fast rows arrive.
         """
-        if self._is_asked_for_marks:
-            if name in self._next_marks and name in self._behind:
+        if self._is_asked_for_watermarks:
+            if name in self._next_watermarks and name in self._behind:
                 return self._behind[name][1]
-            mark = self._source.watermark(name)
-            if not isinstance(mark, datetime | None):
-                raise TypeError(f"watermark() returns a datetime.datetime or None, not a {type(mark).__name__}")
-            if mark is not None:
-                self._next_marks[name] = mark
+            watermark = self._source.watermark(name)
+            if not isinstance(watermark, datetime | None):
+                raise TypeError(f"watermark() returns a datetime.datetime or None, not a {type(watermark).__name__}")
+            if watermark is not None:
+                self._next_watermarks[name] = watermark
         return self._source.latest_position(name)
 
     def _bounds(self) -> Mapping[str, Any]:
@@ -123,12 +123,12 @@ class PartitionDiscovery(Discovery):
         }
 
     def watermarks(self) -> Mapping[str, datetime]:
-        return self._marks
+        return self._watermarks
 
     def _reach_marks(self) -> None:
         """Let the next watermarks hold for partitions that have been read to their latest positions."""
-        for name in self._next_marks.keys() - self._behind.keys():
-            self._marks[name] = self._next_marks.pop(name)
+        for name in self._next_watermarks.keys() - self._behind.keys():
+            self._watermarks[name] = self._next_watermarks.pop(name)
 
     @property
     def waiting(self) -> int:

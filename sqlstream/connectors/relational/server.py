@@ -147,14 +147,15 @@ class ServerWriter(DatabaseWriter):
         self.run(con, self.make_number.format(table=table), [self.identity, _NONE])
 
 
-def server_options(url: str, example: str, place: str) -> tuple[TableOption, ...]:
+def server_options(url: str, example: str, qualifier: str) -> tuple[TableOption, ...]:
     """Return the options of a table on a server.
 
-    For the manual, `url` says what the option `url` is, with an `example`, and `place` what may qualify the name of the table.
+    For the manual, `url` says what the option `url` is, with an `example`, and `qualifier` what may qualify the name of the
+    table.
     """
     return (
         TableOption("url", TEXT, url, required=True, example=example),
-        TableOption("table", TEXT, f"the table, with {place}", required=True, example="users"),
+        TableOption("table", TEXT, f"the table, with {qualifier}", required=True, example="users"),
         *SINK_OPTIONS,
     )
 

@@ -178,7 +178,7 @@ class Publisher:
         return ()
 
 
-def check_places(warehouse: Warehouse, tables: Iterable[Table]) -> None:
+def check_targets(warehouse: Warehouse, tables: Iterable[Table]) -> None:
     """Raise UsageError for a table that cannot be published in the warehouse's object store.
 
     Delta Lake is supported on s3:// only, and Iceberg, whose catalog is a file, on local disks only.

@@ -14,7 +14,7 @@ from sqlstream.duck.types import stored_type
 from sqlstream.errors import UnsupportedError
 
 
-class Refused(ValueError):
+class NotIncremental(ValueError):
     """A call that cannot run incrementally; the message is the reason, as a phrase."""
 
 
@@ -52,13 +52,13 @@ class AggregateCall:
 
     @property
     def shape(self) -> Shape:
-        """How the function runs. Raises Refused if it cannot run incrementally."""
+        """How the function runs. Raises NotIncremental if it cannot run incrementally."""
         if self.python is not None:
             return Shape(Kind.PYTHON if self.python.merges else Kind.VALUES, ordered=True)
         if self.function in REFUSED:
-            raise Refused(REFUSED[self.function])
+            raise NotIncremental(REFUSED[self.function])
         if self.function not in FUNCTIONS:
-            raise Refused(f"there is no incremental form of the aggregate {self.function}")
+            raise NotIncremental(f"there is no incremental form of the aggregate {self.function}")
         return FUNCTIONS[self.function]
 
     def step(self, name: str, argument: str) -> str:
@@ -120,11 +120,11 @@ def row_of(arguments: Sequence[str]) -> str:
 
 
 def kept_type(type_: str) -> str:
-    """Return `type_` if values of it can be stored. Raises Refused for the type of NULL, UNION and VARIANT."""
+    """Return `type_` if values of it can be stored. Raises NotIncremental for the type of NULL, UNION and VARIANT."""
     if '"NULL"' in type_:
-        raise Refused("a value that is always NULL has no type; write CAST(NULL AS INTEGER)")
+        raise NotIncremental("a value that is always NULL has no type; write CAST(NULL AS INTEGER)")
     try:
         stored_type(type_)
     except UnsupportedError as error:
-        raise Refused(error.message) from None
+        raise NotIncremental(error.message) from None
     return type_

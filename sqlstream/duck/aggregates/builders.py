@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused, row_of
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, NotIncremental, row_of
 from sqlstream.duck.aggregates.exported_states import exported, quantile
 from sqlstream.duck.aggregates.functions import Kind
 from sqlstream.duck.aggregates.kept_values import collected
@@ -18,7 +18,7 @@ from sqlstream.duck.aggregates.partial_columns import Built, Columns, Strategy
 
 
 def build(call: AggregateCall, columns: Columns) -> Built:
-    """Add the columns of a call; return its strategy and the SQL of its result. Raises Refused if it cannot run incrementally."""
+    """Add the columns of a call; return its strategy and the SQL of its result. Raises NotIncremental."""
     if call.distinct and call.shape.idempotent and not call.limited:
         call = replace(call, distinct=False)
     return collected(call, columns) if call.distinct else _BUILDERS[call.shape.kind](call, columns)
@@ -106,7 +106,7 @@ def _extremes_column(
     """Add a column with the sorted list of the n least or greatest values of the rows that meet the conditions."""
     n = call.arguments[-1].strip()
     if not re.fullmatch(r"0*[1-9]\d*", n):
-        raise Refused(f"the number of values that {call.function} returns must be a positive integer literal")
+        raise NotIncremental(f"the number of values that {call.function} returns must be a positive integer literal")
     way, order = ("min", "'ASC'") if least else ("max", "'DESC'")
     return columns.add(
         f"{type_}[]",
@@ -117,7 +117,7 @@ def _extremes_column(
 
 def _bitstring(call: AggregateCall, columns: Columns) -> Built:
     if len(call.arguments) != 3:
-        raise Refused("bitstring_agg needs its bounds; write bitstring_agg(x, min, max)")
+        raise NotIncremental("bitstring_agg needs its bounds; write bitstring_agg(x, min, max)")
     partial = f"bitstring_agg({', '.join(call.arguments)}){call.where()}"
     return Strategy.PLAIN, columns.add("BIT", partial, lambda c, over: f"bit_or({c}){over}")
 
@@ -135,8 +135,8 @@ def _arg(call: AggregateCall, columns: Columns) -> Built:
     if call.order_by:
         # Of the rows with the extreme key the first one in the order is chosen: the first to arrive, or the last.
         sign = "" if call.latest_first == (way == "max") else "-"
-        place = call.keys[0]
-        row, type_ = f"o := {sign}{place.expression}, {row}", f"o {place.type}, {type_}"
+        position = call.keys[0]
+        row, type_ = f"o := {sign}{position.expression}, {row}", f"o {position.type}, {type_}"
     row, type_ = f"k := {key}, {row}", f"k {key_type}, {type_}"
     conditions = [f"({key}) IS NOT NULL"] + ([] if suffix else [f"({value}) IS NOT NULL"])
     if suffix == ["nulls", "last"]:
@@ -185,11 +185,11 @@ def _arrived_column(call: AggregateCall, columns: Columns, *, least: bool) -> st
     [value], [type_], [key] = call.arguments, call.argument_types, call.keys
     way = "min" if least else "max"
     where = call.where(f"({value}) IS NOT NULL" if call.function == "any_value" else "")
-    place = _fold_column(columns, way, key.expression, key.type, where)
+    position = _fold_column(columns, way, key.expression, key.type, where)
     return columns.add(
         type_,
         f"arg_{way}_null({value}, {key.expression}){where}",
-        lambda c, over: f"arg_{way}_null({c}, {place}){over}",
+        lambda c, over: f"arg_{way}_null({c}, {position}){over}",
     )
 
 
@@ -198,10 +198,15 @@ def _picks(call: AggregateCall, columns: Columns) -> Built:
     value, type_ = call.arguments[0], call.argument_types[0]
     first = call.function == "earliest_by_offset"
     if call.order_by and (not call.by_arrival_and_value or call.latest_first):
-        raise Refused(f"{call.function} takes rows in the order in which they arrive; write list(x ORDER BY y)[:n]")
+        raise NotIncremental(
+            f"{call.function} takes rows in the order in which they arrive; write list(x ORDER BY y)[:n]"
+        )
     if call.order_by:
-        place = call.keys[0]
-        row, row_type = f"struct_pack(o := {place.expression}, v := {value})", f"STRUCT(o {place.type}, v {type_})"
+        position = call.keys[0]
+        row, row_type = (
+            f"struct_pack(o := {position.expression}, v := {value})",
+            f"STRUCT(o {position.type}, v {type_})",
+        )
         rows = f"list_transform({_extremes_column(call, columns, row, row_type, least=first)}, lambda r: r.v)"
     else:
         rows = _extremes_column(call, columns, value, type_, least=first)

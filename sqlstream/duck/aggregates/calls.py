@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, NotIncremental
 from sqlstream.duck.aggregates.builders import build
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, REFUSED, Kind
 from sqlstream.duck.aggregates.kept_values import argument_rows, key_rows
@@ -68,7 +68,7 @@ def strategy(call: AggregateCall) -> Strategy | None:
     """Return how a call runs, None if it cannot run: `reason` says why."""
     try:
         return build(call, Columns("p", {}))[0]
-    except Refused:
+    except NotIncremental:
         return None
 
 
@@ -76,7 +76,7 @@ def reason(call: AggregateCall) -> str:
     """Return why a call cannot run, as a phrase; empty if it can."""
     try:
         build(call, Columns("p", {}))
-    except Refused as refused:
+    except NotIncremental as refused:
         return str(refused)
     return ""
 

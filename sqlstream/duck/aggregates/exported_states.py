@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, NotIncremental
 from sqlstream.duck.aggregates.functions import State, state_of
 from sqlstream.duck.aggregates.kept_values import collected
 from sqlstream.duck.aggregates.partial_columns import Built, Columns, Strategy
@@ -14,13 +14,14 @@ from sqlstream.duck.sql import quote_text
 def quantile(call: AggregateCall, columns: Columns) -> Built:
     """Add a column with the list of values, which is the exported state of quantile_disc; return the SQL of the quantile.
 
-    Faster than list(), and all quantiles of x share the column. Raises Refused if ORDER BY names anything but the argument.
+    Faster than list(), and all quantiles of x share the column. Raises NotIncremental if ORDER BY names anything but the
+    argument.
     """
     value, type_ = call.arguments[0], call.argument_types[0]
     if call.shape.ordered and call.order_by:
         keys = call.keys
         if len(keys) != 1 or keys[0].expression != value:
-            raise Refused(f"{call.function} can only be ordered by its argument")
+            raise NotIncremental(f"{call.function} can only be ordered by its argument")
         if keys[0].direction.startswith("DESC"):
             return collected(call, columns)
     list_type = f"{type_}[]"
@@ -38,7 +39,7 @@ def quantile(call: AggregateCall, columns: Columns) -> Built:
 
 
 def exported(call: AggregateCall, columns: Columns) -> Built:
-    """Add a column with the exported state of the function; return the SQL of its result. Raises Refused."""
+    """Add a column with the exported state of the function; return the SQL of its result. Raises NotIncremental."""
     shape = call.shape
     positions = shape.constants
     listed = any("[" in call.argument_types[i] for i in positions)

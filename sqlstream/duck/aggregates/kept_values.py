@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused, kept_type, row_of
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, NotIncremental, kept_type, row_of
 from sqlstream.duck.aggregates.functions import Kind
 from sqlstream.duck.aggregates.partial_columns import Built, Columns, Strategy
 
@@ -20,7 +20,7 @@ class ValueColumn:
 
 
 def argument_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
-    """Return a column for each argument that is not a constant: `prefix` with v0, v1, and so on. Raises Refused."""
+    """Return a column for each argument that is not a constant: `prefix` with v0, v1, and so on. Raises NotIncremental."""
     constants = call.shape.constants
     pairs = [pair for i, pair in enumerate(zip(call.arguments, call.argument_types, strict=True)) if i not in constants]
     return [ValueColumn(f"{prefix}v{i}", kept_type(type_), text) for i, (text, type_) in enumerate(pairs)]
@@ -29,20 +29,20 @@ def argument_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
 def key_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
     """Return a column for each key of ORDER BY that is no argument: `prefix` with o0, o1, and so on.
 
-    Raises Refused for such a key in a DISTINCT call.
+    Raises NotIncremental for such a key in a DISTINCT call.
     """
     if not call.shape.ordered:
         return []
     keys = [key for key in call.keys if key.expression not in call.arguments]
     if keys and call.distinct:
-        raise Refused("in a DISTINCT aggregate, ORDER BY can only name its arguments")
+        raise NotIncremental("in a DISTINCT aggregate, ORDER BY can only name its arguments")
     return [ValueColumn(f"{prefix}o{i}", kept_type(key.type), key.expression) for i, key in enumerate(keys)]
 
 
 def collected(call: AggregateCall, columns: Columns) -> Built:
-    """Return the result of a call as the function over all kept values. Raises Refused if the function does not take DISTINCT."""
+    """Return the result of a call as the function over all kept values. Raises NotIncremental for DISTINCT it does not take."""
     if call.distinct and (call.function in _JSON or call.function in _NOT_DISTINCT or call.shape.kind is Kind.ARG):
-        raise Refused(f"{call.function} does not take DISTINCT")
+        raise NotIncremental(f"{call.function} does not take DISTINCT")
     shape = call.shape
     arguments = argument_rows(call, columns.prefix)
     order, where = "", f" FILTER (WHERE {columns.rows})" if columns.rows else ""
@@ -66,7 +66,7 @@ def _accumulated(call: AggregateCall, names: Sequence[str], order: str, where: s
     if call.distinct and len(names) > 1:
         # With DISTINCT, DuckDB orders only by the whole value.
         if call.order_by:
-            raise Refused("a DISTINCT aggregate of several arguments has no ORDER BY")
+            raise NotIncremental("a DISTINCT aggregate of several arguments has no ORDER BY")
         order = f" ORDER BY {row}"
     rows = f"list({'DISTINCT ' if call.distinct else ''}{row}{order}){where}"
     return call.step("finish", call.step("accumulate", rows))

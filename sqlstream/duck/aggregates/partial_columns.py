@@ -41,7 +41,8 @@ class Columns:
         """Add a column and return its name; an equal column is shared.
 
         `partial` is the SQL of the partial result over input rows. `merge` returns the SQL that merges the column of a name; its
-        second argument follows the aggregate in it, empty or an OVER clause. Raises Refused for a type that cannot be stored.
+        second argument follows the aggregate in it, empty or an OVER clause. Raises NotIncremental for a type that cannot be
+        stored.
         """
         kept_type(type_)
         name = self._shared_names.setdefault(

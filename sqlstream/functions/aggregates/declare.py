@@ -16,8 +16,7 @@ from uuid import UUID
 
 from sqlstream.catalog import AggregateFunction
 from sqlstream.errors import BindError
-from sqlstream.functions import source_locations as places
-from sqlstream.functions import types
+from sqlstream.functions import source_locations, types
 from sqlstream.functions.aggregates.api import mark_of
 from sqlstream.functions.aggregates.steps import AggregateSteps
 from sqlstream.functions.codecs import Codec
@@ -40,7 +39,7 @@ _OF_FLINK = {
 def declare_aggregate(aggregate_class: type, *, name: str | None = None, root: str | None = None) -> AggregateFunction:
     """Return the catalog's entry of a class, with or without `@udaf`.
 
-    Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the place.
+    Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the position.
     """
     return _declaration(aggregate_class, name, root).declared()
 
@@ -57,7 +56,7 @@ def aggregate_steps(aggregate_class: type, root: str) -> tuple[AggregateSteps, A
 def _declaration(aggregate_class: type, name: str | None, root: str | None) -> AggregateDeclaration:
     options, accumulator = mark_of(aggregate_class) or (FunctionOptions(), None)
     options = replace(options, name=name or options.name or sql_name(aggregate_class.__name__))
-    inner = places.unwrapped(getattr(aggregate_class, "accumulate", None))
+    inner = source_locations.unwrapped(getattr(aggregate_class, "accumulate", None))
     if inner is None:
         hint = "Write def accumulate(self, acc: Acc, x: int) -> None: .., and def finish(self, acc: Acc) -> int: .."
         raise BindError(f'class "{aggregate_class.__name__}" has no method accumulate', hint=hint)
@@ -68,10 +67,10 @@ def _declaration(aggregate_class: type, name: str | None, root: str | None) -> A
 def _check_names(aggregate_class: type, root: str) -> None:
     """Raise BindError for a method with the name that Flink gives it, where ours differs: nothing would call it."""
     for name, (own, written) in _OF_FLINK.items():
-        method = places.unwrapped(getattr(aggregate_class, name, None))
+        method = source_locations.unwrapped(getattr(aggregate_class, name, None))
         if method is not None and not hasattr(aggregate_class, own):
             message = f'class "{aggregate_class.__name__}" has a method {name}, which is called {own} here'
-            raise BindError(message, places.definition(method, root), hint=f"Write {written}")
+            raise BindError(message, source_locations.definition(method, root), hint=f"Write {written}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class AggregateDeclaration(Declaration):
         return 2
 
     def declared(self) -> AggregateFunction:
-        """Return the catalog's entry of the class. Raises BindError or UnsupportedError, with the place."""
+        """Return the catalog's entry of the class. Raises BindError or UnsupportedError, with the position."""
         call = self.steps()
         if not call.parameters:
             what = f'accumulate of aggregate function "{self.function.__name__}" takes nothing of a row'
@@ -118,7 +117,7 @@ class AggregateDeclaration(Declaration):
         return self._accumulator_hint(self.hints())
 
     def steps(self) -> AggregateSteps:
-        """Return the steps of the class, unopened. Raises BindError or UnsupportedError, with the place."""
+        """Return the steps of the class, unopened. Raises BindError or UnsupportedError, with the position."""
         name = self.name()
         hints = self.hints()
         accumulator = self._accumulator(hints)
@@ -151,7 +150,7 @@ class AggregateDeclaration(Declaration):
         )
 
     def _method(self, name: str) -> FunctionType | None:
-        return places.unwrapped(getattr(self.function, name, None))
+        return source_locations.unwrapped(getattr(self.function, name, None))
 
     def _accumulator_hint(self, hints: dict[str, Any]) -> Any:
         """Return the hint of the accumulator; None if only its SQL type is known."""
@@ -178,14 +177,14 @@ class AggregateDeclaration(Declaration):
     def _result(self, finish: FunctionType) -> tuple[str, Codec]:
         hints = self._hints_of(finish)
         explicit, spelled = self.options.returns, f"@{self.decorator}(returns='BIGINT')"
-        what, place = (
+        what, span = (
             f'the result of aggregate function "{self.function.__name__}"',
-            places.definition(finish, self.root),
+            source_locations.definition(finish, self.root),
         )
         if explicit is None and "return" not in hints:
             hint = f"Write def finish(self, acc) -> int, say, or name the SQL type: {spelled}."
-            raise BindError(f"{what} has no type hint", place, hint=hint)
-        return self.typed(hints.get("return"), explicit, what, spelled, place)
+            raise BindError(f"{what} has no type hint", span, hint=hint)
+        return self.typed(hints.get("return"), explicit, what, spelled, span)
 
     def _hints_of(self, method: FunctionType) -> dict[str, Any]:
         return AggregateDeclaration(self.function, method, self.options, self.root, method.__name__, None).hints()
@@ -200,14 +199,14 @@ class AggregateDeclaration(Declaration):
                 kind = hint.__name__
                 what = f'{name} of aggregate function "{self.function.__name__}" does not return its accumulator'
                 hint_ = f"A {kind} cannot be changed: write def {name}(self, acc: {kind}, ..) -> {kind}, and return it."
-                raise BindError(what, places.definition(method, self.root), hint=hint_)
+                raise BindError(what, source_locations.definition(method, self.root), hint=hint_)
 
     def _check_retract(self, retract: FunctionType, *, merges: bool) -> None:
         """Raise BindError unless `retract` has the parameters of `accumulate` and a vectorized class also has `merge`."""
         if self.options.vectorized and not merges:
             raise BindError(
                 f'vectorized aggregate function "{self.function.__name__}" has retract, but no merge',
-                places.definition(retract, self.root),
+                source_locations.definition(retract, self.root),
                 hint="Write def merge(self, groups, accumulators): .., which adds further rows to an accumulator.",
             )
         parameters = [*inspect.signature(self.inner).parameters][self.own_parameters :]
@@ -215,7 +214,7 @@ class AggregateDeclaration(Declaration):
         if [*inspect.signature(retract).parameters][own:] != parameters:
             raise BindError(
                 f'retract of aggregate function "{self.function.__name__}" takes other parameters than accumulate',
-                places.definition(retract, self.root),
+                source_locations.definition(retract, self.root),
                 hint=f"They are: {', '.join(parameters)}.",
             )
 

@@ -115,12 +115,12 @@ class AggregateSteps(Invocation):
         values = zip(*decoded, strict=True)
         objects, results = self._objects(accumulators), []
         step, finish, returns = self._method("accumulate"), self._method("finish"), "accumulate" in self.returning
-        for place, (owner, is_valid) in enumerate(zip(owners.tolist(), valid.tolist(), strict=True)):
+        for index, (owner, is_valid) in enumerate(zip(owners.tolist(), valid.tolist(), strict=True)):
             row = next(values) if is_valid else ()
             try:
                 if (value := objects[owner]) is None:
                     value = self._new()
-                if is_valid and (called is None or called[place]):
+                if is_valid and (called is None or called[index]):
                     result = step(value, *row)
                     if not returns and result is not None:
                         raise self._unhinted("accumulate", result)
@@ -232,11 +232,11 @@ class AggregateSteps(Invocation):
     ) -> tuple[pa.Array, pa.Array]:
         """Return the accumulator after each row, and the last accumulator of each group, by a prefix scan that doubles its span.
 
-        In each round, every accumulator is merged with the one `span` places before it in its group; then the span doubles. The
-        first place of a group holds the accumulator from before its rows.
+        In each round, every accumulator is merged with the one `span` positions before it in its group; then the span doubles.
+        The first position of a group holds the accumulator from before its rows.
         """
-        number, places = len(accumulators), np.arange(len(owners))
-        alone = np.repeat(places, valid.astype(int))
+        number, indexes = len(accumulators), np.arange(len(owners))
+        alone = np.repeat(indexes, valid.astype(int))
         lists = pa.ListArray.from_arrays(
             pa.array(np.concatenate([[0], np.cumsum(valid)]), pa.int32()), rows.take(pa.array(alone))
         )
@@ -244,8 +244,8 @@ class AggregateSteps(Invocation):
         starts = np.cumsum(sizes) - sizes
         order = np.empty(number + len(owners), int)
         order[starts] = np.arange(number)
-        own_places = places + owners + 1
-        order[own_places] = number + places
+        own_indexes = indexes + owners + 1
+        order[own_indexes] = number + indexes
         prefixes = pa.concat_arrays([accumulators, self.accumulate(lists)]).take(pa.array(order))
         begins = np.repeat(starts, sizes)
         every, span = np.arange(len(prefixes)), 1
@@ -256,7 +256,7 @@ class AggregateSteps(Invocation):
             chosen = every.copy()
             chosen[later] = len(prefixes) + np.arange(len(later))
             prefixes, span = pa.concat_arrays([prefixes, merged]).take(pa.array(chosen)), 2 * span
-        return self.finish(prefixes.take(pa.array(own_places))), prefixes.take(pa.array(starts + sizes - 1))
+        return self.finish(prefixes.take(pa.array(own_indexes))), prefixes.take(pa.array(starts + sizes - 1))
 
     def _with_arrays(
         self,
@@ -273,9 +273,9 @@ class AggregateSteps(Invocation):
         table = self._table(accumulators.take(present))
         changed = self._in_groups(number, owners, lambda groups: self._method(method)(table, groups, *arrays))
         # Groups without a retracted row stay the same.
-        places = np.arange(number)
-        places[present.to_numpy()] = number + np.asarray(present)
-        return pa.concat_arrays([accumulators, changed]).take(pa.array(places))
+        indexes = np.arange(number)
+        indexes[present.to_numpy()] = number + np.asarray(present)
+        return pa.concat_arrays([accumulators, changed]).take(pa.array(indexes))
 
     def _in_groups(self, number: int, owners: Indexes, call: Callable[[pa.Array], Any]) -> pa.Array:
         """Return one accumulator per group: from `call` for the groups with rows, NULL for all others."""
@@ -296,11 +296,11 @@ class AggregateSteps(Invocation):
             raise self._wrong(f"returned a table {error}") from error
         if len(present) == number:
             return accumulators
-        places = np.zeros(number, np.int64)
-        places[present] = np.arange(len(present))
+        indexes = np.zeros(number, np.int64)
+        indexes[present] = np.arange(len(present))
         missing = np.ones(number, bool)
         missing[present] = False
-        return accumulators.take(pa.array(places, mask=missing))
+        return accumulators.take(pa.array(indexes, mask=missing))
 
     def _finished(self, accumulators: pa.Array) -> pa.Array:
         present = accumulators.is_valid()
@@ -322,8 +322,8 @@ class AggregateSteps(Invocation):
             raise self._wrong(what) from error
         if whole:
             return array
-        places = np.cumsum(present.to_numpy(zero_copy_only=False)) - 1
-        return array.take(pa.array(places, mask=~present.to_numpy(zero_copy_only=False)))
+        indexes = np.cumsum(present.to_numpy(zero_copy_only=False)) - 1
+        return array.take(pa.array(indexes, mask=~present.to_numpy(zero_copy_only=False)))
 
     def _table(self, accumulators: pa.Array) -> pa.Table:
         names = [c.name for c in self.accumulator.columns]

@@ -178,7 +178,7 @@ def no_processing_time(time: object) -> TypeError:
     return no_time(time, _AFTER)
 
 
-def no_identity(timer: object) -> TypeError:
+def no_timer_id(timer: object) -> TypeError:
     """Return the error for the identity of a timer that is neither a name nor a time."""
     return no_time(timer, _DELETE)
 

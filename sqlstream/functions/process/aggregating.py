@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.duck import databases
-from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, NotIncremental
 from sqlstream.duck.aggregates.calls import Partial, partial, reason, strategy
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, REFUSED, Kind
 from sqlstream.duck.aggregates.partial_columns import Strategy
@@ -29,7 +29,7 @@ from sqlstream.functions.process.plain_aggregates import PlainAggregate, plain_a
 _NOT_MERGING = (Kind.PICK, Kind.QUANTILE)
 
 
-class Unaggregable(ValueError):
+class UnsupportedAggregate(ValueError):
     """A state cannot use an aggregate function; the message is the reason."""
 
 
@@ -69,7 +69,7 @@ class Aggregator(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _PendingValues:
     """An accumulator, and values that the next `settled` adds to it."""
 
     accumulator: Any
@@ -155,13 +155,13 @@ class DuckAggregator(Aggregator):
     def add(self, accumulator: Any, value: Any) -> Any:
         if self._plain is not None:
             return accumulator if value is None else self._plain.add(accumulator, value)
-        if isinstance(accumulator, _Waiting):
+        if isinstance(accumulator, _PendingValues):
             accumulator.values.append(value)
             return accumulator
-        return _Waiting(accumulator, [value])
+        return _PendingValues(accumulator, [value])
 
     def settled(self, accumulators: Sequence[Any]) -> list[Any]:
-        waiting = [n for n, one in enumerate(accumulators) if isinstance(one, _Waiting)]
+        waiting = [n for n, one in enumerate(accumulators) if isinstance(one, _PendingValues)]
         if not waiting:
             return list(accumulators)
         stored = list(accumulators)
@@ -179,7 +179,7 @@ class DuckAggregator(Aggregator):
         [value] = decoded(types.codec(self.returns), table.column(0))
         return value
 
-    def _merged(self, waiting: Sequence[_Waiting]) -> list[Any]:
+    def _merged(self, waiting: Sequence[_PendingValues]) -> list[Any]:
         """Return the accumulators with their waiting values added."""
         rows = [value for one in waiting for value in one.values]
         numbers = [n for n, one in enumerate(waiting) for _ in one.values]
@@ -209,8 +209,8 @@ class DuckAggregator(Aggregator):
 def aggregator_of(aggregate: Any, value_hint: Any, result: Any, root: str) -> Aggregator:
     """Return the aggregate function of a state: `aggregate` is the name of one of DuckDB's, or a class under `@udaf`.
 
-    `value_hint` and `result` are the type hints of an added value and of the result. Raises Unaggregable, types.UnusableType,
-    and what `declare_aggregate` raises.
+    `value_hint` and `result` are the type hints of an added value and of the result. Raises UnsupportedAggregate,
+    types.UnusableType, and what `declare_aggregate` raises.
     """
     several = typing.get_origin(value_hint) is tuple and Ellipsis not in typing.get_args(value_hint)
     hints = typing.get_args(value_hint) if several else (value_hint,)
@@ -220,21 +220,23 @@ def aggregator_of(aggregate: Any, value_hint: Any, result: Any, root: str) -> Ag
         return _of_duckdb(aggregate, parameters, returns)
     if isinstance(aggregate, type):
         return _of_class(aggregate, parameters, returns, several, root)
-    raise Unaggregable(f"{aggregate!r} is no aggregate: write the name of one of DuckDB's, or a class under @udaf")
+    raise UnsupportedAggregate(
+        f"{aggregate!r} is no aggregate: write the name of one of DuckDB's, or a class under @udaf"
+    )
 
 
 def _of_class(aggregate_class: type, parameters: tuple[str, ...], returns: str, several: bool, root: str) -> Aggregator:
     steps, hint = aggregate_steps(aggregate_class, root)
     if steps.vectorized:
-        raise Unaggregable(f"{aggregate_class.__name__} is vectorized: a state takes value by value")
+        raise UnsupportedAggregate(f"{aggregate_class.__name__} is vectorized: a state takes value by value")
     parameter_types = [p.type for p in steps.parameters]
     needed = sum(p.default is None for p in steps.parameters)
     if not needed <= len(parameters) <= len(parameter_types) or [*parameters] != parameter_types[: len(parameters)]:
-        raise Unaggregable(
+        raise UnsupportedAggregate(
             f"{aggregate_class.__name__} takes ({', '.join(parameter_types)}), not ({', '.join(parameters)})"
         )
     if returns != types.canonical(steps.returns):
-        raise Unaggregable(f"{aggregate_class.__name__} returns {steps.returns}, not {returns}")
+        raise UnsupportedAggregate(f"{aggregate_class.__name__} returns {steps.returns}, not {returns}")
     return RowAggregator(steps, hint, several)
 
 
@@ -242,26 +244,26 @@ def _of_duckdb(name: str, parameters: tuple[str, ...], returns: str) -> Aggregat
     function = ALIASES.get(name.lower(), name.lower())
     if function not in FUNCTIONS:
         suggestion = f"; did you mean {near}?" if (near := nearest(name.lower(), FUNCTIONS)) else ""
-        raise Unaggregable(REFUSED.get(function) or f"DuckDB has no aggregate {name}{suggestion}")
+        raise UnsupportedAggregate(REFUSED.get(function) or f"DuckDB has no aggregate {name}{suggestion}")
     shape = FUNCTIONS[function]
     arguments = tuple(f"a{i}" for i in range(len(parameters)))
-    if any(place < len(arguments) for place in shape.constants) or function in ("approx_quantile", "approx_top_k"):
-        raise Unaggregable(f"{name} takes a constant, which a state has none for")
+    if any(index < len(arguments) for index in shape.constants) or function in ("approx_quantile", "approx_top_k"):
+        raise UnsupportedAggregate(f"{name} takes a constant, which a state has none for")
     typed = ", ".join(f"CAST(NULL AS {type})" for type in parameters)
     try:
         with databases.passing() as con:
             query = f"SELECT typeof(v), CAST(v AS {returns}) FROM (SELECT {function}({typed}) AS v)"
             [(own, _)] = con.execute(query).fetchall()
     except duckdb.Error as error:
-        raise Unaggregable(str(error).splitlines()[0]) from error
+        raise UnsupportedAggregate(str(error).splitlines()[0]) from error
     call = AggregateCall(function, arguments, parameters, result_type=own)
     if shape.kind in _NOT_MERGING or strategy(call) not in (Strategy.PLAIN, Strategy.STATE):
         why = reason(call) or "it keeps all values"
-        raise Unaggregable(f"{name} does not merge: {why}")
+        raise UnsupportedAggregate(f"{name} does not merge: {why}")
     try:
         aggregator = DuckAggregator(function, parameters, returns, own, partial(call, "part"))
-    except Refused as error:
-        raise Unaggregable(str(error)) from error
+    except NotIncremental as error:
+        raise UnsupportedAggregate(str(error)) from error
     # Python must be able to hold an accumulator.
     types.codec(aggregator.type)
     return aggregator

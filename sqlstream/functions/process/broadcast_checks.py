@@ -9,7 +9,7 @@ from types import FunctionType
 
 from sqlstream.catalog import StateDeclaration, TableArgument
 from sqlstream.errors import BindError
-from sqlstream.functions import source_locations as places
+from sqlstream.functions import source_locations
 from sqlstream.functions.process.api import ProcessOptions, table_options
 
 
@@ -24,7 +24,7 @@ def check_emitting(inner: FunctionType, hint: object, what: str, options: Proces
     is_silent = hint in (None, type(None))
     if is_silent and not inspect.isgeneratorfunction(inner):
         return
-    span = places.definition(inner, root)
+    span = source_locations.definition(inner, root)
     if options.vectorized:
         hint_text = "Write -> None, and keep them in a state: rows of a key emit. A class that is not vectorized emits here, too."
         raise BindError(f"{what} emits rows of a broadcast table, but the class is vectorized", span, hint=hint_text)
@@ -44,7 +44,7 @@ def check_broadcast(
     shared = [s for s in states if s.broadcast]
     broadcast = [t for t in tables if t.broadcast]
     for one in shared:
-        span = places.assignment(process_class, one.name, root)
+        span = source_locations.assignment(process_class, one.name, root)
         named = f'broadcast state "{one.name}" of {what}'
         if not broadcast:
             hint = "Write @table(broadcast=True) above the method that writes it."
@@ -57,8 +57,8 @@ def check_broadcast(
             raise BindError(f'{named} has visibility="until_cleaned"', span, hint=hint)
     if not broadcast:
         return
-    inner = places.unwrapped(getattr(process_class, broadcast[0].method))
-    span = places.definition(inner, root) if inner is not None else None
+    inner = source_locations.unwrapped(getattr(process_class, broadcast[0].method))
+    span = source_locations.definition(inner, root) if inner is not None else None
     if len(broadcast) == len(tables):
         hint = "One table at least has keys, or is read row by row: @table without broadcast."
         raise BindError(f"all tables of {what} are broadcast", span, hint=hint)

@@ -29,11 +29,11 @@ V = TypeVar("V")
 History: TypeAlias = list[tuple[int, T]]
 # How many snapshots of a map are kept.
 SNAPSHOTS = 64
-# The places of items, and the items: lists of equal length.
+# The item keys, and the items: lists of equal length.
 Stored: TypeAlias = tuple[list[Any], list[Any]]
 
 
-class Shared:
+class BroadcastStateHandle:
     """The base of the handles of broadcast states.
 
     While rows of keys are processed, a handle shows the state after the first `version` broadcast rows of the batch; None: after
@@ -56,9 +56,10 @@ class Shared:
 
     @property
     def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        """The changes of the state to store: (whether to delete all stored items first, [(place, item)]).
+        """The changes of the state to store: (whether to delete all stored items first, [(item key, item)]).
 
-        A place is an index of a list, a key of a map, or 0 for a single value. The item REMOVED deletes the one at its place.
+        An item key is an index of a list, a key of a map, or 0 for a single value. The item REMOVED deletes the one at its item
+        key.
         """
         raise NotImplementedError
 
@@ -79,7 +80,7 @@ def as_of(history: History[T], version: int) -> T:
     return history[bisect_right(history, version, key=itemgetter(0)) - 1][1]
 
 
-class _SharedValue(Shared):
+class _SharedValue(BroadcastStateHandle):
     def _forget(self) -> None:
         self._history: History[Any] | None = None
 
@@ -141,17 +142,17 @@ class SharedReducing(_SharedValue, ReducingState[T]):
     """One value for all keys, which a function combines with each further one."""
 
 
-class SharedList(Shared, ListState[T]):
+class SharedList(BroadcastStateHandle, ListState[T]):
     """One list for all keys."""
 
     def _forget(self) -> None:
         # Lists, which later rows only extend, and their lengths after the row.
         self._history: History[tuple[list[T], int]] | None = None
-        self._places: list[int] = []
+        self._item_keys: list[int] = []
 
     def _loaded_history(self) -> History[tuple[list[T], int]]:
         if self._history is None:
-            self._places, items = self.load_items()
+            self._item_keys, items = self.load_items()
             self._history = [(0, (items, len(items)))]
         return self._history
 
@@ -189,10 +190,10 @@ class SharedList(Shared, ListState[T]):
         (_, (before, length)), (_, (now, _)) = history[0], history[-1]
         if now is not before:
             return True, list(enumerate(now))
-        return False, list(enumerate(now[length:], self._places[-1] + 1 if self._places else 0))
+        return False, list(enumerate(now[length:], self._item_keys[-1] + 1 if self._item_keys else 0))
 
 
-class SharedMap(Shared, MapState[K, V]):
+class SharedMap(BroadcastStateHandle, MapState[K, V]):
     """One map for all keys. Entries are in the order of their keys, whatever the batch in which they were put."""
 
     def _forget(self) -> None:

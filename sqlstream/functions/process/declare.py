@@ -24,8 +24,7 @@ from sqlstream.catalog import (
     TableArgument,
 )
 from sqlstream.errors import BindError, Span, UnsupportedError
-from sqlstream.functions import pickling, types
-from sqlstream.functions import source_locations as places
+from sqlstream.functions import pickling, source_locations, types
 from sqlstream.functions.declaration import builtin_names, literal, sql_name
 from sqlstream.functions.process.api import (
     DeclaredSideOutput,
@@ -50,7 +49,7 @@ def declare_process(process_class: type, *, name: str | None = None, root: str |
     """Return the catalog's entry of a class, under `name`, the decorator's name, or the name of the class.
 
     Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the
-    place.
+    position.
     """
     return _Declaration(process_class, name, root or os.getcwd()).function()
 
@@ -129,18 +128,18 @@ class _Declaration:
             side_outputs=tuple(SideOutputDeclaration(name, _columns(shape)) for name, shape in sides.items()),
         )
 
-    # -- places
+    # -- positions
 
     @property
     def location(self) -> str:
         first = next((m for m in vars(self.process_class).values() if isinstance(m, FunctionType)), None)
-        return places.class_location(self.process_class, self.root) or (
-            places.location(first, self.root) if first else ""
+        return source_locations.class_location(self.process_class, self.root) or (
+            source_locations.location(first, self.root) if first else ""
         )
 
     @property
     def _span(self) -> Span | None:
-        return places.class_definition(self.process_class, self.root)
+        return source_locations.class_definition(self.process_class, self.root)
 
     def _error(self, message: str, span: Span | None = None, hint: str | None = None) -> BindError:
         return BindError(message, span or self._span, hint=hint)
@@ -184,13 +183,13 @@ class _Declaration:
         attribute = getattr(self.process_class, name, None)
         if attribute is None:
             return None
-        inner = places.unwrapped(attribute)
+        inner = source_locations.unwrapped(attribute)
         if inner is None:
             raise self._error(f'"{name}" of process function "{self.name}" is not a method')
         if inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner):
             raise UnsupportedError(
                 f'method "{name}" of process function "{self.name}" is async',
-                places.definition(inner, self.root),
+                source_locations.definition(inner, self.root),
                 hint="Use def instead of async def.",
             )
         if name == "on_timer":
@@ -205,7 +204,7 @@ class _Declaration:
             rows = ["", ", rows" if self.options.vectorized else ", row", ", rows, state"][count - 1]
             form = f"def {name}(self, ctx{rows}): ..."
             message = f'method "{name}" of process function "{self.name}" has other parameters than it is called with'
-            raise self._error(message, places.definition(inner, self.root), f"Write {form}")
+            raise self._error(message, source_locations.definition(inner, self.root), f"Write {form}")
         return parameters
 
     def _hints(self, inner: FunctionType) -> Mapping[str, Any]:
@@ -214,7 +213,7 @@ class _Declaration:
         except Exception as error:
             message = f'the type hints of method "{inner.__name__}" of "{self.name}" cannot be evaluated: {error}'
             hint = "Hints may use what is defined at the top level of the file, not only under TYPE_CHECKING."
-            raise self._error(message, places.definition(inner, self.root), hint) from error
+            raise self._error(message, source_locations.definition(inner, self.root), hint) from error
 
     # -- rows and results
 
@@ -227,7 +226,7 @@ class _Declaration:
         try:
             return row_shape(hinted_row(hint) if self.options.vectorized else hint)
         except types.UnusableType as error:
-            span = places.parameter(method.inner, parameter, self.root)
+            span = source_locations.parameter(method.inner, parameter, self.root)
             message = f'parameter "{parameter}" of method "{method.name}" of "{self.name}": {error}'
             usable = "A row is a dataclass, a NamedTuple or Row."
             if hint is Context:
@@ -238,7 +237,7 @@ class _Declaration:
 
     def _table(self, method: _Method, shape: RowShape) -> TableArgument:
         parameter = self._row_parameter(method)
-        span = places.parameter(method.inner, parameter, self.root)
+        span = source_locations.parameter(method.inner, parameter, self.root)
         columns = []
         for name, hint in shape.hints:
             try:
@@ -247,7 +246,7 @@ class _Declaration:
                 message = f'field "{name}" of the row of method "{method.name}" of "{self.name}": {error}'
                 raise self._error(message, span, f"{types.USABLE}.") from error
         assert method.table is not None
-        line = places.location(method.inner, self.root)
+        line = source_locations.location(method.inner, self.root)
         options = table_options(getattr(self.process_class, method.name))
         changes = self.options.changes or bool(options and options.changes)
         broadcast = is_broadcast(self.process_class, method.name)
@@ -270,7 +269,7 @@ class _Declaration:
         common_shape: ResultShape | None = None
         before = ""
         for method in methods:
-            span = places.definition(method.inner, self.root)
+            span = source_locations.definition(method.inner, self.root)
             what = f'method "{method.name}" of process function "{self.name}"'
             if "return" not in hints[method.name]:
                 raise self._error(f"{what} has no hint of what it emits", span, "Write -> Iterator[Alert], or -> None.")
@@ -334,7 +333,7 @@ class _Declaration:
         if sides:
             raise self._error(f"{what} has side outputs, but is vectorized by bucket", hint=per_key)
         for one in states:
-            span = places.assignment(self.process_class, one.name, self.root)
+            span = source_locations.assignment(self.process_class, one.name, self.root)
             message = f'state "{one.name}" of {what}, which is vectorized by bucket'
             if one.kind != "value":
                 raise self._error(f"{message}, is a {one.kind}", span, f"It takes values alone. {per_key}")
@@ -363,10 +362,10 @@ class _Declaration:
         """Yield the side outputs by name, with the shapes of their rows."""
         declarations = declared_by(self.process_class, DeclaredSideOutput)
         classes = class_hints(self.process_class, self.name, self.location) if declarations else {}
-        for place, name in enumerate(declarations):
+        for index, name in enumerate(declarations):
             what = f'side output "{name}" of process function "{self.name}"'
-            span = places.assignment(self.process_class, name, self.root)
-            if name.lower() in (other.lower() for other in list(declarations)[:place]):
+            span = source_locations.assignment(self.process_class, name, self.root)
+            if name.lower() in (other.lower() for other in list(declarations)[:index]):
                 raise self._error(f"{what}: there are two of this name", span, "Case makes no difference in SQL.")
             hint = f"Write {name}: SideOutput[Rejected] = side_output(), of a dataclass, a NamedTuple or a type of SQL."
             parts = typing.get_args(classes.get(name))
@@ -381,14 +380,14 @@ class _Declaration:
             yield name, shape
 
     def _scalars(self) -> tuple[tuple[ScalarArgument, ...], dict[str, Any]]:
-        init = places.unwrapped(getattr(self.process_class, "__init__", None))
+        init = source_locations.unwrapped(getattr(self.process_class, "__init__", None))
         if init is None:
             return (), {}
         hints = self._hints(init)
         arguments, argument_hints = [], {}
         for parameter in list(inspect.signature(init).parameters.values())[1:]:
             name = parameter.name
-            span = places.parameter(init, name, self.root)
+            span = source_locations.parameter(init, name, self.root)
             what = f'parameter "{name}" of process function "{self.name}"'
             if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
                 raise UnsupportedError(f"{what} takes any number of arguments", span, hint="Name each parameter.")
@@ -415,8 +414,8 @@ class _Declaration:
             raise self._error(f"the default value of {what}, {value!r}, is no {sql}", span) from error
 
     def _check_arguments(self, names: list[str]) -> None:
-        for place, name in enumerate(names):
-            if name.lower() in (other.lower() for other in names[:place]):
+        for index, name in enumerate(names):
+            if name.lower() in (other.lower() for other in names[:index]):
                 raise self._error(f'process function "{self.name}" has two arguments "{name}"')
             if name.lower() in RESERVED:
                 raise self._error(
@@ -427,7 +426,7 @@ class _Declaration:
     def _packed(self, implementation: Implementation) -> bytes:
         try:
             return pickling.pack_class(implementation)
-        except pickling.Uncarriable as error:
+        except pickling.NotPicklable as error:
             raise self._error(
                 f'process function "{self.name}" cannot be sent to worker processes: {error}',
                 hint="Create such an object in open().",

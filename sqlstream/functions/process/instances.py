@@ -197,15 +197,15 @@ class Instance:
         self, error: BaseException, when: str = "", about: str = "", hint: str | None = None, row: Any = None
     ) -> JobError:
         """Return the error for an exception of the user's code; `about` describes the key and the row, `row` is for the hint."""
-        place = raised_at(error.__traceback__, self.implementation.root)
+        location = raised_at(error.__traceback__, self.implementation.root)
         hint = hint or advice(error, self.handles | self.shared, row)
-        return self.failed(f"{when}raised {named(error)}", about, place, hint, outage=is_outage(error))
+        return self.failed(f"{when}raised {named(error)}", about, location, hint, outage=is_outage(error))
 
     def failed(
-        self, what: str, about: str = "", place: str | None = None, hint: str | None = None, *, outage: bool = False
+        self, what: str, about: str = "", location: str | None = None, hint: str | None = None, *, outage: bool = False
     ) -> JobError:
-        """Return an error whose text is `what`; `about` describes the key and the row, `place` is `file:line`."""
-        detail = f" --> {place or self.implementation.location}" + (f"\n{about}" if about else "")
+        """Return an error whose text is `what`; `about` describes the key and the row, `location` is `file:line`."""
+        detail = f" --> {location or self.implementation.location}" + (f"\n{about}" if about else "")
         kind = OutageError if outage else UserCodeError
         return kind(f'process function "{self.function.name}" {what}', detail=detail, hint=hint)
 
@@ -221,8 +221,8 @@ def instance_of(function: ProcessFunction, arguments: tuple[str, ...]) -> Iterat
     """Yield an instance for the caller alone: an idle one or a new one. Then it is idle again; after an error it is closed."""
     key = function.pickled, arguments, function
     with _lock:
-        place = next((i for i, (other, _) in enumerate(_idle) if other == key), None)
-        instance = _idle.pop(place)[1] if place is not None else None
+        location = next((i for i, (other, _) in enumerate(_idle) if other == key), None)
+        instance = _idle.pop(location)[1] if location is not None else None
     if instance is None:
         instance = Instance(function, arguments)
     try:

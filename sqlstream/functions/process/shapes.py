@@ -69,16 +69,16 @@ def _row_class(fields: tuple[str, ...]) -> Any:
     row_class = named("Row", fields, rename=True)
     row_class.__annotations__ = dict.fromkeys(fields, Any)
 
-    def by_place(self: tuple[Any, ...], place: Any) -> Any:
-        if isinstance(place, str):
+    def by_index(self: tuple[Any, ...], index: Any) -> Any:
+        if isinstance(index, str):
             error = TypeError("the columns of a row are its attributes")
             error.add_note(
-                f"Write row.{place}." if place in row_class._fields else missing("column", place, row_class._fields)
+                f"Write row.{index}." if index in row_class._fields else missing("column", index, row_class._fields)
             )
             raise error
-        return tuple.__getitem__(self, place)
+        return tuple.__getitem__(self, index)
 
-    row_class.__getitem__ = by_place
+    row_class.__getitem__ = by_index
     return row_class
 
 
@@ -96,7 +96,7 @@ class ResultShape:
     fields: tuple[tuple[str, str, Any], ...]
 
     def writer(self, where: str = "") -> Callable[[list[Any]], dict[str, pa.Array]]:
-        """Return a function that converts emitted rows to Arrow columns by name, or raises Misfit for a row that does not fit.
+        """Return a function that converts emitted rows to Arrow columns by name, or raises RowMismatch.
 
         `where` names the output in errors; it follows the name of a column.
         """
@@ -116,7 +116,7 @@ class ResultShape:
                 case _:
                     columns = [rows]
             return {
-                name: written(f'"{name}"{where}', type, codec, values)
+                name: encoded_values(f'"{name}"{where}', type, codec, values)
                 for (name, type, codec), values in zip(codecs, columns, strict=True)
             }
 
@@ -132,7 +132,7 @@ class ResultShape:
     def _check_classes(self, rows: Iterable[Any]) -> None:
         for number, row in enumerate(rows):
             if not isinstance(row, self.row_class):
-                raise Misfit(
+                raise RowMismatch(
                     number, f"emitted {shown(row, _SHOWN)} ({type(row).__qualname__}), not a {self.row_class.__name__}"
                 )
 
@@ -140,10 +140,10 @@ class ResultShape:
         for number, row in enumerate(rows):
             if len(row) != len(self.fields):
                 what = f"emitted {shown(row, _SHOWN)}, a tuple of {len(row)} values instead of {len(self.fields)}"
-                raise Misfit(number, what)
+                raise RowMismatch(number, what)
 
 
-class Misfit(Exception):
+class RowMismatch(Exception):
     """An emitted row does not fit the hint of its method; `number` is its index among the rows that were written together."""
 
     def __init__(self, number: int, what: str):
@@ -151,8 +151,8 @@ class Misfit(Exception):
         self.number, self.what = number, what
 
 
-def written(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
-    """Return values as an Arrow array. Raises Misfit for the first that is not of the type; `what` is the column in words."""
+def encoded_values(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
+    """Return values as an Arrow array. Raises RowMismatch for one of another type; `what` is the column in words."""
     try:
         return column(codec, values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -162,7 +162,7 @@ def written(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 kind = value.__class__.__qualname__
                 misfit = f"put {shown(value, _SHOWN)} ({kind}) into {what}, which is {type}"
-                raise Misfit(number, misfit) from error
+                raise RowMismatch(number, misfit) from error
         raise
 
 

@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from sqlstream.catalog import ROW, StateDeclaration
 from sqlstream.errors import BindError, Span
-from sqlstream.functions import source_locations as places
-from sqlstream.functions import types
+from sqlstream.functions import source_locations, types
 from sqlstream.functions.codecs import column
 from sqlstream.functions.invocation import shown
-from sqlstream.functions.process.aggregating import Aggregator, Unaggregable, aggregator_of
+from sqlstream.functions.process.aggregating import Aggregator, UnsupportedAggregate, aggregator_of
 from sqlstream.functions.process.api import NO_DEFAULT, DeclaredSideOutput, DeclaredState
 from sqlstream.functions.process.shapes import is_row
 from sqlstream.functions.process.states import KINDS, AggregatingState, MapState, ReducingState, ValueState
@@ -55,7 +54,7 @@ class StateDeclarations:
         self.aggregates: dict[str, Aggregator] = {}
 
     def states(self) -> tuple[StateDeclaration, ...]:
-        """Return the states in the order of their declarations. Raises BindError, with the place."""
+        """Return the states in the order of their declarations. Raises BindError, with the position."""
         declarations = declared_by(self.process_class, DeclaredState)
         self._check_all_declared(declarations)
         classes = class_hints(self.process_class, self.name, self.location) if declarations else {}
@@ -75,7 +74,7 @@ class StateDeclarations:
 
     def _state(self, name: str, one: DeclaredState, annotation: Any) -> StateDeclaration:
         what = f'state "{name}" of process function "{self.name}"'
-        span = places.assignment(self.process_class, name, self.root)
+        span = source_locations.assignment(self.process_class, name, self.root)
         handle, parts = typing.get_origin(annotation), typing.get_args(annotation)
         if handle not in KINDS or len(parts) != len(_PARTS.get(handle, "T")):
             usable = ", ".join(f"{c.__name__}[{', '.join(_PARTS.get(c, 'T'))}]" for c in KINDS)
@@ -143,7 +142,7 @@ class StateDeclarations:
             raise self._error(f"{what} aggregates, and is vectorized by bucket", span, hint)
         try:
             self.aggregates[name] = aggregator_of(one.aggregate, parts[0], parts[1], self.root)
-        except Unaggregable as error:
+        except UnsupportedAggregate as error:
             raise self._error(f"{what} cannot aggregate: {error}", span) from error
         return (self.aggregates[name].hint,)
 
@@ -159,7 +158,7 @@ class StateDeclarations:
             raise self._error(f"{what}: {error}", span, 'Write state(ttl="1 h").') from error
 
     def _span_of(self, name: str) -> Span | None:
-        return places.assignment(self.process_class, name, self.root)
+        return source_locations.assignment(self.process_class, name, self.root)
 
     def _error(self, message: str, span: Span | None = None, hint: str | None = None) -> BindError:
-        return BindError(message, span or places.class_definition(self.process_class, self.root), hint=hint)
+        return BindError(message, span or source_locations.class_definition(self.process_class, self.root), hint=hint)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.functions import types
 from sqlstream.functions.invocation import named, shown
-from sqlstream.functions.process.shapes import Misfit, is_named_tuple
+from sqlstream.functions.process.shapes import RowMismatch, is_named_tuple
 
 _SHOWN = 200
 
@@ -52,32 +52,34 @@ class TableShape:
     def fitted(self, tables: Sequence[Any], what: str) -> pa.Table:
         """Return the rows of all tables as one, with `columns` in order and type.
 
-        Raises Misfit for the first table that does not fit, with its index; the text begins with `what`.
+        Raises RowMismatch for the first table that does not fit, with its index; the text begins with `what`.
         """
-        for place, one in enumerate(tables):
+        for index, one in enumerate(tables):
             if not isinstance(one, pa.Table | pa.RecordBatch):
-                raise Misfit(place, f"{what} {shown(one, _SHOWN)} ({type(one).__qualname__}), which is no Arrow table")
+                raise RowMismatch(
+                    index, f"{what} {shown(one, _SHOWN)} ({type(one).__qualname__}), which is no Arrow table"
+                )
         if not tables:
             return self.empty
         alike = [_table(t) for t in tables]
         # Usually they have one schema, and fit: then they are checked together.
         if all(t.schema == alike[0].schema for t in alike[1:]):
-            with contextlib.suppress(Misfit):
+            with contextlib.suppress(RowMismatch):
                 return self._fitted(pa.concat_tables(alike), what, 0)
-        return pa.concat_tables([self._fitted(t, what, place) for place, t in enumerate(alike)])
+        return pa.concat_tables([self._fitted(t, what, index) for index, t in enumerate(alike)])
 
-    def _fitted(self, table: pa.Table, what: str, place: int) -> pa.Table:
+    def _fitted(self, table: pa.Table, what: str, index: int) -> pa.Table:
         names = table.column_names
         for name in (c.name for c in self.columns):
             if names.count(name) != 1:
-                raise Misfit(
-                    place, f'{what} a table {"with two columns" if name in names else "without the column"} "{name}"'
+                raise RowMismatch(
+                    index, f'{what} a table {"with two columns" if name in names else "without the column"} "{name}"'
                 )
         expected = {c.name for c in self._all}
         if extra := [name for name in names if name not in expected]:
-            raise Misfit(place, f'{what} a table with an unexpected column "{extra[0]}"')
+            raise RowMismatch(index, f'{what} a table with an unexpected column "{extra[0]}"')
         arrays = [
-            _cast(table.column(c.name), c, what, place) if c.name in names else pa.nulls(table.num_rows, _arrow(c))
+            _cast(table.column(c.name), c, what, index) if c.name in names else pa.nulls(table.num_rows, _arrow(c))
             for c in self._all
         ]
         return pa.table(arrays, [c.name for c in self._all])
@@ -103,7 +105,7 @@ def _arrow(column: Column) -> pa.DataType:
     return types.codec(column.type).arrow
 
 
-def _cast(values: pa.ChunkedArray, column: Column, what: str, place: int) -> pa.ChunkedArray:
+def _cast(values: pa.ChunkedArray, column: Column, what: str, index: int) -> pa.ChunkedArray:
     arrow = _arrow(column)
     if values.type == arrow:
         return values
@@ -111,4 +113,4 @@ def _cast(values: pa.ChunkedArray, column: Column, what: str, place: int) -> pa.
         return values.cast(arrow)
     except pa.ArrowException as error:
         message = f'{what} a table whose column "{column.name}" is an array of {values.type}, which is no {column.type}'
-        raise Misfit(place, f"{message}: {named(error)}") from error
+        raise RowMismatch(index, f"{message}: {named(error)}") from error

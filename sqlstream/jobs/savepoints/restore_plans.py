@@ -137,12 +137,12 @@ class Restorer:
             # A fork stores malformed rows of its own; earlier ones belong to the first job.
             tables |= {one.table.lower(): one.table for one in saved.sinks if has_malformed_rows(one)}
         inside = savepoint.warehouse.root.startswith(f"{self._warehouse.root}/")
-        place = savepoint.record.name if inside else savepoint.warehouse.root
-        sink_places = () if restore.is_fork else self._going_on(savepoint, saved.sinks)
-        plan = Restoring(place, record.to_json(), tables, sink_places, tuple(overruled))
+        location = savepoint.record.name if inside else savepoint.warehouse.root
+        sink_indexes = () if restore.is_fork else self._going_on(savepoint, saved.sinks)
+        plan = Restoring(location, record.to_json(), tables, sink_indexes, tuple(overruled))
         self._unpublish(record, is_fork=restore.is_fork)
         restored_files.restore(self._warehouse, savepoint, plan, self._start_over)
-        self._tell(savepoint, record, sink_places, is_fork=restore.is_fork)
+        self._tell(savepoint, record, sink_indexes, is_fork=restore.is_fork)
         self._tell_overruled(overruled)
 
     def _restore_changed(
@@ -158,13 +158,13 @@ class Restorer:
         assert self._upgrader is not None
         draft = self._upgrader.rewritten(savepoint, saved, record, comparison)
         going_on = () if restore.is_fork else self._going_on(savepoint, record.sinks)
-        sink_places = tuple(i for i in going_on if comparison.sinks[i].was is not None)
+        sink_indexes = tuple(i for i in going_on if comparison.sinks[i].was is not None)
         tables = {sink.table.lower(): sink.table for sink in record.sinks if sink.kind == TABLE}
-        plan = Restoring(draft.place, record.to_json(), tables, sink_places, tuple(overruled))
+        plan = Restoring(draft.location, record.to_json(), tables, sink_indexes, tuple(overruled))
         self._unpublish(record, is_fork=restore.is_fork)
         restored_files.restore(self._warehouse, draft, plan, self._start_over)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
-        self._tell(savepoint, record, sink_places, is_fork=restore.is_fork)
+        self._tell(savepoint, record, sink_indexes, is_fork=restore.is_fork)
         self._tell_overruled(overruled)
 
     def _unpublish(self, record: JobRecord, *, is_fork: bool) -> None:
@@ -196,7 +196,7 @@ class Restorer:
         planned = self._planned
         if not is_fork and planned.name.lower() != saved.job.lower():
             raise UsageError(
-                f'savepoint "{savepoint.place}" is of job "{saved.job}", not of "{planned.name}"',
+                f'savepoint "{savepoint.location}" is of job "{saved.job}", not of "{planned.name}"',
                 head(planned.statement),
                 hint="To run another job from it, beside that one, name it with --as.",
             )
@@ -213,7 +213,7 @@ class Restorer:
                 return comparison
         if not is_same:
             raise UsageError(
-                f'savepoint "{savepoint.place}" is of a job with another query',
+                f'savepoint "{savepoint.location}" is of a job with another query',
                 head(planned.statement),
                 detail=difference(before.text, after.text),
                 hint="A job goes on from a savepoint with the query that it had, and a fork writes other tables. With "
@@ -234,7 +234,7 @@ class Restorer:
             hint = f'Give the fork another name with --as, or drop that job first: sqlstream drop "{planned.name}".'
             raise UsageError(f'job "{planned.name}" exists already', hint=hint)
         for new in _results(record.sinks):
-            if any(_is_same_place(one, new) for one in saved.sinks):
+            if any(_is_same_location(one, new) for one in saved.sinks):
                 where = "" if new.kind == TABLE else ", and change its options to another place"
                 raise UsageError(
                     f'a fork of job "{saved.job}" cannot write where that job does: table "{new.table}"',
@@ -279,7 +279,7 @@ class Restorer:
         tables = ahead(self._warehouse, saved, declared)
         if tables and gone_on:
             raise UsageError(
-                f'job "{saved.job}" cannot go back to savepoint "{savepoint.place}"',
+                f'job "{saved.job}" cannot go back to savepoint "{savepoint.location}"',
                 detail="What it wrote since would stay, and come again, in tables outside of the warehouse: "
                 f"{', '.join(tables)}.",
                 hint="Restore it beside the job, with --as and other tables. Or drop the job, take back by hand what it"
@@ -304,10 +304,10 @@ class Restorer:
         message = f'{what} table "{table.name}" ({table.connector})'
         return UsageError(message, head(self._planned.statement), detail=why)
 
-    def _tell(self, savepoint: Savepoint, record: JobRecord, sink_places: Collection[int], *, is_fork: bool) -> None:
+    def _tell(self, savepoint: Savepoint, record: JobRecord, sink_indexes: Collection[int], *, is_fork: bool) -> None:
         version = savepoint.record.version
-        self._notice(f'job "{record.job}" goes on from savepoint "{savepoint.place}", version {version}')
-        outside = [s for i, s in enumerate(record.sinks) if _is_outside(s) and i not in sink_places]
+        self._notice(f'job "{record.job}" goes on from savepoint "{savepoint.location}", version {version}')
+        outside = [s for i, s in enumerate(record.sinks) if _is_outside(s) and i not in sink_indexes]
         if outside and is_fork:
             self._notice(f"tables outside of the warehouse begin without what was before: {_named(outside)}")
         elif outside:
@@ -343,7 +343,7 @@ def _saved(savepoint: Savepoint) -> JobRecord:
     assert entry is not None
     if any(source.last for source in entry.sources.values()):
         raise UsageError(
-            f'savepoint "{savepoint.place}" was taken at the end of the input of job "{record.job}"',
+            f'savepoint "{savepoint.location}" was taken at the end of the input of job "{record.job}"',
             detail="All windows were closed, so no job can go on from it.",
             hint=f"Its state can be queried, as savepoint.{savepoint.record.name}.<operator>.",
         )
@@ -360,10 +360,10 @@ def _is_outside(sink: SinkRecord) -> bool:
     return sink.kind != TABLE and rollback(sink.kind) is not Rollback.NO_ROWS
 
 
-def _is_same_place(old: SinkRecord, new: SinkRecord) -> bool:
+def _is_same_location(old: SinkRecord, new: SinkRecord) -> bool:
     if rollback(old.kind) is Rollback.NO_ROWS or old.kind != new.kind:
         return False
-    return old.table.lower() == new.table.lower() or (bool(old.place) and old.place == new.place)
+    return old.table.lower() == new.table.lower() or (bool(old.location) and old.location == new.location)
 
 
 def _shape(sink: SinkRecord) -> object:

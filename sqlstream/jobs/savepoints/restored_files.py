@@ -20,7 +20,7 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths, Warehouse
-from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import Record, UnreadableFormat, read_json, read_sealed, write_sealed
 from sqlstream.warehouse.savepoint_records import Savepoint, find_savepoint, is_savepoint
 
 
@@ -65,7 +65,7 @@ def _refuse(savepoint: Savepoint, faults: Sequence[DamageError]) -> None:
             first.path,
             f"{first.fault}{more}",
             torn=False,
-            detail=f'It belongs to savepoint "{savepoint.place}", which cannot be restored. Nothing was changed.',
+            detail=f'It belongs to savepoint "{savepoint.location}", which cannot be restored. Nothing was changed.',
             hint="Restore the file from a backup, or take another savepoint.",
         )
 
@@ -105,12 +105,12 @@ def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
     """Return the plan of a job's restore. Raises FileNotFoundError when there is none, DamageError and OtherVersionError."""
     try:
         return read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
-    except OtherFormat as other:
+    except UnreadableFormat as other:
         raise other.error(f'how job "{paths.name}" is being restored') from other
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
+class InterruptedRestore:
     """A restore or an upgrade that a process began and did not complete: the next start of the job completes it.
 
     `record` is the job's record after it. `savepoint` is what it restores, None if that is gone.
@@ -120,14 +120,14 @@ class Interrupted:
     savepoint: Savepoint | None
 
 
-def interrupted(warehouse: Warehouse, job: str) -> Interrupted | None:
+def interrupted(warehouse: Warehouse, job: str) -> InterruptedRestore | None:
     """Return a job's restore that is not complete, None if there is none or its plan cannot be read."""
     with contextlib.suppress(FileNotFoundError, DamageError, OtherVersionError):
         plan = _read(warehouse, warehouse.job(job))
         record = JobRecord.from_json(plan.record)
         with contextlib.suppress(UsageError):
-            return Interrupted(record, find_savepoint(warehouse, plan.savepoint))
-        return Interrupted(record, None)
+            return InterruptedRestore(record, find_savepoint(warehouse, plan.savepoint))
+        return InterruptedRestore(record, None)
     return None
 
 
@@ -174,9 +174,9 @@ def draft_folder(warehouse: Warehouse, job: str) -> Warehouse:
     return warehouse.below(f"savepoints/{DRAFT}{warehouse.job(job).root.rpartition('/')[2]}")
 
 
-def is_draft(place: str) -> bool:
+def is_draft(location: str) -> bool:
     """Return whether a savepoint's folder is one of savepoints that are rewritten for a changed query."""
-    return place.rpartition("/")[2].startswith(DRAFT)
+    return location.rpartition("/")[2].startswith(DRAFT)
 
 
 def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | None:

@@ -8,7 +8,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.guarantees import Rollback
 from sqlstream.connectors.registry import find, source_of
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
-from sqlstream.jobs.savepoints.restored_files import Interrupted
+from sqlstream.jobs.savepoints.restored_files import InterruptedRestore
 from sqlstream.runtime.times import from_spark_millis, in_millis, least
 from sqlstream.storage import begun
 from sqlstream.storage.joblog import JobLog, LogEntry
@@ -51,7 +51,7 @@ def has_gone_on(warehouse: Warehouse, savepoint: Savepoint) -> bool:
     return _has_more(warehouse, job, read_record(warehouse.fs, warehouse.job(job)), savepoint)
 
 
-def had_gone_on(half: Interrupted, savepoint: Savepoint) -> bool:
+def had_gone_on(half: InterruptedRestore, savepoint: Savepoint) -> bool:
     """Return the answer of `has_gone_on` for a job whose restore or upgrade was interrupted.
 
     It looks at the savepoint from which the job was being restored, in place of the job's files. True if that savepoint is gone.
@@ -93,8 +93,8 @@ def _has_moved(record: JobRecord | None, entry: LogEntry) -> bool:
     operators = record.operators if record is not None else ()
     waiting = {one.name: one.waits_for for one in operators if one.waits_for}
     return any(
-        (mark := entry.clock if scans == (THE_CLOCK,) else _least(entry, scans)) is not None
-        and in_millis(mark) != entry.watermark_of(name)
+        (watermark := entry.clock if scans == (THE_CLOCK,) else _least(entry, scans)) is not None
+        and in_millis(watermark) != entry.watermark_of(name)
         for name, scans in waiting.items()
     )
 

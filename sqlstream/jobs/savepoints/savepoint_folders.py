@@ -80,7 +80,7 @@ def _take(warehouse: Warehouse, job: str, name: str, folder: Warehouse, *, is_ou
             # Another process has begun meanwhile.
             raise _not_empty(draft)
         try:
-            record = _Taking(warehouse, job, name, version, draft, links=not is_outside).run()
+            record = _SavepointWriter(warehouse, job, name, version, draft, links=not is_outside).run()
             if named_last:
                 _give_name(draft, folder, name)
                 folder.fs.make_durable([folder.root])
@@ -99,9 +99,9 @@ def _take(warehouse: Warehouse, job: str, name: str, folder: Warehouse, *, is_ou
 
 def _beside(folder: Warehouse) -> Warehouse:
     """Return a new folder beside the folder of a savepoint, for a savepoint that has no name yet, or no longer."""
-    place = copy(folder)
-    place.root = f"{folder.root.rpartition('/')[0]}/{_UNNAMED}{uuid4().hex}"
-    return place
+    target = copy(folder)
+    target.root = f"{folder.root.rpartition('/')[0]}/{_UNNAMED}{uuid4().hex}"
+    return target
 
 
 def _give_name(draft: Warehouse, folder: Warehouse, name: str) -> None:
@@ -134,7 +134,7 @@ def _alone(warehouse: Warehouse, folder: Warehouse, name: str) -> Iterator[None]
         return
     with SessionLock.open(warehouse) as session:
         try:
-            lease = lock_job(folder.fs, _place(folder), session, patience=0)
+            lease = lock_job(folder.fs, _lock_paths(folder), session, patience=0)
         except UsageError as error:
             hint = "Wait until it is done, or give this one another name."
             raise UsageError(f'another process is taking or dropping savepoint "{name}"', hint=hint) from error
@@ -144,7 +144,7 @@ def _alone(warehouse: Warehouse, folder: Warehouse, name: str) -> Iterator[None]
             lease.release()
 
 
-def _place(folder: Warehouse) -> JobPaths:
+def _lock_paths(folder: Warehouse) -> JobPaths:
     """Return where the lease of a savepoint is."""
     return JobPaths(folder.root)
 
@@ -152,13 +152,13 @@ def _place(folder: Warehouse) -> JobPaths:
 def _empty(folder: Warehouse) -> None:
     """Empty a folder, unless it may belong to another process by now."""
     try:
-        check_held(_place(folder))
+        check_held(_lock_paths(folder))
     except JobError:
         return
     if folder.fs.local:
         folder.fs.delete_tree(folder.root)
         return
-    lease = _place(folder).lock
+    lease = _lock_paths(folder).lock
     folder.fs.delete_all([path for path in folder.fs.walk(folder.root) if path != lease])
 
 
@@ -180,7 +180,7 @@ def _remove_leftovers(warehouse: Warehouse) -> None:
             fs.delete_tree(f"{folder}/{name}")
 
 
-class _Taking:
+class _SavepointWriter:
     """Puts one version of a job into a folder."""
 
     def __init__(self, warehouse: Warehouse, job: str, name: str, version: int, folder: Warehouse, *, links: bool):
@@ -285,7 +285,7 @@ class _Taking:
     def _check_alone(self) -> None:
         """Raise JobError when another process may take a savepoint of the name by now."""
         try:
-            check_held(_place(self._folder))
+            check_held(_lock_paths(self._folder))
         except JobError as error:
             hint = "Take it again, unless there is one of this name by now."
             raise JobError(

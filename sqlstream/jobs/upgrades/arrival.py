@@ -25,7 +25,7 @@ from sqlstream.logical.plan.state_settings import (
 )
 from sqlstream.warehouse.jobs import OperatorShape, ShapeItem
 
-# The place of rows that were kept by a job without places.
+# The position of rows that were kept by a job without positions.
 BEFORE_ALL = "-1"
 # The end of an item of ORDER BY that descends.
 _DESCENDS = re.compile(r" DESC(?: NULLS (?:FIRST|LAST))?\Z")
@@ -90,11 +90,11 @@ def decides_alone(call: str) -> bool:
 
 def _ordering(text: str) -> _Ordering | None:
     """Return where a call reads the order of arrival; None if it does not."""
-    place = text.find(ARRIVED.name)
+    index = text.find(ARRIVED.name)
     # Of each parenthesis that is open: where the last item of its ORDER BY begins, None if it has none.
     open_: list[int | None] = [None]
     for at, letter in _outside_quotes(text):
-        if at >= place:
+        if at >= index:
             break
         if letter == "(":
             open_.append(None)
@@ -103,12 +103,12 @@ def _ordering(text: str) -> _Ordering | None:
         elif text.startswith(_ORDER_BY, at) or (letter == "," and open_[-1] is not None):
             open_[-1] = at
     levels = [level for level, begin in enumerate(open_) if begin is not None]
-    if place < 0 or not levels:
+    if index < 0 or not levels:
         return None
     begin, depth, behind = open_[levels[-1]], len(open_) - 1 - levels[-1], len(text)
     assert begin is not None
     for at, letter in _outside_quotes(text):
-        if at < place:
+        if at < index:
             continue
         if letter == ")" and not depth:
             return _Ordering(begin, min(behind, at), at)
@@ -121,11 +121,11 @@ def _ordering(text: str) -> _Ordering | None:
 def _outside_quotes(text: str) -> Iterator[tuple[int, str]]:
     """Yield the index and the letter for each letter of a text outside of quotes."""
     quote = ""
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         if quote or letter in "\"'":
             quote = letter if not quote else "" if letter == quote else quote
         else:
-            yield place, letter
+            yield index, letter
 
 
 def declared_order(order: tuple[Sql, ...]) -> tuple[Sql, ...]:
@@ -145,6 +145,6 @@ def shape_by_columns(shape: OperatorShape, settings: AnyState) -> tuple[tuple[Sh
     elif isinstance(settings, TemporalJoinState):
         settings = replace(settings, ties="columns")
     elif isinstance(settings, ProcessState):
-        inputs = tuple((place, replace(order, ties="columns")) for place, order in settings.inputs)
+        inputs = tuple((index, replace(order, ties="columns")) for index, order in settings.inputs)
         settings = replace(settings, inputs=inputs)
     return tuple(items), settings

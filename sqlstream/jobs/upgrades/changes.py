@@ -14,7 +14,7 @@ SINCE = "{since}"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptOperator:
     """An operator continues with its state unchanged. `was` is its name in the job."""
 
     operator: str
@@ -23,7 +23,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Adapted:
+class AdaptedOperator:
     """An operator continues with state that is computed from its old state. `was` is its name in the job, "" if it had none.
 
     `tables` maps names of the new operator's state tables to queries over the names of the old operator's state tables. A query
@@ -39,7 +39,7 @@ class Adapted:
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class NewOperator:
     """An operator that the job does not have: it begins without state."""
 
     operator: str
@@ -47,7 +47,7 @@ class New:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedOperator:
     """An operator of the job that the new query does not have: its state is deleted."""
 
     was: str
@@ -55,7 +55,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class NotAdaptable:
+class UnadaptableOperator:
     """An operator whose state cannot be computed from the old state. `reason` is a sentence in lower case without a full stop."""
 
     operator: str
@@ -63,7 +63,7 @@ class NotAdaptable:
 
 
 # The change of one operator.
-Change: TypeAlias = Kept | Adapted | New | Dropped | NotAdaptable
+Change: TypeAlias = KeptOperator | AdaptedOperator | NewOperator | DroppedOperator | UnadaptableOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +118,13 @@ class Comparison:
     def begins_anew(self) -> frozenset[str]:
         """The names of the operators that begin without state and, with `-` before them, of operators that are dropped."""
         return frozenset(
-            one.operator if isinstance(one, New) else f"-{one.was}"
+            one.operator if isinstance(one, NewOperator) else f"-{one.was}"
             for one in self.operators
-            if isinstance(one, New | Dropped)
+            if isinstance(one, NewOperator | DroppedOperator)
         )
 
     @property
     def refused(self) -> tuple[str, ...]:
         """The reasons why the job cannot continue with the new query; empty if it can."""
-        own = (f'operator "{o.operator}": {o.reason}' for o in self.operators if isinstance(o, NotAdaptable))
+        own = (f'operator "{o.operator}": {o.reason}' for o in self.operators if isinstance(o, UnadaptableOperator))
         return (*own, *self.refusals)

@@ -22,13 +22,13 @@ from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, SinkRecord
 def compared_sources(old: JobRecord, new: JobRecord) -> tuple[SourceChange, ...]:
     """Return the changes of the tables that the query reads.
 
-    A scan continues a scan of the job that reads the same table from the same `ScanRecord.place`. If there are several such
+    A scan continues a scan of the job that reads the same table from the same `ScanRecord.location`. If there are several such
     scans, it continues the one with the most equal options.
     """
-    places = _continued(old, new)
-    gone = _gone(old, places)
+    indexes = _continued(old, new)
+    gone = _gone(old, indexes)
     changes = []
-    for scan, was in zip(new.scans, places, strict=True):
+    for scan, was in zip(new.scans, indexes, strict=True):
         if was is None:
             notes = ["is read from where its options say; a row behind the watermark of the job is late"]
             if gone[scan.table.lower()] > 0:
@@ -45,20 +45,22 @@ def compared_sources(old: JobRecord, new: JobRecord) -> tuple[SourceChange, ...]
 def _continued(old: JobRecord, new: JobRecord) -> list[int | None]:
     """Return, for each scan of the query, the index of the job's scan that it continues; None if it is a new scan."""
     pairs = sorted(
-        (_differences(before, scan), number, place)
+        (_differences(before, scan), number, index)
         for number, scan in enumerate(new.scans)
-        for place, before in enumerate(old.scans)
+        for index, before in enumerate(old.scans)
         if _is_same(before, scan)
     )
-    places: dict[int, int] = {}
-    for _, number, place in pairs:
-        if number not in places and place not in places.values():
-            places[number] = place
-    return [places.get(number) for number in range(len(new.scans))]
+    indexes: dict[int, int] = {}
+    for _, number, index in pairs:
+        if number not in indexes and index not in indexes.values():
+            indexes[number] = index
+    return [indexes.get(number) for number in range(len(new.scans))]
 
 
 def _is_same(old: ScanRecord, new: ScanRecord) -> bool:
-    return old.table.lower() == new.table.lower() and (not old.kind or (old.kind, old.place) == (new.kind, new.place))
+    return old.table.lower() == new.table.lower() and (
+        not old.kind or (old.kind, old.location) == (new.kind, new.location)
+    )
 
 
 def _differences(old: ScanRecord, new: ScanRecord) -> int:
@@ -67,9 +69,9 @@ def _differences(old: ScanRecord, new: ScanRecord) -> int:
     return sum(old.options.get(n) != new.options.get(n) for n in names) + (_watermark(old) != _watermark(new))
 
 
-def _gone(old: JobRecord, places: Sequence[int | None]) -> Counter[str]:
+def _gone(old: JobRecord, indexes: Sequence[int | None]) -> Counter[str]:
     """Return, by table in lower case, how many scans of the job no scan of the query continues."""
-    return Counter(s.table.lower() for place, s in enumerate(old.scans) if place not in places)
+    return Counter(s.table.lower() for index, s in enumerate(old.scans) if index not in indexes)
 
 
 def _watermark(scan: ScanRecord) -> tuple[str | None, str | None]:
@@ -81,13 +83,13 @@ def dropped_sources(old: JobRecord, new: JobRecord) -> tuple[str, ...]:
 
     If the new query has fewer scans of a table than the job, the names of the scans that end are among them.
     """
-    places = _continued(old, new)
-    begun = Counter(s.table.lower() for s, place in zip(new.scans, places, strict=True) if place is None)
+    indexes = _continued(old, new)
+    begun = Counter(s.table.lower() for s, index in zip(new.scans, indexes, strict=True) if index is None)
     names = {s.table.lower() for s in new.scans}
     dropped: dict[str, None] = {}
-    for place, scan in enumerate(old.scans):
+    for index, scan in enumerate(old.scans):
         table = scan.table.lower()
-        if place in places:
+        if index in indexes:
             continue
         if begun[table] > 0:
             # The table is read from another place.
@@ -106,29 +108,29 @@ def compared_sinks(
     """Return the changes of the tables that the query writes, and reasons why it cannot write some of them.
 
     `fresh` are the names of the operators that begin without state. A table continues a table of the job with the same kind, name
-    and place. The other warehouse tables of a fork continue the other ones of the job, in their order, if there are as many.
+    and position. The other warehouse tables of a fork continue the other ones of the job, in their order, if there are as many.
     """
-    places: dict[int, int] = {}
+    indexes: dict[int, int] = {}
     # The malformed rows of the first job stay with it.
     others = {i for i, s in enumerate(new.sinks) if is_fork and has_malformed_rows(s)}
     for i, sink in enumerate(new.sinks):
         was = None if i in others else next((j for j, o in enumerate(old.sinks) if _is_same_sink(o, sink)), None)
         if was is not None:
-            places[i] = was
+            indexes[i] = was
     if is_fork:
         tables = (j for j, o in enumerate(old.sinks) if o.kind == TABLE and not has_malformed_rows(o))
-        theirs = [j for j in tables if j not in places.values()]
-        ours = [i for i, s in enumerate(new.sinks) if s.kind == TABLE and i not in places and i not in others]
+        theirs = [j for j in tables if j not in indexes.values()]
+        ours = [i for i, s in enumerate(new.sinks) if s.kind == TABLE and i not in indexes and i not in others]
         if len(theirs) == len(ours):
-            places |= dict(zip(ours, theirs, strict=True))
+            indexes |= dict(zip(ours, theirs, strict=True))
     changes, refusals = [], []
     for i, sink in enumerate(new.sinks):
-        if i not in places:
+        if i not in indexes:
             changes.append(SinkChange(sink.table, None, ("begins with the rows that come from now on",)))
             continue
-        before = old.sinks[places[i]]
+        before = old.sinks[indexes[i]]
         refusals += [f'table "{sink.table}": {reason}' for reason in _refusals(before, sink, pairs, fresh)]
-        changes.append(SinkChange(sink.table, places[i], tuple(_notes(before, sink)), _columns(before, sink)))
+        changes.append(SinkChange(sink.table, indexes[i], tuple(_notes(before, sink)), _columns(before, sink)))
     return tuple(changes), tuple(refusals)
 
 
@@ -138,13 +140,13 @@ def has_malformed_rows(sink: SinkRecord) -> bool:
 
 
 def _is_same_sink(old: SinkRecord, new: SinkRecord) -> bool:
-    return (old.kind, old.table.lower(), old.place) == (new.kind, new.table.lower(), new.place)
+    return (old.kind, old.table.lower(), old.location) == (new.kind, new.table.lower(), new.location)
 
 
 def dropped_sinks(old: JobRecord, sinks: Sequence[SinkChange]) -> tuple[str, ...]:
     """Return the names of the tables that the job writes and the new query does not."""
-    places = {s.was for s in sinks}
-    return tuple(s.table for i, s in enumerate(old.sinks) if i not in places)
+    indexes = {s.was for s in sinks}
+    return tuple(s.table for i, s in enumerate(old.sinks) if i not in indexes)
 
 
 def _columns(old: SinkRecord, new: SinkRecord) -> dict[str, str] | None:

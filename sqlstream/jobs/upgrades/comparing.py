@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from sqlstream.jobs.upgrades.adaptations.registry import Adapter, adapted
 from sqlstream.jobs.upgrades.arrival import without_arrival
 from sqlstream.jobs.upgrades.changes import (
-    Adapted,
+    AdaptedOperator,
     Change,
     Comparison,
-    Dropped,
-    Kept,
-    New,
-    NotAdaptable,
+    DroppedOperator,
+    KeptOperator,
+    NewOperator,
+    UnadaptableOperator,
 )
 from sqlstream.jobs.upgrades.compared_tables import compared_sinks, compared_sources, dropped_sinks, dropped_sources
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, key_forms, steps_form, text_form, value_form
@@ -63,14 +63,14 @@ def compare(
             # Where the job has no such operator, all of its state is made, and nothing is counted yet.
             operators.append(migrate(was or replace(record, name="", tables=()), record, stage))
         elif not is_known:
-            operators.append(NotAdaptable(record.name, _UNKNOWN))
+            operators.append(UnadaptableOperator(record.name, _UNKNOWN))
         elif was is None:
             operators.append(_begins(record, old, pairs))
         else:
             operators.append(_goes_on(was, record, stage, pairs, unmatched))
     gone = [o for o in old.operators if is_known and o.name not in pairs.values()]
-    operators += [Dropped(o.name, ("its state goes",)) for o in gone]
-    fresh = {o.operator for o in operators if isinstance(o, New)}
+    operators += [DroppedOperator(o.name, ("its state goes",)) for o in gone]
+    fresh = {o.operator for o in operators if isinstance(o, NewOperator)}
     sinks, refusals = compared_sinks(old, new, pairs, fresh, is_fork=is_fork)
     return Comparison(
         tuple(operators),
@@ -82,12 +82,12 @@ def compare(
     )
 
 
-def _begins(record: OperatorRecord, old: JobRecord, pairs: Pairs) -> New:
+def _begins(record: OperatorRecord, old: JobRecord, pairs: Pairs) -> NewOperator:
     notes = ["begins without state: its results are those of the rows that come from now on"]
     kinds = {o.shape.operator for o in old.operators if o.shape is not None and o.name not in pairs.values()}
     if record.shape is not None and not record.shape.named and record.shape.operator in kinds:
         notes.append("it could not be matched with an operator of the job: UID('name') gives it a name")
-    return New(record.name, tuple(notes))
+    return NewOperator(record.name, tuple(notes))
 
 
 def _goes_on(
@@ -95,18 +95,18 @@ def _goes_on(
 ) -> Change:
     """Return the change of an operator that the job has. `unmatched` are the operators of the query that begin without state."""
     if old.shape is None or new.shape is None:
-        return NotAdaptable(new.name, _UNKNOWN)
+        return UnadaptableOperator(new.name, _UNKNOWN)
     if old.shape.operator != new.shape.operator:
-        return NotAdaptable(new.name, f"it was {old.shape.operator}, and would be {new.shape.operator}")
+        return UnadaptableOperator(new.name, f"it was {old.shape.operator}, and would be {new.shape.operator}")
     if _are_swapped(old.shape, new.shape, pairs):
-        return NotAdaptable(new.name, "its inputs are in another order, and their rows are kept by their places")
+        return UnadaptableOperator(new.name, "its inputs are in another order, and their rows are kept by their places")
     if (reason := _unlike_inputs(old, new, pairs, unmatched)) is not None:
-        return NotAdaptable(new.name, reason)
+        return UnadaptableOperator(new.name, reason)
     if is_same_state(old, new):
-        return Kept(new.name, old.name, tuple(_notes(old, new, pairs)))
+        return KeptOperator(new.name, old.name, tuple(_notes(old, new, pairs)))
     change = adapted(old, new, stage)
-    if isinstance(change, Adapted):
-        change = Adapted(change.operator, change.was, (*change.notes, *_notes(old, new, pairs)), change.tables)
+    if isinstance(change, AdaptedOperator):
+        change = AdaptedOperator(change.operator, change.was, (*change.notes, *_notes(old, new, pairs)), change.tables)
     return change
 
 
@@ -154,8 +154,8 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
     """Return the reason why retractions of the new inputs may not match rows of the old inputs, if there is one."""
     assert old.shape is not None
     assert new.shape is not None
-    for place in _changing(new.shape) | _changing(old.shape):
-        before, after = (_paths(r.shape.paths, place) for r in (old, new) if r.shape is not None)
+    for index in _changing(new.shape) | _changing(old.shape):
+        before, after = (_paths(r.shape.paths, index) for r in (old, new) if r.shape is not None)
         # It may have the name of another one that the job had.
         if anew := [source for source, _ in after if source in unmatched]:
             return f"its input takes rows back, and {anew[0]} begins anew: its rows would come once more"
@@ -163,8 +163,8 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
         if renamed != before:
             return f"{_TAKES_BACK}: it reads or filters otherwise"
         # The rule for ties below does not change rows that are stored there.
-        was = {i.name: _form_by_columns(i) for i in _columns(old.shape, place)}
-        if any(was.get(i.name, _form_by_columns(i)) != _form_by_columns(i) for i in _columns(new.shape, place)):
+        was = {i.name: _form_by_columns(i) for i in _columns(old.shape, index)}
+        if any(was.get(i.name, _form_by_columns(i)) != _form_by_columns(i) for i in _columns(new.shape, index)):
             return f"{_TAKES_BACK}: columns are made otherwise"
         if any(_is_of_others(item, old.shape) for item in new.shape.of_kind("aggregate")):
             return f"{_TAKES_BACK}: columns are made otherwise"
@@ -183,9 +183,9 @@ def _form_by_columns(item: ShapeItem) -> str:
     return text_form(without_arrival(item.value))
 
 
-def _columns(shape: OperatorShape, place: int) -> Iterator[ShapeItem]:
+def _columns(shape: OperatorShape, index: int) -> Iterator[ShapeItem]:
     """Yield the columns that an operator stores of the rows of an input."""
-    return (item for item in shape.of_kind("column") if item.input == place)
+    return (item for item in shape.of_kind("column") if item.input == index)
 
 
 def _changing(shape: OperatorShape) -> set[int]:
@@ -193,8 +193,8 @@ def _changing(shape: OperatorShape) -> set[int]:
     return set(settings_of(shape).changing)
 
 
-def _paths(paths: Iterable[RowPath], place: int) -> list[tuple[str, tuple[str, ...]]]:
-    return [(p.source, steps_form(p.steps)) for p in paths if p.input == place]
+def _paths(paths: Iterable[RowPath], index: int) -> list[tuple[str, tuple[str, ...]]]:
+    return [(p.source, steps_form(p.steps)) for p in paths if p.input == index]
 
 
 def _old_name(source: str, pairs: Pairs) -> str:

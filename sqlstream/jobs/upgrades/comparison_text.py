@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlstream.jobs.upgrades.changes import SINCE, Adapted, Comparison, Dropped, Kept, New, NotAdaptable
+from sqlstream.jobs.upgrades.changes import (
+    SINCE,
+    AdaptedOperator,
+    Comparison,
+    DroppedOperator,
+    KeptOperator,
+    NewOperator,
+    UnadaptableOperator,
+)
 
 _WIDTH = 9
 _BEFORE_ALL = "rows that are kept come before all others, and among each other in the order of their columns"
@@ -29,15 +37,15 @@ def _lines(what: str, name: str, notes: tuple[str, ...]) -> list[str]:
 def _operators(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     for one in comparison.operators:
         match one:
-            case Kept():
+            case KeptOperator():
                 yield "kept", one.operator, one.notes
-            case Adapted():
+            case AdaptedOperator():
                 yield "adapted", one.operator, one.notes
-            case New():
+            case NewOperator():
                 yield "new", one.operator, one.notes
-            case Dropped():
+            case DroppedOperator():
                 yield "dropped", one.was, one.notes
-            case NotAdaptable():
+            case UnadaptableOperator():
                 # Its reason stands at the end.
                 continue
 

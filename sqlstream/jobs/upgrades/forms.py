@@ -102,10 +102,10 @@ def _call_and_manner(text: str) -> tuple[str, str]:
 def _closing(text: str, opening: int) -> int | None:
     """Return the index after the parenthesis that closes the one at the index `opening`; None if it is not closed."""
     depth = 0
-    for place, letter in _outside_quotes(text, opening):
+    for index, letter in _outside_quotes(text, opening):
         depth += {"(": 1, ")": -1}.get(letter, 0)
         if not depth:
-            return place + 1
+            return index + 1
     return None
 
 
@@ -116,23 +116,23 @@ def _sides(text: str) -> Iterator[str]:
     ['"a = b"', '("c" = 1)']
     """
     depth = begin = 0
-    for place, letter in _outside_quotes(text):
+    for index, letter in _outside_quotes(text):
         depth += {"(": 1, ")": -1}.get(letter, 0)
-        if not depth and text.startswith(_EQUALS, place):
-            yield text[begin:place]
-            begin = place + len(_EQUALS)
+        if not depth and text.startswith(_EQUALS, index):
+            yield text[begin:index]
+            begin = index + len(_EQUALS)
     yield text[begin:]
 
 
 def _outside_quotes(text: str, begin: int = 0) -> Iterator[tuple[int, str]]:
     """Yield the index and the letter for each letter of a text outside of quotes, from the index `begin` on."""
     quote = ""
-    for place in range(begin, len(text)):
-        letter = text[place]
+    for index in range(begin, len(text)):
+        letter = text[index]
         if quote or letter in "\"'":
             quote = letter if not quote else "" if letter == quote else quote
         else:
-            yield place, letter
+            yield index, letter
 
 
 # -- the paths of rows

@@ -18,13 +18,13 @@ _LIST, _NEXT = "list_", "n"
 def check_lists(
     tables: Mapping[str, ShownTable],
     selects: Mapping[str, Select],
-    place: Callable[[str], Span],
+    span_of: Callable[[str], Span],
     stored_keys: Callable[[], duckdb.DuckDBPyRelation],
 ) -> None:
     """Raise BindError if a migrated list has items of a key without a row, or items that are not before the key's next one.
 
-    `selects` has the migrated tables by name, `place` returns the place of a table's statement. `stored_keys` returns the rows of
-    the keys under the names that people see; it is called if the table of keys is not migrated.
+    `selects` has the migrated tables by name, `span_of` returns the position of a table's statement. `stored_keys` returns the
+    rows of the keys under the names that people see; it is called if the table of keys is not migrated.
     """
     if KEYS not in tables:
         return
@@ -50,7 +50,7 @@ def check_lists(
             [position] = [c.name for c in table.columns if c.stored == POSITION]
             raise BindError(
                 f'{count} of the items are not before the next one of their key, by table "{KEYS}"',
-                place(name),
+                span_of(name),
                 detail=f'Column "{column.name}" of "{KEYS}" says where the next item goes, "{position}" where an item is.',
                 hint=f'Make "{KEYS}", too, with a larger "{column.name}" for these keys, or give the items other places.',
             )

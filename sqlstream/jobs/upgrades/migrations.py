@@ -23,7 +23,7 @@ from sqlstream.duck.sql import Relation, Select, quote_name, quote_text, subquer
 from sqlstream.duck.types import INTEGERS, time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
 from sqlstream.jobs.upgrades.adaptations.registry import Adapter
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.forms import key_forms, value_form
 from sqlstream.jobs.upgrades.migrated_lists import check_lists
 from sqlstream.jobs.upgrades.older_settings import settings_of
@@ -61,7 +61,7 @@ class Migrations:
 
     @property
     def operators(self) -> Mapping[str, Span]:
-        """The names of the migrated operators, in lower case, with their places in the text."""
+        """The names of the migrated operators, in lower case, with their positions in the text."""
         return {s.operator.text.lower(): s.operator.span for s in self._statements}
 
     @property
@@ -120,7 +120,7 @@ def _adapted(
     was: OperatorRecord,
     new: OperatorRecord,
     stage: StatefulStage,
-) -> Adapted:
+) -> AdaptedOperator:
     """Return the change of a migrated operator: see `Adapter`."""
     _check_complete(migrations, was)
     tables = state_tables(new)
@@ -138,10 +138,10 @@ def _adapted(
         )
         return selects
 
-    return Adapted(new.name, was.name, (note,), _Computed(table_names, checked))
+    return AdaptedOperator(new.name, was.name, (note,), _LazyTables(table_names, checked))
 
 
-class _Computed(Mapping[str, Select]):
+class _LazyTables(Mapping[str, Select]):
     """State tables by name; all of them are computed when the first one is read."""
 
     def __init__(self, names: Sequence[str], compute: Callable[[], Mapping[str, Select]]):
@@ -246,14 +246,14 @@ def _relation(statement: MigrateState, relations: Given, query: _Query) -> duckd
     try:
         return query(statement.query.text, relations)
     except SqlStreamError as error:
-        raise _placed(error, statement) from error
+        raise _with_span(error, statement) from error
 
 
-def _placed(error: SqlStreamError, statement: MigrateState) -> SqlStreamError:
-    """Return an error of a query with its place in the MIGRATE STATE statement."""
-    place = statement.query
+def _with_span(error: SqlStreamError, statement: MigrateState) -> SqlStreamError:
+    """Return an error of a query with its position in the MIGRATE STATE statement."""
+    span = statement.query
     if error.span is not None:
-        error.span = Span(place.source, place.start + error.span.start, place.start + error.span.end)
+        error.span = Span(span.source, span.start + error.span.start, span.start + error.span.end)
     else:
         error.span = _target(statement)
     return error
@@ -273,7 +273,7 @@ def _matched(statement: MigrateState, table: ShownTable, relation: duckdb.DuckDB
         if lower not in by_name:
             raise BindError(
                 f'the state has no column "{name}"',
-                _place_of(statement, name),
+                _span_of(statement, name),
                 detail=needed,
                 hint=missing("column", name, [c.name for c in table.shown]),
             )
@@ -295,7 +295,7 @@ def _check_type(
     if not fits or _rounds(type, column.type):
         raise BindError(
             f'column "{name}" is {type}, and the state has {column.type}',
-            _place_of(statement, name),
+            _span_of(statement, name),
             hint=f"Write CAST({quote_name(name) if not name.isidentifier() else name} AS {column.type}).",
         )
 
@@ -309,17 +309,17 @@ def _rounds(old: str, new: str) -> bool:
     return (new.startswith(("DECIMAL", "FLOAT")) or old.endswith("_NS")) and old != '"NULL"' and not is_wider(old, new)
 
 
-def _place_of(statement: MigrateState, name: str) -> Span:
-    """Return the first place of a name in a SELECT, or the whole SELECT if it is not there."""
-    place = statement.query
-    lowered, lower_name = place.text.lower(), name.lower()
+def _span_of(statement: MigrateState, name: str) -> Span:
+    """Return the first position of a name in a SELECT, or the whole SELECT if it is not there."""
+    span = statement.query
+    lowered, lower_name = span.text.lower(), name.lower()
     start = lowered.find(lower_name)
     while start >= 0:
         around = lowered[max(start - 1, 0) : start] + lowered[start + len(lower_name) : start + len(lower_name) + 1]
         if not any(c.isalnum() or c == "_" for c in around):
-            return Span(place.source, place.start + start, place.start + start + len(lower_name))
+            return Span(span.source, span.start + start, span.start + start + len(lower_name))
         start = lowered.find(lower_name, start + 1)
-    return place
+    return span
 
 
 def _check_complete(migrations: Sequence[Migration], was: OperatorRecord) -> None:
@@ -412,7 +412,7 @@ def _write(migration: Migration, relation: duckdb.DuckDBPyRelation, path: Path) 
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         failure = of_duckdb(error) if isinstance(error, duckdb.Error | OSError) else None
         if failure is not None:
-            raise _placed(translate(failure, migration.statement.query.text), migration.statement) from error
+            raise _with_span(translate(failure, migration.statement.query.text), migration.statement) from error
         if isinstance(error, OSError):
             raise
         raise QueryError(str(error), _target(migration.statement)) from error
@@ -441,7 +441,7 @@ def _check_rows(migration: Migration, rows: Relation, watermark: EventTime | Non
     values = {
         name: f"CAST({quote_name(selected)} AS {types[name]})" for name, selected in migration.column_names.items()
     }
-    place = _target(migration.statement)
+    span = _target(migration.statement)
     with duckdb.connect() as con:
         for name, selected in migration.column_names.items():
             try:
@@ -449,19 +449,19 @@ def _check_rows(migration: Migration, rows: Relation, watermark: EventTime | Non
             except duckdb.Error as error:
                 raise BindError(
                     f'column "{selected}" has a value that {types[name]}, the type of the state, does not hold',
-                    _place_of(migration.statement, selected),
+                    _span_of(migration.statement, selected),
                     detail=f"{plain(error)[:1].upper()}{plain(error)[1:]}.",
                 ) from error
         time = next((c.name for c in table.columns if c.stored == table.record.time_column), None)
         if time is not None and con.execute(f"SELECT 1 FROM {rows} WHERE {values[time]} IS NULL LIMIT 1").fetchall():
-            raise BindError(f'column "{time}" is NULL in some rows', place)
+            raise BindError(f'column "{time}" is NULL in some rows', span)
         if time is not None and watermark is not None:
             closed = time_literal(behind(watermark, migration.operator.delay), types[time])
             [(count,)] = con.execute(f"SELECT count(*) FROM {rows} WHERE {values[time]} <= {closed}").fetchall()
             if count:
                 raise BindError(
                     f'column "{time}" is behind the watermark in {count} of the rows, which would be forgotten at once',
-                    place,
+                    span,
                     hint=f"Leave them out with WHERE, or give them a time after {closed}.",
                 )
         if not table.has_one_row_a_key:
@@ -471,4 +471,4 @@ def _check_rows(migration: Migration, rows: Relation, watermark: EventTime | Non
         several = f"SELECT {listed} FROM {rows} GROUP BY {', '.join(values[n] for n in keys) or '()'} HAVING count(*) > 1 LIMIT 1"
         for count, *key in con.execute(several).fetchall():
             named = ", ".join(f"{name} = {value}" for name, value in zip(keys, key, strict=True))
-            raise BindError(f"there are {count} rows for {named or 'the only key'}, where the state has one", place)
+            raise BindError(f"there are {count} rows for {named or 'the only key'}, where the state has one", span)

@@ -106,7 +106,7 @@ def _listed(text: str) -> Iterator[str]:
     ['"a, b"', 'greatest("c", 1) DESC']
     """
     depth, begin, quote = 0, 0, ""
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote else quote
         elif letter in "\"'":
@@ -116,8 +116,8 @@ def _listed(text: str) -> Iterator[str]:
         elif letter in ")]}":
             depth -= 1
         elif letter == "," and not depth:
-            yield text[begin:place].strip()
-            begin = place + 1
+            yield text[begin:index].strip()
+            begin = index + 1
     if rest := text[begin:].strip():
         yield rest
 
@@ -126,19 +126,19 @@ def _limit(texts: Texts) -> int | None:
     return int(texts["n"]) if "n" in texts else None
 
 
-def _by_place(texts: Texts, what: str) -> dict[int, str]:
+def _by_index(texts: Texts, what: str) -> dict[int, str]:
     """Return the texts of a setting that each input has, such as `time of input 0`, by the index of the input."""
     matches = ((_OF_INPUT.fullmatch(name), text) for name, text in texts.items())
     return {int(match["place"]): text for match, text in matches if match and match["what"] == what}
 
 
 def _times(texts: Texts) -> tuple[Sql, ...]:
-    return tuple(Sql(text) for _, text in sorted(_by_place(texts, "time").items()))
+    return tuple(Sql(text) for _, text in sorted(_by_index(texts, "time").items()))
 
 
 def _changing(texts: Texts) -> tuple[int, ...]:
     """Return the indexes of the inputs that are changelogs. Operators with one input have a text without an index."""
-    return tuple(sorted(_by_place(texts, "changes"))) or ((0,) if "changes below" in texts else ())
+    return tuple(sorted(_by_index(texts, "changes"))) or ((0,) if "changes below" in texts else ())
 
 
 # -- the kinds of operators
@@ -218,7 +218,7 @@ def _sort(texts: Texts) -> SortState:
 
 
 def _join(texts: Texts) -> JoinState:
-    ttls = tuple((place, _duration(text)) for place, text in sorted(_by_place(texts, "time to live").items()))
+    ttls = tuple((index, _duration(text)) for index, text in sorted(_by_index(texts, "time to live").items()))
     condition = _sql(texts.get("condition"))
     return JoinState(changing=_changing(texts), join=texts.get("join", ""), condition=condition, ttls=ttls)
 
@@ -269,9 +269,9 @@ def _process(texts: Texts) -> ProcessState:
 
 
 def _input_orders(texts: Texts) -> Iterator[tuple[int, InputOrder]]:
-    orders, times, broadcast = (_by_place(texts, what) for what in ("order", "time", "broadcast"))
-    for place in sorted(orders.keys() | times.keys() | broadcast.keys()):
-        yield place, InputOrder(_order(orders.get(place, "")), _sql(times.get(place)), place in broadcast)
+    orders, times, broadcast = (_by_index(texts, what) for what in ("order", "time", "broadcast"))
+    for index in sorted(orders.keys() | times.keys() | broadcast.keys()):
+        yield index, InputOrder(_order(orders.get(index, "")), _sql(times.get(index)), index in broadcast)
 
 
 # By `OperatorShape.operator`.

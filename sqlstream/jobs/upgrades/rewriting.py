@@ -19,7 +19,7 @@ from sqlstream.duck.sql import Select, no_rows, over, quote_name, subquery, type
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.jobs.redistribution import count_forgotten, merged, share_counters, weights
 from sqlstream.jobs.savepoints.savepoint_folders import put_file
-from sqlstream.storage.begun import Begun
+from sqlstream.storage.begun import BegunBatch
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, labels_of
 from sqlstream.storage.manifests import FIRED_AT, Manifest, manifest_name, read_manifest
@@ -75,14 +75,14 @@ class SinkSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewritePlan:
     """What to rewrite a savepoint into: the record of the job, and what each part of it is made from.
 
     `scans` maps new scans to scans of the savepoint, None for a scan that starts anew. `outputs` maps the indexes of sinks in the
     plan to those that they had. `positions` are texts by their paths below the folder of positions; `received` maps old folders
-    of files there to new ones. With `by_clock` the job's watermark is processing time. `clocked` are the operators whose
-    watermark is processing time in a job that also uses event time. `begun` is the batch that has begun, if any. `waiting` has
-    files of the current job with rows that sinks have not sent yet, by their new paths below the folder of output.
+    of files there to new ones. With `by_clock` the job's watermark is processing time. `operators_by_clock` are the operators
+    whose watermark is processing time in a job that also uses event time. `begun` is the batch that has begun, if any. `waiting`
+    has files of the current job with rows that sinks have not sent yet, by their new paths below the folder of output.
     """
 
     record: JobRecord
@@ -93,28 +93,28 @@ class Rewritten:
     positions: Mapping[str, str]
     received: Mapping[str, str]
     by_clock: bool = False
-    clocked: frozenset[str] = frozenset()
-    begun: Begun | None = None
+    operators_by_clock: frozenset[str] = frozenset()
+    begun: BegunBatch | None = None
     waiting: Mapping[str, str] = field(default_factory=dict)
 
 
 def rewrite(
-    savepoint: Savepoint, folder: Warehouse, plan: Rewritten, con: duckdb.DuckDBPyConnection, measure: Measure
+    savepoint: Savepoint, folder: Warehouse, plan: RewritePlan, con: duckdb.DuckDBPyConnection, measure: Measure
 ) -> Savepoint:
     """Write the rewritten savepoint into a folder, and return it; what the folder had is deleted.
 
     Raises DamageError, and duckdb.Error where a SELECT fails.
     """
     folder.fs.delete_tree(folder.root)
-    return _Rewriting(savepoint, folder, plan, con, measure).run()
+    return _Rewriter(savepoint, folder, plan, con, measure).run()
 
 
-class _Rewriting:
+class _Rewriter:
     def __init__(
         self,
         savepoint: Savepoint,
         folder: Warehouse,
-        plan: Rewritten,
+        plan: RewritePlan,
         con: duckdb.DuckDBPyConnection,
         measure: Measure,
     ):
@@ -230,7 +230,7 @@ class _Rewriting:
             current = {t.name: written.segments(t.name) for t in operator.declared}
             timer = self._timer(operator, written)
             written.event_timer = timer
-            self._set_clock(operator, written)
+            self._set_processing_timer(operator, written)
             written.manifest = replace(
                 common,
                 tables=current,
@@ -245,20 +245,20 @@ class _Rewriting:
         """Return what all buckets of a new operator have in common: its manifest without tables."""
         delay = next(o.delay for o in self._plan.record.operators if o.name == name)
         watermark, version = self._entry.watermark, self._entry.version
-        closed = None if watermark is None or name in self._plan.clocked else behind(watermark, delay)
+        closed = None if watermark is None or name in self._plan.operators_by_clock else behind(watermark, delay)
         return Manifest(version, self._entry.committed_at, closed, {}, oldest=version)
 
     def _timer(self, operator: OperatorSource, bucket: Bucket) -> EventTime | None:
         """Return the event time at which the operator must run on a bucket, to process computed rows that are due."""
         lows = [s.live_low for t in operator.declared if t.name in operator.tables for s in bucket.segments(t.name)]
         first = earliest(lows)
-        is_by_clock = self._plan.by_clock or operator.name in self._plan.clocked
+        is_by_clock = self._plan.by_clock or operator.name in self._plan.operators_by_clock
         if first is not None and not is_by_clock and bucket.closed is not None:
             # Some are due before they are forgotten, such as those of the first of windows that overlap.
             first = EventTime(bucket.closed + MILLISECOND)
         return earliest((first, bucket.event_timer))
 
-    def _set_clock(self, operator: OperatorSource, bucket: Bucket) -> None:
+    def _set_processing_timer(self, operator: OperatorSource, bucket: Bucket) -> None:
         """Set the processing timer of a bucket to the first of its computed timers, even if it is due already."""
         if operator.timers is None or operator.timers[0] not in operator.tables:
             return
@@ -289,9 +289,9 @@ class _Rewriting:
     ) -> dict[int, tuple[Segment, ...]]:
         """Write the rows of a SELECT into the buckets of their keys; return the segments by bucket."""
         names = {c.name for c in table.columns}
-        place = key_hash.bucket(hashed, len(labels)) if all(c.name in names for c in hashed) else "0"
+        target = key_hash.bucket(hashed, len(labels)) if all(c.name in names for c in hashed) else "0"
         stored = encoded(table.columns, subquery(Select(f"SELECT {typed(table.columns)} FROM ({sql})")))
-        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_MADE} AS SELECT *, {place} AS {_BUCKET} FROM ({stored})")
+        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_MADE} AS SELECT *, {target} AS {_BUCKET} FROM ({stored})")
         by_label: dict[int, tuple[Segment, ...]] = {}
         for number, label in enumerate(labels):
             where = "" if table.replicated else f" WHERE {_BUCKET} = {number}"

@@ -81,23 +81,23 @@ def _parts(settings: AnyState, field: str) -> Iterator[tuple[str, object, str]]:
     value: Any = getattr(settings, field)
     match field:
         case "changing":
-            for place in value:
-                yield f"changes of input {place}" if settings.has_inputs else "changes below", True, "yes"
+            for index in value:
+                yield f"changes of input {index}" if settings.has_inputs else "changes below", True, "yes"
         case "ttls":
-            for place, ttl in value:
-                yield f"time to live of input {place}", ttl, _length(ttl)
+            for index, ttl in value:
+                yield f"time to live of input {index}", ttl, _length(ttl)
         case "state_ttls":
             for name, ttl in value:
                 yield f"time to live of {name}", ttl, _length(ttl)
         case "times":
-            for place, time in enumerate(value):
-                yield f"time of input {place}", time, time.text
+            for index, time in enumerate(value):
+                yield f"time of input {index}", time, time.text
         case "inputs":
-            for place, one in value:
-                yield f"order of input {place}", one.order, _sql_list(one.order)
-                yield f"time of input {place}", one.time, one.time.text if one.time is not None else ""
-                yield f"broadcast of input {place}", one.broadcast, _yes(one.broadcast)
-                yield f"{TIES} of input {place}", one.ties, _ties(one.ties)
+            for index, one in value:
+                yield f"order of input {index}", one.order, _sql_list(one.order)
+                yield f"time of input {index}", one.time, one.time.text if one.time is not None else ""
+                yield f"broadcast of input {index}", one.broadcast, _yes(one.broadcast)
+                yield f"{TIES} of input {index}", one.ties, _ties(one.ties)
         case "order":
             ordered = declared_order(value)
             yield "order", ordered, _sql_list(ordered)
@@ -161,7 +161,7 @@ def _yes(value: bool) -> str:
 
 def _bounds(bounds: WindowBounds) -> str:
     names = ((name, getattr(bounds, name)) for name in ("start", "end", "time"))
-    return ", ".join(f"{place} {name}" for place, name in names if name)
+    return ", ".join(f"{index} {name}" for index, name in names if name)
 
 
 def _early(early: EarlyFiring) -> str:

@@ -35,7 +35,7 @@ from sqlstream.warehouse.jobs import OperatorShape, RowPath, ShapeItem
 
 def shapes(plan: PhysicalPlan) -> tuple[OperatorShape, ...]:
     """Return the shapes of the stages of a plan, in their order."""
-    return tuple(_Shaping(stage, plan).shape() for stage in plan.stages)
+    return tuple(_ShapeBuilder(stage, plan).shape() for stage in plan.stages)
 
 
 def shape_kind(node: Stateful | type[Stateful]) -> str:
@@ -43,7 +43,7 @@ def shape_kind(node: Stateful | type[Stateful]) -> str:
     return "".join(part.capitalize() for part in node.node_kind.split("_"))
 
 
-class _Shaping:
+class _ShapeBuilder:
     """Builds the shape of one stage of a plan."""
 
     def __init__(self, stage: StatefulStage, plan: PhysicalPlan):
@@ -53,11 +53,11 @@ class _Shaping:
 
     def shape(self) -> OperatorShape:
         node = self._node
-        changing = tuple(place for place, child in enumerate(node.children) if child.is_changelog)
+        changing = tuple(index for index, child in enumerate(node.children) if child.is_changelog)
         settings = replace(self._plan.settings(self._inputs), changing=changing)
         paths = [
-            RowPath(path.source, path.steps, input=place, scan=path.scan)
-            for place, child in enumerate(node.children)
+            RowPath(path.source, path.steps, input=index, scan=path.scan)
+            for index, child in enumerate(node.children)
             for path in _paths(child, self._physical)
         ]
         inputs = tuple(dict.fromkeys(path.source for path in paths))
@@ -77,9 +77,9 @@ class _Shaping:
         stored = self._operator.hash_columns if keys else ()
         for number, (name, expressions) in enumerate(keys):
             written = " = ".join(e.sql for e in expressions)
-            places = self._node.keyed_inputs if len(expressions) > 1 else (0,)
-            pairs = zip(expressions, places, strict=True)
-            origin = " = ".join(self._inputs.inlined(expression, place) for expression, place in pairs)
+            indexes = self._node.keyed_inputs if len(expressions) > 1 else (0,)
+            pairs = zip(expressions, indexes, strict=True)
+            origin = " = ".join(self._inputs.inlined(expression, index) for expression, index in pairs)
             columns = {
                 t.name: (stored[number],)
                 for t in self._operator.tables
@@ -99,10 +99,10 @@ class _Shaping:
                 origin = inlined_call(call, self._inputs.origins[0]) + manner
                 columns = {} if item.made_anew else holds.get(call.name, {})
                 return ShapeItem(call.name, written, call.type, "aggregate", _other(origin, written), columns)
-            case ColumnItem(name, expression, place):
-                origin = _other(self._inputs.inlined(expression, place), expression.sql)
+            case ColumnItem(name, expression, index):
+                origin = _other(self._inputs.inlined(expression, index), expression.sql)
                 columns = holds.get(item.held_as, {})
-                return ShapeItem(name, expression.sql, expression.type, origin=origin, columns=columns, input=place)
+                return ShapeItem(name, expression.sql, expression.type, origin=origin, columns=columns, input=index)
             case _:
                 assert_never(item)
 
@@ -130,10 +130,10 @@ def sink_paths(sinks: Iterable[ResultSink], plan: PhysicalPlan, table: str) -> t
 def _paths(node: Node, plan: PhysicalPlan) -> list[RowPath]:
     """Return the paths of rows to a node from the tables and operators below it."""
     if isinstance(node, Scan):
-        place = plan.place_of(node)
-        assert place is not None
+        index = plan.index_of(node)
+        assert index is not None
         columns = {f.name: own_sql(f.name) for f in node.schema}
-        return [RowPath(node.table.name, columns=columns, scan=plan.scans[place].name)]
+        return [RowPath(node.table.name, columns=columns, scan=plan.scans[index].name)]
     if isinstance(node, StatefulNode) and (name := _name_of(node, plan)) is not None:
         # By what calls compute: their names may be made up.
         computed = computed_columns(node)

@@ -29,7 +29,7 @@ class ShownColumn:
     """A column of a state table: its name for people, its stored name, its type, and a text about what it holds.
 
     `filled` is the SQL of its value if a migration leaves it out, None if a migration must have it. People do not see `hidden`
-    ones, which have internal names: copies of keys, and places in the order of arrival.
+    ones, which have internal names: copies of keys, and positions in the order of arrival.
     """
 
     name: str
@@ -44,12 +44,12 @@ class ShownColumn:
 class ShownTable:
     """A state table without the weights of its rows: each row occurs as often as it counts.
 
-    `clock` is the unit of the time when a row last came for a key, None if the table does not store that time.
+    `time_unit` is the unit of the time when a row last came for a key, None if the table does not store that time.
     """
 
     record: TableRecord
     columns: tuple[ShownColumn, ...]
-    clock: Duration | None = None
+    time_unit: Duration | None = None
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class ShownTable:
     @property
     def has_one_row_a_key(self) -> bool:
         """Whether each key has one row: the table stores when a row last came for a key, and has no items of lists or maps."""
-        return self.clock is not None and not any(name in (POSITION, ENTRY) for name, _ in self.record.columns)
+        return self.time_unit is not None and not any(name in (POSITION, ENTRY) for name, _ in self.record.columns)
 
     @property
     def follows(self) -> bool:
@@ -130,7 +130,7 @@ def _clock(operator: OperatorRecord, table: TableRecord) -> Duration | None:
     # The last rows of OVER have their own time in a column of this name.
     if not columns.issuperset((WEIGHT, AT.name)) or (isinstance(settings, OverState) and table.name == LAST):
         return None
-    return settings.clock
+    return settings.time_unit
 
 
 def _settings(operator: OperatorRecord) -> StateSettings:
@@ -144,7 +144,7 @@ def _columns(operator: OperatorRecord, table: TableRecord, time: ProcessingTime)
     named = dict(_named(operator, table))
     used_names = {name.lower() for name, _ in named.values()}
     copies = _copies(operator, table)
-    places = {c for i in _items(operator, table) if is_arrival(i) for c in i.columns.get(table.name, ())}
+    positions = {c for i in _items(operator, table) if is_arrival(i) for c in i.columns.get(table.name, ())}
     for stored, type in table.columns:
         if stored == WEIGHT:
             continue
@@ -155,12 +155,12 @@ def _columns(operator: OperatorRecord, table: TableRecord, time: ProcessingTime)
             used_names.add(name.lower())
         if key := copies.get(stored):
             yield ShownColumn(name, stored, type, f"key {key}", quote_name(key), hidden=True)
-        elif stored in places:
+        elif stored in positions:
             yield ShownColumn(name, stored, type, "the order of arrival", BEFORE_ALL, hidden=True)
         else:
-            clock = _clock(operator, table) if stored == AT.name else None
-            filled = None if clock is None else str(time // clock)
-            yield ShownColumn(name, stored, type, holds or _own(stored, table, clock), filled)
+            time_unit = _clock(operator, table) if stored == AT.name else None
+            filled = None if time_unit is None else str(time // time_unit)
+            yield ShownColumn(name, stored, type, holds or _own(stored, table, time_unit), filled)
 
 
 def _named(operator: OperatorRecord, table: TableRecord) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -203,10 +203,10 @@ def _items(operator: OperatorRecord, table: TableRecord) -> tuple[ShapeItem, ...
     return tuple(ShapeItem(key, key, "", "key", columns={table.name: (h,)}) for key, h in pairs if h in columns)
 
 
-def _own(stored: str, table: TableRecord, clock: Duration | None) -> str:
-    """Return a text about a column without a name in the query; `clock` is the unit of the time of a key, None elsewhere."""
-    if clock is not None:
-        unit = "microseconds" if clock == MICROSECOND else "milliseconds"
+def _own(stored: str, table: TableRecord, time_unit: Duration | None) -> str:
+    """Return a text about a column without a name in the query; `time_unit` is the unit of the time of a key, None elsewhere."""
+    if time_unit is not None:
+        unit = "microseconds" if time_unit == MICROSECOND else "milliseconds"
         return f"when the last row came for the key, in {unit}"
     if stored == ROWS:
         return "how many rows there are"

@@ -28,10 +28,10 @@ from sqlstream.jobs.savepoints.named_savepoints import default_name, take_savepo
 from sqlstream.jobs.savepoints.restored_files import Restoring
 from sqlstream.jobs.savepoints.rollbacks import may_have_begun, rollback, way_back
 from sqlstream.jobs.upgrades.adaptations.registry import Adapter
-from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
+from sqlstream.jobs.upgrades.changes import AdaptedOperator, Comparison, KeptOperator
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
-from sqlstream.jobs.upgrades.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
+from sqlstream.jobs.upgrades.rewriting import OperatorSource, RewritePlan, SinkSource, rewrite
 from sqlstream.jobs.upgrades.widening import unfit
 from sqlstream.logical.plan.state_settings import Semantics, Ties
 from sqlstream.operators.operator import Operator
@@ -75,7 +75,7 @@ class Upgrade:
 
 def keeps_columns(record: JobRecord, planned: PlannedJob) -> bool:
     """Return whether the recorded job decides ties by columns, and its plan would differ if the order of arrival did."""
-    return record.ties != planned.ties and planned.has_ties
+    return record.ties != planned.ties and planned.depends_on_ties
 
 
 def keeps_values(record: JobRecord, planned: PlannedJob) -> bool:
@@ -226,11 +226,11 @@ class Upgrader:
         try:
             draft = self.rewritten(savepoint, saved, record, comparison, goes_on=True)
             tables_read = [scan.table for scan in self._planned.physical.scans]
-            sentence = f'savepoint "{savepoint.place}" keeps job "{saved.job}" as it was'
+            sentence = f'savepoint "{savepoint.location}" keeps job "{saved.job}" as it was'
             self._notice(f"{sentence}: {way_back(self._warehouse, saved, tables_read)}")
             sinks = tuple(i for i, sink in enumerate(comparison.sinks) if sink.was is not None)
             tables = {sink.table.lower(): sink.table for sink in record.sinks if sink.kind == TABLE}
-            plan = Restoring(draft.place, record.to_json(), tables, sinks)
+            plan = Restoring(draft.location, record.to_json(), tables, sinks)
         except BaseException:
             if before is None:
                 savepoint_folders.drop(self._warehouse, savepoint.record.name)
@@ -292,23 +292,23 @@ class Upgrader:
             hint=f"Leave the type of the column as it is. {_WAYS_ON}",
         )
 
-    def _target(self, savepoint: Savepoint, saved: JobRecord, record: JobRecord, comparison: Comparison) -> Rewritten:
+    def _target(self, savepoint: Savepoint, saved: JobRecord, record: JobRecord, comparison: Comparison) -> RewritePlan:
         plan = self._planned.under(record.ties, record.semantics).physical
         stages = {stage.name: stage for stage in plan.stages}
         operators = []
         for one in comparison.operators:
-            if isinstance(one, Kept | Adapted):
+            if isinstance(one, KeptOperator | AdaptedOperator):
                 operator = stages[one.operator].operator
-                tables = one.tables if isinstance(one, Adapted) else {}
-                timers = _clock_timers(operator)
+                tables = one.tables if isinstance(one, AdaptedOperator) else {}
+                timers = _processing_timers(operator)
                 hashed = in_version(operator.hashed, record.key_hash)
                 operators.append(OperatorSource(one.operator, one.was, operator.tables, hashed, tables, timers))
         paths, sinks, outputs = savepoint.warehouse.job(savepoint.record.job), list[SinkSource](), dict[int, int]()
-        for place, (change, sink) in enumerate(zip(comparison.sinks, plan.sinks, strict=True)):
+        for index, (change, sink) in enumerate(zip(comparison.sinks, plan.sinks, strict=True)):
             if change.was is None:
                 continue
             # Also of a table of the warehouse: where it is published, it says which batches are the job's.
-            outputs[place] = change.was
+            outputs[index] = change.was
             if sink.kind == TABLE:
                 sinks.append(_sink_source(sink, saved.sinks[change.was].table, change.columns))
         was = [source.was for source in comparison.sources]
@@ -317,7 +317,7 @@ class Upgrader:
         assert entry is not None
         positions = carry_over(savepoint.warehouse.fs, paths.splits, entry.sequence, plan.scans, was, self._project)
         scans = {scan.name: None if old is None else names[old] for scan, old in zip(plan.scans, was, strict=True)}
-        return Rewritten(
+        return RewritePlan(
             record,
             tuple(operators),
             tuple(sinks),
@@ -326,21 +326,21 @@ class Upgrader:
             positions,
             received(plan.scans, was, names),
             by_clock=any(scan.by_clock for scan in plan.scans),
-            clocked=frozenset(stage.name for stage in plan.stages if stage.timed_by == (CLOCK,)),
+            operators_by_clock=frozenset(stage.name for stage in plan.stages if stage.timed_by == (CLOCK,)),
         )
 
-    def _with_begun(self, target: Rewritten, version: int, was: Sequence[int | None]) -> Rewritten:
+    def _with_begun(self, target: RewritePlan, version: int, was: Sequence[int | None]) -> RewritePlan:
         """Add what no savepoint has: a batch that has begun after the newest version, and rows that sinks have not sent yet."""
         fs, paths = self._warehouse.fs, self._warehouse.job(target.record.job)
         entry = JobLog(fs, paths.log).entry(version)
         assert entry is not None
         waiting = {}
-        for place, old in target.outputs.items():
+        for index, old in target.outputs.items():
             folder = f"{paths.output}/{old}/"
             for path in fs.walk(folder.removesuffix("/")):
                 # The files in the folder itself are in the savepoint, as of its version.
                 if "/" in (name := path.removeprefix(folder)):
-                    waiting[f"{place}/{name}"] = path
+                    waiting[f"{index}/{name}"] = path
         return with_field(
             target,
             positions={**target.positions, **carry_over_begun(fs, paths.splits, entry.sequence, was)},
@@ -349,7 +349,7 @@ class Upgrader:
         )
 
 
-def _clock_timers(operator: Operator) -> tuple[str, str] | None:
+def _processing_timers(operator: Operator) -> tuple[str, str] | None:
     """Return the table and the column of an operator's timers of processing time, if it has any."""
     has_timers = any(table.name == PROCESSING_TIMERS for table in operator.tables)
     return (PROCESSING_TIMERS, DUE.name) if has_timers else None
@@ -371,15 +371,15 @@ def _reasons_against(new: Comparison, before: Comparison) -> tuple[str, ...]:
 
 
 def _earlier_savepoint(warehouse: Warehouse, saved: JobRecord) -> Savepoint | None:
-    """Return a savepoint of the job as it is now, such as an interrupted upgrade has taken, if there is one."""
+    """Return a savepoint of the job as it is now, such as an interrupted upgrade has existing, if there is one."""
     version = last_committed(warehouse.fs, warehouse.job(saved.job))
     name = default_name(warehouse, saved.job, version)
-    for place in warehouse.savepoints():
-        if place != name and not place.startswith(f"{name}-"):
+    for existing in warehouse.savepoints():
+        if existing != name and not existing.startswith(f"{name}-"):
             continue
         # A damaged savepoint cannot be used.
         with suppress(SqlStreamError, FileNotFoundError):
-            savepoint = find_savepoint(warehouse, place)
+            savepoint = find_savepoint(warehouse, existing)
             restored_files.check_present(savepoint)
             is_same = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(saved.job)) == saved
             if (

@@ -24,7 +24,7 @@ _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class ComparedTables:
     """Tables of a DuckDB connection to compare: `actual`, which the job wrote, and `answers`, the batch answers by cause.
 
     The first answer, of the cause "", is over all rows; each further answer also applies the correction for its own cause. `keys`
@@ -39,7 +39,7 @@ class Sides:
     looked_up: frozenset[str] = frozenset()
 
 
-def compare(con: duckdb.DuckDBPyConnection, sides: Sides) -> TableReport:
+def compare(con: duckdb.DuckDBPyConnection, sides: ComparedTables) -> TableReport:
     """Return the differences between a table and the batch answer over all rows, by cause, with row counts and examples."""
     [first, *_] = sides.answers.values()
     by_cause = []
@@ -126,7 +126,7 @@ def _rows(con: duckdb.DuckDBPyConnection, side: Relation) -> tuple[list[Row], in
 
 
 def _by_key(
-    con: duckdb.DuckDBPyConnection, sides: Sides, answer: Relation, missing: list[Row], extra: list[Row]
+    con: duckdb.DuckDBPyConnection, sides: ComparedTables, answer: Relation, missing: list[Row], extra: list[Row]
 ) -> tuple[list[Row], list[Row], list[tuple[Row, Row]]]:
     """Return the differing rows of a table with a key. The table may hold any of several rows that the query has for a key."""
     missing, extra, close = _close(missing, extra)
@@ -135,9 +135,9 @@ def _by_key(
         f"SELECT count(*) FROM (SELECT 1 FROM {answer} GROUP BY {by} HAVING count(*) > 1)"
     ).fetchall()
     if several:
-        places = [sides.columns.index(name) for name in sides.keys]
+        indexes = [sides.columns.index(name) for name in sides.keys]
         held = {repr(row) for row in con.execute(f"SELECT {by} FROM {sides.actual}").fetchall()}
-        missing = [row for row in missing if repr(tuple(row[place] for place in places)) not in held]
+        missing = [row for row in missing if repr(tuple(row[index] for index in indexes)) not in held]
     return missing, extra, close
 
 
@@ -180,18 +180,18 @@ def _alike(a: object, b: object) -> bool:
 
 
 def _looked_up(
-    sides: Sides, missing: list[Row], extra: list[Row]
+    sides: ComparedTables, missing: list[Row], extra: list[Row]
 ) -> tuple[list[Row], list[Row], list[tuple[Row, Row]]]:
     """Return the other rows of both sides, and the pairs that differ only in looked-up columns."""
     if not sides.looked_up:
         return missing, extra, []
-    own = [place for place, name in enumerate(sides.columns) if name not in sides.looked_up]
+    own = [index for index, name in enumerate(sides.columns) if name not in sides.looked_up]
     waiting: dict[str, list[Row]] = defaultdict(list)
     for row in missing:
-        waiting[repr([row[place] for place in own])].append(row)
+        waiting[repr([row[index] for index in own])].append(row)
     pairs, rest = [], []
     for row in extra:
-        candidates = waiting[repr([row[place] for place in own])]
+        candidates = waiting[repr([row[index] for index in own])]
         if candidates:
             pairs.append((candidates.pop(), row))
         else:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 import duckdb
 
 from sqlstream.connectors.interface import ReadContext
-from sqlstream.duck.internal_columns import ADDS, PLACE
+from sqlstream.duck.internal_columns import ADDS, FILE_ORDER
 from sqlstream.duck.sql import Relation, Select, no_rows, quote_name
 from sqlstream.errors import SqlStreamError
-from sqlstream.jobs.verification.marks import JobMarks
+from sqlstream.jobs.verification.watermarks import JobWatermarks
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.physical.batch.rows import AT, BATCH, MARK, STANDS, TIMES, UNTIMED, CannotVerify
+from sqlstream.physical.batch.rows import AT, BATCH, STANDS, TIMES, UNTIMED, WATERMARK, CannotVerify
 from sqlstream.physical.plan import CLOCK, ScanStage
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime.batch_descriptors import Work
@@ -42,33 +42,33 @@ class BatchRead:
 class ReadAgain:
     """Temporary tables of `con` with the rows that each scan of a job has read; `moments` are the batches that read them.
 
-    `place_of` returns the place of a scan of the logical plan among the scans of the job, None if the job has no such scan.
-    `marks` takes the watermarks before each batch.
+    `index_of` returns the index of a scan of the logical plan among the scans of the job, None if the job has no such scan.
+    `watermarks` takes the watermarks before each batch.
     """
 
     job: JobSpec
     con: duckdb.DuckDBPyConnection
-    place_of: Callable[[Scan], int | None]
-    marks: JobMarks
+    index_of: Callable[[Scan], int | None]
+    watermarks: JobWatermarks
     moments: list[BatchRead] = field(default_factory=list)
-    _marks: dict[int, int] = field(default_factory=dict)
+    _scan_millis: dict[int, int] = field(default_factory=dict)
     _reached: int = 0
     _tables: set[int] = field(default_factory=set)
 
     def read(self, batches: Iterable[Sequence[Work]]) -> None:
         """Read the input of batches, in their order. Raises CannotVerify when a part of it is no longer there."""
         for work in batches:
-            before, own = from_spark_millis(self._reached), any(one.own_clocks for one in work)
-            scans = [from_spark_millis(self._marks.get(i, 0)) for i in (*range(len(self.job.plan.scans)), CLOCK)]
+            before, own = from_spark_millis(self._reached), any(one.own_watermarks for one in work)
+            scans = [from_spark_millis(self._scan_millis.get(i, 0)) for i in (*range(len(self.job.plan.scans)), CLOCK)]
             if work:
                 self.moments.append(BatchRead(work[0].sequence, work[0].time))
-                self.marks.add(work[0].sequence, scans, own=own)
+                self.watermarks.add(work[0].sequence, scans, own=own)
             for number in sorted({one.scan for one in work}):
                 self._batch(number, [one for one in work if one.scan == number], scans[number] if own else before)
             clocks = [to_spark_micros(one.clock) // 1000 for one in work if one.clock is not None]
-            self._marks[CLOCK] = max([self._marks.get(CLOCK, 0), *clocks])
-            marks = [self._marks.get(i, 0) for i in (self.job.plan.watched if own else self.job.plan.timed)]
-            self._reached = max(self._reached, min(marks, default=0))
+            self._scan_millis[CLOCK] = max([self._scan_millis.get(CLOCK, 0), *clocks])
+            watermarks = [self._scan_millis.get(i, 0) for i in (self.job.plan.watched if own else self.job.plan.timed)]
+            self._reached = max(self._reached, min(watermarks, default=0))
         for number, stage in enumerate(self.job.plan.scans):
             if number not in self._tables:
                 # The job has read nothing from this scan.
@@ -83,10 +83,10 @@ class ReadAgain:
 
     def relation(self, scan: Scan) -> Relation:
         """Return the table with the rows of a scan of the logical plan. Raises CannotVerify if there is none."""
-        place = self.place_of(scan)
-        if place is None:
+        index = self.index_of(scan)
+        if index is None:
             raise CannotVerify(f'what was read of table "{scan.table.name}" is not known')
-        return _table(place)
+        return _table(index)
 
     def _batch(self, number: int, work: Sequence[Work], before: EventTime | None) -> None:
         stage = self.job.plan.scans[number]
@@ -99,7 +99,7 @@ class ReadAgain:
                 raise CannotVerify(
                     f'what the job has read of table "{stage.table.name}" cannot be read again', detail=f"{why}."
                 ) from error
-        self._marks[number] = max([self._marks.get(number, 0), *ticks])
+        self._scan_millis[number] = max([self._scan_millis.get(number, 0), *ticks])
 
     def _take(
         self,
@@ -110,7 +110,7 @@ class ReadAgain:
     ) -> int:
         """Read the splits of a batch; return the watermark of the scan after it as milliseconds of Spark, 0 for none."""
         con, batch, time = self.con, work[0].sequence, work[0].time
-        execute.set_clock(con, time, before)
+        execute.set_times(con, time, before)
         scanned = ScanRows(stage.table, work, ReadContext(self.job.project, self.job.warehouse, time))
         plan = scanned.take(con)
         try:
@@ -126,8 +126,8 @@ class ReadAgain:
         if stage.watermark is None or stage.has_partitions or stage.has_watermarks or stage.by_clock:
             return 0
         mine = f"SELECT * FROM {_table(number)} WHERE {BATCH.name} = {batch} AND NOT {UNTIMED.name}"
-        [(mark,)] = con.execute(f"SELECT max(epoch_us({stage.watermark})) FROM ({mine})").fetchall()
-        return to_spark_micros(mark) // 1000
+        [(watermark,)] = con.execute(f"SELECT max(epoch_us({stage.watermark})) FROM ({mine})").fetchall()
+        return to_spark_micros(watermark) // 1000
 
     def _add(
         self,
@@ -141,8 +141,8 @@ class ReadAgain:
         """Add the rows of a batch to the table of a scan."""
         rows = execute.over_input(Select(f"SELECT * FROM {relation}"), stage.columns)
         column_names = {name.lower() for name in self.con.sql(rows).columns}
-        place = [c.name for c in PLACE] if {c.name.lower() for c in PLACE} <= column_names else []
-        self._fill(number, _stamped(stage, rows, before, batch, time, place))
+        index = [c.name for c in FILE_ORDER] if {c.name.lower() for c in FILE_ORDER} <= column_names else []
+        self._fill(number, _stamped(stage, rows, before, batch, time, index))
 
     def _fill(self, number: int, rows: Select) -> None:
         how = f"INSERT INTO {_table(number)}" if number in self._tables else f"CREATE TEMP TABLE {_table(number)} AS"
@@ -168,9 +168,9 @@ def _stamped(
     before: EventTime | None,
     batch: int,
     time: ProcessingTime,
-    place: Sequence[str] = (),
+    index: Sequence[str] = (),
 ) -> Select:
-    """Return a batch's rows, with columns that say when they were read; `place` are the columns of their order."""
+    """Return a batch's rows, with columns that say when they were read; `index` are the columns of their order."""
     untimed, where = "false", ""
     if stage.time_column is not None:
         name = quote_name(stage.time_column)
@@ -184,11 +184,11 @@ def _stamped(
     if stage.changes == "whole":
         times, left_out = WEIGHT, f" EXCLUDE ({WEIGHT})"
     stamps = {
-        MARK: "NULL" if before is None else str(before),
+        WATERMARK: "NULL" if before is None else str(before),
         BATCH: str(batch),
         AT: str(time),
         TIMES: times,
-        STANDS: f"row_number() OVER (ORDER BY {', '.join(place)})" if place else "0",
+        STANDS: f"row_number() OVER (ORDER BY {', '.join(index)})" if index else "0",
         UNTIMED: untimed,
     }
     items = ", ".join(f"CAST({sql} AS {column.type}) AS {column.name}" for column, sql in stamps.items())

@@ -31,7 +31,7 @@ def _of(node: Node) -> frozenset[str]:
             calls = {a.name for a in node.aggregates if any(e.reads.columns & below for e in a.expressions)}
             return frozenset(keys | calls)
         case Union():
-            places = {i for child in node.inputs for i, f in enumerate(child.schema) if f.name in _of(child)}
-            return frozenset(f.name for i, f in enumerate(node.schema) if i in places)
+            indexes = {i for child in node.inputs for i, f in enumerate(child.schema) if f.name in _of(child)}
+            return frozenset(f.name for i, f in enumerate(node.schema) if i in indexes)
         case _:
             return below

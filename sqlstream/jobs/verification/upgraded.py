@@ -11,7 +11,14 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.sql import Condition, Relation, Relations, Select, quote_name, quoted, rows_where, same_columns
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.launch import job_record, job_spec
-from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Dropped, Kept, New, SinkChange
+from sqlstream.jobs.upgrades.changes import (
+    AdaptedOperator,
+    Comparison,
+    DroppedOperator,
+    KeptOperator,
+    NewOperator,
+    SinkChange,
+)
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.forms import optional_form
 from sqlstream.logical.plan.graph import walk
@@ -31,7 +38,7 @@ _AS_ANOTHER = "Run the query as a job of another name over all input, and compar
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierJob:
     """A job before its query changed: the savepoint of the upgrade, and how the upgrade treated its operators and tables.
 
     The rows that the earlier query wrote count as correct. The rows that the new query added are compared with batch answers of
@@ -46,7 +53,7 @@ class Earlier:
     comparison: Comparison
 
     @classmethod
-    def of(cls, warehouse: Warehouse, planned: PlannedJob, record: JobRecord) -> Earlier:
+    def of(cls, warehouse: Warehouse, planned: PlannedJob, record: JobRecord) -> EarlierJob:
         """Return a job before its upgrade. Raises CannotVerify if no batch query can tell what its tables must hold."""
         savepoint = _savepoint(warehouse, record)
         history = JobHistory(savepoint.warehouse, savepoint.record.job.lower())
@@ -63,7 +70,8 @@ class Earlier:
             raise CannotVerify(
                 f'job "{record.job}" goes on with a changed query after version {savepoint.record.version}',
                 detail="\n".join(f"{reason}." for reason in reasons),
-                hint=f"{_AS_ANOTHER} `sqlstream verify {record.job} OLD.sql --at {savepoint.place}` verifies what it was before.",
+                hint=f"{_AS_ANOTHER} `sqlstream verify {record.job} OLD.sql --at {savepoint.location}` verifies what it was"
+                " before.",
             )
         return earlier
 
@@ -76,17 +84,17 @@ class Earlier:
         if planned.has_semantics and self.comparison.semantics != self.comparison.semantics_before and self.goes_on:
             yield "Expressions had DuckDB's values before, and have Flink's now"
         for one in self.comparison.operators:
-            notes = "; ".join(one.notes) if isinstance(one, Kept | Adapted | New) else ""
-            if isinstance(one, Adapted) or (isinstance(one, Kept) and notes):
+            notes = "; ".join(one.notes) if isinstance(one, KeptOperator | AdaptedOperator | NewOperator) else ""
+            if isinstance(one, AdaptedOperator) or (isinstance(one, KeptOperator) and notes):
                 yield f'What operator "{one.operator}" made of both queries\' rows has no batch answer: {_plain(notes)}'
-            elif isinstance(one, New) and self.goes_on:
+            elif isinstance(one, NewOperator) and self.goes_on:
                 yield f'Operator "{one.operator}" begins without state, beside others that go on with theirs'
-        places = [source.was for source in self.comparison.sources]
-        if None in places or len(places) < len(self.saved.scans):
+        indexes = [source.was for source in self.comparison.sources]
+        if None in indexes or len(indexes) < len(self.saved.scans):
             yield "It reads other tables than before"
         elif any(
             optional_form(self.saved.scans[was].watermark_expression) != optional_form(scan.watermark)
-            for was, scan in zip(places, planned.physical.scans, strict=True)
+            for was, scan in zip(indexes, planned.physical.scans, strict=True)
             if was is not None
         ):
             yield "A table that it reads has another watermark than before"
@@ -105,15 +113,15 @@ class Earlier:
     @property
     def goes_on(self) -> bool:
         """Whether an operator continues with its earlier state."""
-        return any(not isinstance(one, New | Dropped) for one in self.comparison.operators)
+        return any(not isinstance(one, NewOperator | DroppedOperator) for one in self.comparison.operators)
 
     @property
     def note(self) -> str:
         """What the verification does not check, for people."""
-        job, place = self.saved.job, self.savepoint.place
+        job, location = self.saved.job, self.savepoint.location
         return (
             f"what the job had written before its query changed, up to version {self.version.version}, is taken as it is;"
-            f" sqlstream verify {job} OLD.sql --at {place} verifies that"
+            f" sqlstream verify {job} OLD.sql --at {location} verifies that"
         )
 
     # -- the input
@@ -122,10 +130,10 @@ class Earlier:
         """Return the input of the batches before the upgrade, by the new plan's scans; None if it is not stored."""
         folder = self.savepoint.warehouse
         texts = Descriptors(folder.fs, folder.job(self.saved.job).splits).texts(self.sequence)
-        places = {source.was: place for place, source in enumerate(self.comparison.sources)}
+        indexes = {source.was: index for index, source in enumerate(self.comparison.sources)}
         if texts is None:
             return None
-        return ([replace(one, scan=places[one.scan]) for one in from_lines(text)] for text in texts)
+        return ([replace(one, scan=indexes[one.scan]) for one in from_lines(text)] for text in texts)
 
     def part(self, read: Callable[[Scan], Relation], *, is_before: bool) -> Callable[[Scan], Relation]:
         """Return a function that reads scans: rows before the upgrade or, without `is_before`, the input of the new query.

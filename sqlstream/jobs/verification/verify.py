@@ -15,14 +15,14 @@ from sqlstream.connectors.registry import connector_of
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import Relation, Relations, Select, no_rows, quote_name, quote_text, quoted, subquery
 from sqlstream.errors import UsageError
-from sqlstream.jobs.verification.compare import Sides, compare
+from sqlstream.jobs.verification.compare import ComparedTables, compare
 from sqlstream.jobs.verification.functions import RunsFunctions
 from sqlstream.jobs.verification.inputs import ReadAgain
 from sqlstream.jobs.verification.lookups import looked_up
-from sqlstream.jobs.verification.marks import JobMarks
 from sqlstream.jobs.verification.report import TableReport, Verification
 from sqlstream.jobs.verification.sessions import RunsSessions
-from sqlstream.jobs.verification.upgraded import Earlier
+from sqlstream.jobs.verification.upgraded import EarlierJob
+from sqlstream.jobs.verification.watermarks import JobWatermarks
 from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.plan.arrival import decided, has_arrival
 from sqlstream.logical.plan.graph import walk
@@ -30,7 +30,7 @@ from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.physical.batch.query import TABLES, BatchQuery, Inputs
-from sqlstream.physical.batch.rows import CannotVerify, LeftOut
+from sqlstream.physical.batch.rows import CannotVerify, StreamRules
 from sqlstream.physical.plan import PhysicalPlan, SinkPlan
 from sqlstream.runtime.batch_descriptors import Work, from_lines
 from sqlstream.runtime.worker import JobSpec, connection
@@ -66,8 +66,8 @@ def _in_text(plan: PhysicalPlan, scan: Scan) -> Relation:
 def _table_in_text(plan: PhysicalPlan, scan: Scan) -> Relation:
     if scan.table.is_values:
         return Relation(f"(VALUES {scan.table.options['rows']})")
-    place = plan.place_of(scan)
-    apart = plan.options_apart(place) if place is not None else {}
+    index = plan.index_of(scan)
+    apart = plan.options_apart(index) if index is not None else {}
     options = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in apart.items())
     # DuckDB reads it as a comment, which must not end too early.
     hint = f" /*+ OPTIONS({options.replace('*/', '* /')}) */" if options else ""
@@ -89,18 +89,18 @@ def verify_job(
     record, snapshot, entry = _version(history, job.name, version)
     earlier = None
     if record.upgraded_from:
-        earlier = Earlier.of(Warehouse(job.warehouse), planned, record)
+        earlier = EarlierJob.of(Warehouse(job.warehouse), planned, record)
     works = _descriptors(warehouse, job, entry.sequence, earlier)
     sinks = _logical(planned)
     _check_expired(sinks, entry)
     by_table = _by_table(sinks)
     with connection(job) as con, _usage_error_if_gone(job.name, snapshot.version):
-        marks = JobMarks(job.plan, con, planned.physical.place_of)
-        inputs = ReadAgain(job, con, planned.physical.place_of, marks)
+        watermarks = JobWatermarks(job.plan, con, planned.physical.index_of)
+        inputs = ReadAgain(job, con, planned.physical.index_of, watermarks)
         inputs.read(works)
         reports = []
         inputs.join(history.entries)
-        runs = RunsFunctions(con, inputs.moments, marks, snapshot)
+        runs = RunsFunctions(con, inputs.moments, watermarks, snapshot)
         for plan in (plan for plan in job.plan.sinks if not plan.malformed):
             if plan.kind == TABLE:
                 actual = _written_by(con, warehouse, plan, record, snapshot)
@@ -157,7 +157,7 @@ def _version(history: JobHistory, name: str, version: int | None) -> tuple[JobRe
     return record, snapshot, entry
 
 
-def _descriptors(warehouse: Warehouse, job: JobSpec, last: int, earlier: Earlier | None) -> Iterator[Sequence[Work]]:
+def _descriptors(warehouse: Warehouse, job: JobSpec, last: int, earlier: EarlierJob | None) -> Iterator[Sequence[Work]]:
     """Return the input of the batches of a job, in their order, up to the number `last`. Raises CannotVerify without it.
 
     Batches before an upgrade are in the savepoint of the upgrade.
@@ -213,14 +213,14 @@ def _as_actual(con: duckdb.DuckDBPyConnection, plan: SinkPlan, rows: Relation) -
     return table
 
 
-def _corrections() -> Iterator[tuple[str, LeftOut]]:
+def _corrections() -> Iterator[tuple[str, StreamRules]]:
     """Yield causes, each with the corrections for it and all causes before it."""
-    yield "", LeftOut()
-    yield "untimed", LeftOut(untimed=True)
-    yield "late", LeftOut(untimed=True, late=True)
-    yield "expired", LeftOut(untimed=True, late=True, expired=True)
-    yield "due", LeftOut(untimed=True, late=True, expired=True, due=True)
-    yield "batches", LeftOut(untimed=True, late=True, expired=True, due=True, batches=True)
+    yield "", StreamRules()
+    yield "untimed", StreamRules(untimed=True)
+    yield "late", StreamRules(untimed=True, late=True)
+    yield "expired", StreamRules(untimed=True, late=True, expired=True)
+    yield "due", StreamRules(untimed=True, late=True, expired=True, due=True)
+    yield "batches", StreamRules(untimed=True, late=True, expired=True, due=True, batches=True)
 
 
 def _answers(
@@ -228,13 +228,13 @@ def _answers(
     inputs: ReadAgain,
     runs: RunsFunctions,
     job: JobSpec,
-    earlier: Earlier | None,
+    earlier: EarlierJob | None,
     *,
     is_before: bool = False,
 ) -> dict[str, Relation]:
     """Return temporary tables with the batch answers, by cause, each with one more correction; equal queries share a table.
 
-    For an upgraded job (`earlier`), the answers are over the rows that `Earlier.part` selects.
+    For an upgraded job (`earlier`), the answers are over the rows that `EarlierJob.part` selects.
     """
     con, at = inputs.con, runs.at
     read: Callable[[Scan], Relation] = inputs.relation
@@ -251,8 +251,8 @@ def _answers(
             is_read=True,
             processed=runs,
             sessions=sessions,
-            mark=inputs.marks.sql,
-            reached=partial(inputs.marks.reached, version=at),
+            watermark=inputs.watermarks.sql,
+            reached=partial(inputs.watermarks.reached, version=at),
         )
         query = BatchQuery(corrections, relations).of(sinks)
         if query not in tables:
@@ -297,4 +297,4 @@ def _compared(
     columns = tuple(name for name, _ in plan.columns)
     keys = plan.table.primary_key if plan.table.connector is None and plan.changing else ()
     tainted = frozenset(name for sink in sinks for name in looked_up(sink))
-    return compare(con, Sides(plan.table.name, columns, actual, answers, keys, tainted))
+    return compare(con, ComparedTables(plan.table.name, columns, actual, answers, keys, tainted))

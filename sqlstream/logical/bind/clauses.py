@@ -44,8 +44,8 @@ def refuse_clauses(query: exp.Expr, source: SourceText) -> None:
             at = value[0] if isinstance(value, list) else value
             united = isinstance(query, exp.SetOperation) and key == "by_name"
             whole = operator_span(query, source) if united else span_of(query, source)
-            placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
-            span = span_of(at, source, whole) if placed else whole
+            has_span = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a position
+            span = span_of(at, source, whole) if has_span else whole
             what, hint = CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
             raise UnsupportedError(what, span, hint=hint)
 

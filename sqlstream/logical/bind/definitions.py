@@ -20,12 +20,12 @@ from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.bind.set_operations import span_of_column
 from sqlstream.logical.bind.table_like import inherited, source_table
 from sqlstream.logical.bind.values import literal_columns, span_of_value
-from sqlstream.logical.plan.clocks import with_clock, with_times
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.random_values import with_random_columns, without_random
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.tables import ResultSink
+from sqlstream.logical.plan.time_domains import with_processing_time, with_times
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
 from sqlstream.sql.spans import span_of
 
@@ -83,7 +83,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
         temporary=statement.temporary,
         span=statement.name.span,
         partitioned_by=partitions or (base.partitioned_by if base else ()),
-        places={k: (v.key_span or v.span, v.span) for k, v in statement.options.items()},
+        option_spans={k: (v.key_span or v.span, v.span) for k, v in statement.options.items()},
     )
 
 
@@ -129,21 +129,23 @@ def _existing(name: Name, names: list[str], described: str) -> str:
 def _watermark(
     statement: CreateTable, columns: tuple[Column, ...], catalog: Catalog, checker: TypeChecker
 ) -> Watermark | None:
-    mark = statement.watermark
-    if mark is None:
+    watermark = statement.watermark
+    if watermark is None:
         return None
     described = f'table "{statement.name.text}"'
-    name = _existing(mark.column, [c.name for c in columns], described)
+    name = _existing(watermark.column, [c.name for c in columns], described)
     kind = next(c.type for c in columns if c.name == name)
     if any(c.name == name and c.processing_time for c in columns):
         hint = f"Leave the watermark out: windows can be made over {name} as it is. For a time of arrival write NOW()."
-        raise BindError(f'column "{name}" is a processing time, which needs no watermark', mark.column.span, hint=hint)
+        raise BindError(
+            f'column "{name}" is a processing time, which needs no watermark', watermark.column.span, hint=hint
+        )
     hint = "A time attribute is a TIMESTAMP or a TIMESTAMP_LTZ column; compute one: ts AS to_timestamp(seconds)."
     if kind not in TIMES:
-        raise BindError(f'column "{name}" of type {kind} cannot be a time attribute', mark.column.span, hint=hint)
+        raise BindError(f'column "{name}" of type {kind} cannot be a time attribute', watermark.column.span, hint=hint)
     fields = tuple(Field(c.name, c.type) for c in columns)
-    scope = Scope(statement.name.text, fields, mark.span.source, described)
-    bound = _stable(ExpressionBinder(scope, catalog, checker), mark.expression, "a watermark")
+    scope = Scope(statement.name.text, fields, watermark.span.source, described)
+    bound = _stable(ExpressionBinder(scope, catalog, checker), watermark.expression, "a watermark")
     if bound.type not in TIMES:
         raise BindError(f"a watermark must be a TIMESTAMP, not {bound.type}", bound.span)
     return Watermark(name, bound.sql if bound.type == kind else f"CAST({bound.sql} AS {kind})")
@@ -169,7 +171,7 @@ def declared_view(statement: CreateView) -> View:
 
 def in_one_job(sinks: Sequence[ResultSink]) -> tuple[ResultSink, ...]:
     """Return the plans of one job's queries with what they decide together: random columns, times, and the clock."""
-    return tuple(with_clock(with_times(with_random_columns(sinks))))
+    return tuple(with_processing_time(with_times(with_random_columns(sinks))))
 
 
 def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
@@ -193,12 +195,12 @@ def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
             hint=f"columns to be written: {', '.join(t.name for t in targets)}",
         )
     texts = literal_columns(statement.query) if statement.appends else ()
-    for place, (own, target) in enumerate(zip(columns, targets, strict=True)):
-        if place not in texts and not assignable(own.type, target.type):
-            span = span_of_column(node, place)
+    for index, (own, target) in enumerate(zip(columns, targets, strict=True)):
+        if index not in texts and not assignable(own.type, target.type):
+            span = span_of_column(node, index)
             written = span.text if span and not span.text.endswith("*") else own.name
             if statement.appends:
-                span, written = span_of_value(statement.query, place, statement.span.source), ".."
+                span, written = span_of_value(statement.query, index, statement.span.source), ".."
             raise BindError(
                 f'column "{own.name}" is {own.type}, but column "{target.name}" of table "{table.name}" is {target.type}',
                 span or statement.target.span,
@@ -213,11 +215,11 @@ def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
 def _without_fractions(node: Node, targets: Sequence[Column], statement: Insert, checker: TypeChecker) -> Node:
     """Return the query with fractions cut off, as CAST does, where numbers go into integer columns; warn about each column."""
     meaning, items = checker.meaning, []
-    for place, (own, target) in enumerate(zip(node.schema, targets, strict=True)):
+    for index, (own, target) in enumerate(zip(node.schema, targets, strict=True)):
         value = Expression.of_column(own.name, own.type)
         sql = cut(value.sql, own.type, target.type) if meaning.is_flinks else None
         if sql is not None:
-            span = span_of_column(node, place) or statement.target.span
+            span = span_of_column(node, index) or statement.target.span
             meaning.notice_cut(own.name, own.type, target.type, span)
             value = Expression.over((value,), sql, target.type)
         items.append(Item(own.name, value))
@@ -228,11 +230,11 @@ def _without_fractions(node: Node, targets: Sequence[Column], statement: Insert,
 
 
 def _span_of_columns(statement: Insert) -> Span:
-    """Return the place in the text of a query's select list, or of the first row of VALUES."""
+    """Return the position in the text of a query's select list, or of the first row of VALUES."""
     first = statement.query.find(exp.Values if statement.appends else exp.Select)
     columns = first.expressions[:1] if statement.appends and first else first.expressions if first else []
-    places = [span_of(column, statement.span.source, statement.target.span) for column in columns]
-    return places[0].to(places[-1]) if places else statement.target.span
+    option_spans = [span_of(column, statement.span.source, statement.target.span) for column in columns]
+    return option_spans[0].to(option_spans[-1]) if option_spans else statement.target.span
 
 
 def bind_select(statement: Select, binder: Binder, name: str, connector: str) -> ResultSink:

@@ -31,7 +31,7 @@ class FollowedHints:
         self._unused: dict[Span, StateTtl] = {}
         # Hints that were applied to calls in the FROM of a join.
         self._applied: set[StateTtl] = set()
-        # The places of UID, and whether an operator has got its name.
+        # The positions of UID, and whether an operator has got its name.
         self._named: dict[Span, bool] = {}
         # How many operators above the block with UID are not bound yet: DISTINCT, ORDER BY and set operations.
         self._above: Counter[Span] = Counter()

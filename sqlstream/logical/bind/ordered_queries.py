@@ -9,7 +9,7 @@ from itertools import count
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.duck.clock import NOW
+from sqlstream.duck.time_variables import NOW
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.clauses import CLAUSES, without
 from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
@@ -18,7 +18,7 @@ from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_items, with_ties
 from sqlstream.logical.bind.over.over import check_zone, time_of, typed
 from sqlstream.logical.bind.scope import Scope
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item, Reads, Schema
+from sqlstream.logical.plan.expressions import AggregateItem, Dependencies, Expression, Item, Schema
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Over, OverFrame, OverItem, Sort
 from sqlstream.logical.plan.predicates import Claims
@@ -78,7 +78,7 @@ class OrderedQueries:
             ranked = Rank(node, "", number, "row_number", of, (), last, span=span)
             return _only(_ranked(ranked, skipped), node.schema), node
         clock = free_name("_clock", node)
-        now = Expression(NOW, "TIMESTAMP WITH TIME ZONE", span, reads=Reads(time=True), is_now=True)
+        now = Expression(NOW, "TIMESTAMP WITH TIME ZONE", span, reads=Dependencies(time=True), is_now=True)
         timed = Projection(node, (*_columns(node.schema), Item(clock, now)))
         call = AggregateItem(number, "row_number", (), False, (), None, "BIGINT", span)
         by = Expression.of_column(clock, now.type, span)
@@ -143,8 +143,8 @@ def _ranked(rank: Rank, skipped: int) -> Filter:
 
 
 def _among(number: str, skipped: int, last: int, span: Span | None) -> Expression:
-    place = Expression.of_column(number, "BIGINT", span)
-    return Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
+    position = Expression.of_column(number, "BIGINT", span)
+    return Expression.over([position], f"{position} > {skipped} AND {position} <= {last}", "BOOLEAN")
 
 
 def _last(fields: Schema, keys: int) -> tuple[Expression, ...]:

@@ -38,12 +38,12 @@ def bound_items(order: exp.Order, fields: Schema, binder: ExpressionBinder) -> l
     """Return the bound items of ORDER BY; a number stands for a column of `fields`, the result, ALL for all. Raises BindError."""
     items = []
     for item in _each_of_all(order, fields):
-        place = item.this
-        if isinstance(place, exp.Literal) and not place.is_string and place.name.isdigit():
-            if not 1 <= int(place.name) <= len(fields):
-                raise BindError(f"ORDER BY position {place.name} is not in the select list", binder.span(place))
+        position = item.this
+        if isinstance(position, exp.Literal) and not position.is_string and position.name.isdigit():
+            if not 1 <= int(position.name) <= len(fields):
+                raise BindError(f"ORDER BY position {position.name} is not in the select list", binder.span(position))
             item = item.copy()
-            item.set("this", column_reference(fields[int(place.name) - 1].name))
+            item.set("this", column_reference(fields[int(position.name) - 1].name))
         items.append(binder.rewrite(item))
     return items
 

@@ -114,15 +114,15 @@ class ProcessBinder:
         arguments = _Arguments()
         parameters = [*(t.name for t in function.tables), *(s.name for s in function.scalars), ON_TIME, UID]
         named = False
-        for place, argument in enumerate(call.expressions):
+        for index, argument in enumerate(call.expressions):
             written = argument.args.get("name")
             if written is None and named:
                 hint = f"arguments: {', '.join(parameters)}"
                 raise self._error(function, "an argument without a name behind one with a name", argument, hint)
             named = written is not None
-            if written is None and place >= len(parameters):
+            if written is None and index >= len(parameters):
                 raise self._error(function, f"it takes {len(parameters)} arguments at most", argument)
-            parameter = parameters[place] if written is None else written.name
+            parameter = parameters[index] if written is None else written.name
             name = next((p for p in parameters if p.lower() == parameter.lower()), None)
             if name is None:
                 raise self._error(
@@ -304,7 +304,7 @@ class ProcessBinder:
                 hint = "Leave ORDER BY out: changes come in the order in which they happen."
                 message = f"ORDER BY in a call of {called(function)}, which takes or emits changes"
                 raise UnsupportedError(message, self._span(items[0]), hint=hint)
-            orders.append(tuple(self._order_item(function, relation, i, place) for place, i in enumerate(items)))
+            orders.append(tuple(self._order_item(function, relation, i, index) for index, i in enumerate(items)))
         pairs = list(zip(function.tables, orders, strict=True))
         without = [t for t, order in pairs if not order and not t.broadcast]
         if without and any(order for _, order in pairs):
@@ -313,14 +313,14 @@ class ProcessBinder:
             raise self._error(function, message, arguments.tables[without[0].name], hint)
         return orders
 
-    def _order_item(self, function: ProcessFunction, relation: Relation, item: exp.Expr, place: int) -> Expression:
+    def _order_item(self, function: ProcessFunction, relation: Relation, item: exp.Expr, index: int) -> Expression:
         value = item.this if isinstance(item, exp.Ordered) else item
         if not isinstance(value, exp.Column):
             hint = "Make it a column in a subquery: TABLE (SELECT a + b AS c, * FROM t)."
             raise self._error(function, "ORDER BY takes columns", value, hint)
         column = self._column(relation, value)
         assert column.column is not None
-        if place == 0:
+        if index == 0:
             self._check_time(relation, column)
             if column.column in relation.node.clock_times:
                 hint = "Leave it out: rows come in the order in which they arrive."
@@ -355,16 +355,16 @@ class ProcessBinder:
             columns *= len(relations) if for_all else partitioned
         times: list[str | None] = []
         types = []
-        for place, (table, relation) in enumerate(zip(function.tables, relations, strict=True)):
+        for index, (table, relation) in enumerate(zip(function.tables, relations, strict=True)):
             if table.broadcast and not for_all:
                 # Its event time is the first column of its order, if it has one.
-                times.append(orders[place][0].column if orders[place] else None)
+                times.append(orders[index][0].column if orders[index] else None)
                 continue
             column = self._column(relation, columns.pop(0))
             assert column.column is not None
             self._check_time(relation, column)
-            if orders[place] and orders[place][0].column != column.column:
-                message = f'on_time is "{column.column}", but ORDER BY begins with "{orders[place][0].column}"'
+            if orders[index] and orders[index][0].column != column.column:
+                message = f'on_time is "{column.column}", but ORDER BY begins with "{orders[index][0].column}"'
                 raise BindError(f"{called(function)}: {message}", column.span)
             if column.column in relation.node.clock_times:
                 raise UnsupportedError(

@@ -47,9 +47,9 @@ def check_names(node: Process, span: Span) -> None:
     """
     check_repeated(node, node.function.outputs, f"{called(node.function)}: its result", "a column that it emits", span)
     descriptions: dict[str, str] = {}
-    for place, f in enumerate(node.schema):
-        what = "a partition column" if place < len(node.key_names) else "a column that it emits"
-        if f.name == ROWTIME and place == len(node.schema) - 1 and node.time_type:
+    for index, f in enumerate(node.schema):
+        what = "a partition column" if index < len(node.key_names) else "a column that it emits"
+        if f.name == ROWTIME and index == len(node.schema) - 1 and node.time_type:
             what = "the event time"
         if (before := descriptions.get(f.name.lower())) is not None:
             message = f'{called(node.function)}: its result has two columns "{f.name}", {before} and {what}'

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, missing
 from sqlstream.logical.plan.expressions import Schema
-from sqlstream.sql.spans import placed_at, span_of
+from sqlstream.sql.spans import span_of, with_span_of
 
 # The key of a parsed reference's `meta` that holds the schema's column which it means.
 _COLUMN = "column"
@@ -18,7 +18,7 @@ ONE_ROW = "_one"
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class VisibleRelation:
     """A relation that a block can name: its alias, its name in errors, and its columns.
 
     `columns` maps the names of columns in queries to their names in the scope's schema.
@@ -46,7 +46,7 @@ class Scope:
     source: SourceText
     described: str
     select_aliases: Mapping[str, exp.Expr] = field(default_factory=dict)
-    joined: tuple[Visible, ...] = ()
+    joined: tuple[VisibleRelation, ...] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
     outer: Scope | None = None
     absent: Callable[[], Mapping[str, str]] = dict
@@ -57,13 +57,13 @@ class Scope:
         return (*self.schema, *(self.outer.rows if self.outer is not None else ()))
 
     @property
-    def relations(self) -> tuple[Visible, ...]:
+    def relations(self) -> tuple[VisibleRelation, ...]:
         """The relations; columns that were added above a join are in a last one without an alias."""
         if not self.joined:
-            return (Visible(self.alias, self.described, {f.name: f.name for f in self.schema}),)
+            return (VisibleRelation(self.alias, self.described, {f.name: f.name for f in self.schema}),)
         names = {own for relation in self.joined for own in relation.columns.values()} | {*self.merged.values()}
         added = {f.name: f.name for f in self.schema if f.name not in names}
-        return (*self.joined, Visible("", self.described, added))
+        return (*self.joined, VisibleRelation("", self.described, added))
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -77,7 +77,7 @@ class Scope:
                     pairs[f"{name} {own}"] = name, own
         return [*pairs.values()]
 
-    def relation(self, alias: str) -> Visible | None:
+    def relation(self, alias: str) -> VisibleRelation | None:
         """Return the relation with an alias in any case, None if there is none."""
         return next((r for r in self.relations if r.alias.lower() == alias.lower()), None)
 
@@ -111,11 +111,11 @@ class Scope:
             if len(names) == 1 and names[0].lower() in self.select_aliases:
                 return None
             raise self.missing(column)
-        place = span_of(column, self.source)
-        bound = placed_at(column_reference(schema_column), column, place)
+        span = span_of(column, self.source)
+        bound = with_span_of(column_reference(schema_column), column, span)
         for name in fields[1:]:
             field = exp.Anonymous(this="struct_extract", expressions=[bound, exp.Literal.string(name)])
-            bound = placed_at(field, column, place)
+            bound = with_span_of(field, column, span)
         return bound
 
     def _only(self, name: str, column: exp.Column) -> str | None:
@@ -130,7 +130,7 @@ class Scope:
         return next(iter(matches), None)
 
     def reference(self, name: str, own: str, at: exp.Expr) -> exp.Column:
-        """Return a reference to the schema's column `own` that errors show as `name`, at the place of a node in the text."""
+        """Return a reference to the schema's column `own` that errors show as `name`, at the position of a node in the text."""
         reference = column_reference(name)
         reference.meta.update({**at.meta, _COLUMN: own})
         return reference

@@ -47,34 +47,34 @@ def alike(inputs: Sequence[Node], name: str, span: Span, checker: TypeChecker) -
     first = inputs[0].schema
     for node in inputs[1:]:
         if len(node.schema) != len(first):
-            places = [span_of_column(node, place) for place in (0, len(node.schema) - 1)]
-            at = places[0].to(places[1]) if places[0] and places[1] else span
+            spans = [span_of_column(node, index) for index in (0, len(node.schema) - 1)]
+            at = spans[0].to(spans[1]) if spans[0] and spans[1] else span
             raise BindError(f"the inputs of {name} have {len(first)} and {len(node.schema)} columns", at)
     types = checker.union_types([n.schema for n in inputs])
     if types is None:
         raise BindError(f"the columns of {name} have types that do not fit", span)
-    for place, (field, type) in enumerate(zip(first, types, strict=True)):
-        column_types = list(dict.fromkeys(node.schema[place].type for node in inputs))
+    for index, (field, type) in enumerate(zip(first, types, strict=True)):
+        column_types = list(dict.fromkeys(node.schema[index].type for node in inputs))
         if not all(assignable(t, type) for t in column_types):
-            other = next(node for node in inputs if node.schema[place].type != column_types[0])
+            other = next(node for node in inputs if node.schema[index].type != column_types[0])
             raise BindError(
                 f'column "{field.name}" of {name} is {" and ".join(column_types)}',
-                span_of_column(other, place) or span,
+                span_of_column(other, index) or span,
                 hint="Convert it in one of the queries, with CAST.",
             )
     fields = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
     return tuple(_cast_to(node, fields) for node in inputs)
 
 
-def span_of_column(node: Node, place: int) -> Span | None:
-    """Return the place in the text of the expression of an output column, counted from 0; None if it is not known."""
+def span_of_column(node: Node, index: int) -> Span | None:
+    """Return the position in the text of the expression of an output column, counted from 0; None if it is not known."""
     match node:
         case Projection():
-            return node.items[place].expression.span
+            return node.items[index].expression.span
         case Filter():
-            return span_of_column(node.input, place)
+            return span_of_column(node.input, index)
         case Union():
-            return span_of_column(node.inputs[0], place)
+            return span_of_column(node.inputs[0], index)
         case _:
             return None
 

@@ -13,7 +13,7 @@ from sqlstream.logical.bind.process_checks import check_repeated
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joining import TimedJoin
-from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows
+from sqlstream.logical.plan.late_rows import TIME, WATERMARK, LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.process import ROWTIME, Process, SideOutputRead
@@ -105,17 +105,17 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
             hint="There are some of a view, or a query of WITH, with windows, OVER, a join by time, or a process function "
             "with ORDER BY.",
         )
-    operator, place = _input(operator, name, named, span, source)
-    if operator.is_never_late:
+    operator, index = _input(operator, name, named, span, source)
+    if operator.inputs_never_late:
         hint = f"{operator.timed_part} by the batch's own time."
         raise BindError(f"no row of {named.described} is late", span, hint=hint)
     of = f'input "{name.name}" of {named.described}' if name is not None else named.described
-    if isinstance(operator, Process) and not operator.reads[place].order:
+    if isinstance(operator, Process) and not operator.reads[index].order:
         raise BindError(f"no row of {of} is dropped as late", span, hint="Without ORDER BY its rows come at once.")
-    if _made_below(operator, place).on_time:
+    if _made_below(operator, index).never_late:
         hint = "Its rows come from another operator, which emits them in time."
         raise BindError(f"no row of {of} is late", span, hint=hint)
-    late = LateRows(operator, place, span_of(call, source))
+    late = LateRows(operator, index, span_of(call, source))
     node = _with_own_names(late)
     _check_late_rows(late, node, span)
     return Relation(node, "late_rows", late.label)
@@ -124,7 +124,7 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
 def _with_own_names(late: LateRows) -> Node:
     """Return late rows whose columns have the names of their own relation: a join may have renamed them."""
     operator, fields = late.operator, {f.name: f for f in late.schema}
-    own = operator.names_in_table(late.place)
+    own = operator.names_in_table(late.index)
     if not own:
         return late
     pairs = [(name, fields[column]) for name, column in own if column in fields]
@@ -184,16 +184,16 @@ def _input(
 
 
 def _inputs(operator: DropsLateRows) -> dict[str, tuple[DropsLateRows, int]]:
-    """Return the inputs of an operator by name, each an operator and a place; a join of three relations is two operators."""
+    """Return the inputs of an operator by name, each an operator and a position; a join of three relations is two operators."""
     inputs: dict[str, tuple[DropsLateRows, int]] = {}
-    for place, name in enumerate(operator.input_names):
-        below = operator.children[place]
+    for index, name in enumerate(operator.input_names):
+        below = operator.children[index]
         while isinstance(below, Projection | Filter):
             below = below.input
-        if isinstance(below, TimedJoin) and isinstance(operator, TimedJoin) and not operator.aliases[place]:
+        if isinstance(below, TimedJoin) and isinstance(operator, TimedJoin) and not operator.aliases[index]:
             inputs |= _inputs(below)
         else:
-            inputs[name] = operator, place
+            inputs[name] = operator, index
     return inputs
 
 
@@ -208,18 +208,18 @@ def _refuse_on_time(named: Relation, span: Span) -> None:
 
 def _check_late_rows(late: LateRows, node: Node, span: Span) -> None:
     """Refuse late changes, and late rows with a column named as one that LATE_ROWS adds."""
-    if late.operator.children[late.place].is_changelog:
+    if late.operator.children[late.index].is_changelog:
         hint = "Late changes are counted in late_rows of sqlstream.operators."
         raise UnsupportedError("LATE_ROWS of a table with changes", span, hint=hint)
     for field in node.schema[:-2]:
-        if field.name.lower() in (TIME, MARK):
+        if field.name.lower() in (TIME, WATERMARK):
             hint = "It adds one of that name: rename yours in a subquery."
             raise UnsupportedError(f'LATE_ROWS of rows with a column "{field.name}"', span, hint=hint)
 
 
-def _made_below(node: DropsLateRows, place: int) -> Node:
-    """Return the node whose `on_time` says whether rows of an input can be late, below sessions that the operator makes."""
-    below = node.children[place]
+def _made_below(node: DropsLateRows, index: int) -> Node:
+    """Return the node whose `never_late` says whether rows of an input can be late, below sessions that the operator makes."""
+    below = node.children[index]
     while isinstance(below, Projection | Filter | Expand) or node.drops_for(below):
         [below] = below.children
     return below

@@ -26,7 +26,7 @@ def values_table(values: exp.Values, catalog: Catalog, checker: TypeChecker, sou
     rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in values.expressions]
     salt = hashlib.sha256(to_duckdb(values).encode()).hexdigest()[:12]
     bound = [
-        [_constant(binder, node, f"{salt}/{number}/{place}") for place, node in enumerate(row)]
+        [_constant(binder, node, f"{salt}/{number}/{index}") for index, node in enumerate(row)]
         for number, row in enumerate(rows)
     ]
     sql = ", ".join(f"({', '.join(map(to_duckdb, row))})" for row in bound)
@@ -64,17 +64,17 @@ def _constant(binder: ExpressionBinder, node: exp.Expr, salt: str) -> exp.Expr:
     return bound
 
 
-def span_of_value(query: exp.Query, place: int, source: SourceText) -> Span:
-    """Return the place in the text of the first value of a column of `INSERT .. VALUES`; columns are counted from 0."""
+def span_of_value(query: exp.Query, index: int, source: SourceText) -> Span:
+    """Return the position in the text of the first value of a column of `INSERT .. VALUES`; columns are counted from 0."""
     row = query.args["from_"].this.expressions[0]
-    return span_of(row.expressions[place] if isinstance(row, exp.Tuple) else row, source)
+    return span_of(row.expressions[index] if isinstance(row, exp.Tuple) else row, source)
 
 
 def literal_columns(query: exp.Query) -> set[int]:
     """Return the columns of `INSERT .. VALUES`, counted from 0, that have only quoted texts and NULLs: these fit any type."""
     rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in query.args["from_"].this.expressions]
     return {
-        place
-        for place, column in enumerate(zip(*rows, strict=True))
+        index
+        for index, column in enumerate(zip(*rows, strict=True))
         if all(isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string) for value in column)
     }

@@ -22,11 +22,11 @@ from sqlstream.logical.plan.expressions import (
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
+    ChangelogNode,
     Keys,
     LateReads,
     Node,
     SingleInput,
-    Updating,
     WindowColumns,
     WindowSize,
     bound_of_keys,
@@ -36,9 +36,9 @@ from sqlstream.logical.plan.settings import NodeValues, WindowSettings
 from sqlstream.logical.plan.stateful import StatefulNode, WithTimeToLive
 from sqlstream.logical.plan.values import CallForms, named_forms
 from sqlstream.logical.plan.windows import (
-    AtWindowEnd,
     SessionWindow,
     TimeWindows,
+    WindowEndNode,
     bound_of_windows,
     growth_of_late_rows,
 )
@@ -127,7 +127,7 @@ class Aggregating(StatefulNode):
 
 
 @dataclass(frozen=True)
-class WindowAggregate(Aggregating, AtWindowEnd):
+class WindowAggregate(Aggregating, WindowEndNode):
     """Aggregates rows per key and event-time window.
 
     Emits one row per (key, window) when the watermark passes the window's end, then forgets the window. Keeps partial
@@ -202,7 +202,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
     def leaving_time(self) -> str | None:
         return None if self.corrects else self.window.end or self.window.time or self.window.start
 
-    def late_columns(self, place: int) -> Schema:
+    def late_columns(self, index: int) -> Schema:
         """Return the columns of a late row, without the bounds of its window and the number of its grouping set."""
         return visible(without_windows(self.input, self.window))
 
@@ -233,7 +233,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
         return (self.window.time,) if self.window.time is not None else ()
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return not self.corrects
 
     @property
@@ -277,7 +277,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 
 
 @dataclass(frozen=True)
-class Aggregate(Aggregating, WithTimeToLive, SingleInput, Updating):
+class Aggregate(Aggregating, WithTimeToLive, SingleInput, ChangelogNode):
     """Aggregates all rows of a key so far.
 
     Emits a key's result when its first row arrives, updates it with every further row, and retracts it when no row is left.

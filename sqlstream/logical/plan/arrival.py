@@ -114,15 +114,15 @@ def _by_element(node: Node) -> Node | None:
     if column.type == _FINER and any(isinstance(n, StatefulNode) for n in walk(node)):
         return node
     items = _passed(node.schema)
-    place = _finer(column, " + row_number() OVER ()")
-    return Projection(node, tuple(Item(i.name, place) if i.name == ARRIVED.name else i for i in items))
+    position = _finer(column, " + row_number() OVER ()")
+    return Projection(node, tuple(Item(i.name, position) if i.name == ARRIVED.name else i for i in items))
 
 
 def _finer(column: Expression, number: str = "") -> Expression:
-    place = f"CAST({column.sql} AS HUGEINT)"
+    position = f"CAST({column.sql} AS HUGEINT)"
     # row_number() also keeps the order of elements of a list below, so the number that told those apart is dropped.
-    place = f"{place} // {_MANY}" if column.type == _FINER else place
-    return Expression(f"CAST({place} * {_MANY}{number} AS {_FINER})", _FINER, reads=column.reads)
+    position = f"{position} // {_MANY}" if column.type == _FINER else position
+    return Expression(f"CAST({position} * {_MANY}{number} AS {_FINER})", _FINER, reads=column.reads)
 
 
 def _passed(schema: Schema) -> list[Item]:
@@ -154,9 +154,12 @@ def _decided(node: Node) -> Node:
         case CountWindows() if node.has_ties and (below := with_arrival(node.input)):
             return without_arrival(replace(node, input=below))
         case Aggregate() | WindowAggregate() if node.has_ties and (below := with_arrival(node.input)):
-            times, repeats = _times(node.input), _repeats_places(node.input, windowed=isinstance(node, WindowAggregate))
-            place = arrival_of(below)
-            calls = tuple(in_order_of_arrival(call, place, times, repeats=repeats) for call in node.aggregates)
+            times, repeats = (
+                _times(node.input),
+                _repeats_positions(node.input, windowed=isinstance(node, WindowAggregate)),
+            )
+            position = arrival_of(below)
+            calls = tuple(in_order_of_arrival(call, position, times, repeats=repeats) for call in node.aggregates)
             return replace(node, input=below, aggregates=calls)
         case TemporalJoin() if not node.inputs[1].is_changelog and node.late_reads is None:
             rows, versions = node.inputs
@@ -198,10 +201,10 @@ def has_total_order(node: Rank | WindowRank | Over | Sort, *, windowed: bool = F
 
     Only rows of one key are compared and, with `windowed`, of one window.
     """
-    return node.is_by_arrival and not _repeats_places(node.input, windowed=windowed)
+    return node.is_by_arrival and not _repeats_positions(node.input, windowed=windowed)
 
 
-def _repeats_places(node: Node, *, windowed: bool) -> bool:
+def _repeats_positions(node: Node, *, windowed: bool) -> bool:
     """Return whether rows of one key (with `windowed`, of one key and window) can share a position: they come from one row."""
     below = list(walk(node))
     copied = sum(n.overlap is not None and n.overlap.windows > 1 for n in below)
@@ -246,8 +249,8 @@ def _times(node: Node) -> frozenset[str]:
             below = _times(node.input)
             own |= {i.name for i in node.items if i.expression.column in below}
         case Union():
-            places = [{place for place, f in enumerate(i.schema) if f.name in _times(i)} for i in node.inputs]
-            own |= {node.schema[place].name for place in set.intersection(*places)}
+            positions = [{position for position, f in enumerate(i.schema) if f.name in _times(i)} for i in node.inputs]
+            own |= {node.schema[position].name for position in set.intersection(*positions)}
         case SingleInput():
             own |= _times(node.input) & {f.name for f in node.schema}
         case StatefulNode() if node.passes_rows_on:

@@ -28,9 +28,9 @@ def reads_order(call: AggregateItem) -> bool:
 
 
 def in_order_of_arrival(
-    call: AggregateItem, place: Expression, times: Collection[str], *, repeats: bool
+    call: AggregateItem, position: Expression, times: Collection[str], *, repeats: bool
 ) -> AggregateItem:
-    """Return a call that orders ties by arrival: the column `place` follows its ORDER BY, if its result depends on ties.
+    """Return a call that orders ties by arrival: the column `position` follows its ORDER BY, if its result depends on ties.
 
     With `repeats` several rows may have the same position there: then their values decide.
 
@@ -41,8 +41,8 @@ def in_order_of_arrival(
         return call
     directions = [descends for expression, descends in _ordered(call) if expression.column in times]
     if directions and directions[-1]:
-        place = replace(place, sql=f"{place.sql} DESC", descends=True)
-    return replace(call, order_by=(*call.order_by, place, *(_values(call) if repeats else ())))
+        position = replace(position, sql=f"{position.sql} DESC", descends=True)
+    return replace(call, order_by=(*call.order_by, position, *(_values(call) if repeats else ())))
 
 
 def _values(call: AggregateItem) -> Iterator[Expression]:
@@ -60,7 +60,7 @@ def _values(call: AggregateItem) -> Iterator[Expression]:
         yield call.arguments[0]
     else:
         constants = FUNCTIONS[function].constants
-        yield from (value for place, value in enumerate(call.arguments) if place not in constants)
+        yield from (value for position, value in enumerate(call.arguments) if position not in constants)
 
 
 def _ordered(call: AggregateItem) -> Iterator[tuple[Expression, bool]]:

@@ -129,11 +129,11 @@ def _form(node: exp.Expr, forms: dict[int, _Chain | str]) -> _Chain | str:
     arguments = (
         (name, value) for name, value in node.args.items() if value is not None and value is not False and value != []
     )
-    parts = [f"{name}={_value(value, forms)}" for name, value in sorted(arguments, key=_place)]
+    parts = [f"{name}={_value(value, forms)}" for name, value in sorted(arguments, key=_sort_key)]
     return f"{node.key}({', '.join(parts)})"
 
 
-def _place(argument: tuple[str, object]) -> tuple[bool, str]:
+def _sort_key(argument: tuple[str, object]) -> tuple[bool, str]:
     """Return the sort key of an argument: `this` comes first, then the others by name."""
     return argument[0] != "this", argument[0]
 

@@ -180,7 +180,7 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
         return False
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return True
 
     @cached_property

@@ -18,7 +18,7 @@ def logical_text(node: Node, *, schemas: bool = True) -> str:
     A long subtree below several nodes is printed once, with a number in brackets. Without `schemas` columns are left out.
     """
     above = Counter(id(child) for n in walk(node) for child in n.children)
-    several = {place for place, count in above.items() if count > 1}
+    several = {index for index, count in above.items() if count > 1}
     return "\n".join(_lines(node, 0, schemas, several, {}))
 
 

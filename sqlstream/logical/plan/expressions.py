@@ -10,7 +10,7 @@ from operator import or_
 from sqlglot import exp
 
 from sqlstream.catalog import AggregateFunction
-from sqlstream.duck import clock, clock_calls
+from sqlstream.duck import clock_calls, time_variables
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import quote_name, unquoted
 from sqlstream.errors import Span
@@ -26,7 +26,7 @@ UNNESTS = ("unnest", "unlist")
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class Dependencies:
     """What an expression depends on: columns of its input, processing time, the watermark before the batch."""
 
     columns: frozenset[str] = frozenset()
@@ -38,15 +38,15 @@ class Reads:
         """Whether it depends on processing time or on the watermark."""
         return self.time or self.watermark
 
-    def __or__(self, other: Reads) -> Reads:
-        return Reads(self.columns | other.columns, self.time or other.time, self.watermark or other.watermark)
+    def __or__(self, other: Dependencies) -> Dependencies:
+        return Dependencies(self.columns | other.columns, self.time or other.time, self.watermark or other.watermark)
 
     @classmethod
-    def of(cls, bound: exp.Expr) -> Reads:
+    def of(cls, bound: exp.Expr) -> Dependencies:
         """Return what a bound expression reads."""
         variables = clock_calls.variables_in(bound)
         columns = frozenset(node.name for node in bound.find_all(exp.Column))
-        return cls(columns, clock.NOW_VARIABLE in variables, clock.WATERMARK_VARIABLE in variables)
+        return cls(columns, time_variables.NOW_VARIABLE in variables, time_variables.WATERMARK_VARIABLE in variables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Expression:
     type: str
     span: Span | None = field(default=None, compare=False, repr=False)
     volatile: bool = False
-    reads: Reads = field(kw_only=True, compare=False, repr=False)
+    reads: Dependencies = field(kw_only=True, compare=False, repr=False)
     column: str | None = field(default=None, kw_only=True, compare=False, repr=False)
     is_now: bool = field(default=False, kw_only=True, compare=False, repr=False)
     makes_rows: bool = field(default=False, kw_only=True, compare=False, repr=False)
@@ -81,7 +81,7 @@ class Expression:
             type,
             span,
             volatile,
-            reads=Reads.of(bound),
+            reads=Dependencies.of(bound),
             column=value.name if isinstance(value, exp.Column) else None,
             is_now=clock_calls.is_now(value),
             makes_rows=makes_rows(bound),
@@ -92,18 +92,18 @@ class Expression:
     @classmethod
     def of_column(cls, name: str, type: str, span: Span | None = None) -> Expression:
         """Return the expression that reads a column."""
-        return cls(quote_name(name), type, span, reads=Reads(frozenset({name})), column=name)
+        return cls(quote_name(name), type, span, reads=Dependencies(frozenset({name})), column=name)
 
     @classmethod
     def over(cls, parts: Iterable[Expression], sql: str, type: str) -> Expression:
-        """Return an expression whose SQL is composed of `parts`; its place in the text is the place of the first part."""
+        """Return an expression whose SQL is composed of `parts`; its position in the text is the position of the first part."""
         parts = tuple(parts)
         return cls(
             sql,
             type,
             parts[0].span if parts else None,
             any(p.volatile for p in parts),
-            reads=reduce(or_, (p.reads for p in parts), Reads()),
+            reads=reduce(or_, (p.reads for p in parts), Dependencies()),
             makes_rows=any(p.makes_rows for p in parts),
         )
 

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 N = TypeVar("N", bound=Node)
 
 
-class _Same:
+class _NodeKey:
     """A node as a cache key, compared by identity: comparing plans would be slow."""
 
     __slots__ = ("node",)
@@ -24,19 +24,19 @@ class _Same:
         return id(self.node)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.node is other.node
+        return isinstance(other, _NodeKey) and self.node is other.node
 
 
 def once(derive: F) -> F:
     """Decorate a function of nodes with a cache of its last 10,000 results; arguments are compared by identity."""
 
     @lru_cache(maxsize=10_000)
-    def result_of(*keys: _Same) -> object:
+    def result_of(*keys: _NodeKey) -> object:
         return derive(*(key.node for key in keys))
 
     @wraps(derive)
     def wrapper(*arguments: object) -> object:
-        return result_of(*map(_Same, arguments))
+        return result_of(*map(_NodeKey, arguments))
 
     return wrapper  # type: ignore[return-value]
 

@@ -54,7 +54,7 @@ class Joining(StatefulNode):
     @property
     def always_there(self) -> tuple[int, ...]:
         """The inputs whose columns are in the result, and never NULL because of a missing match."""
-        return tuple(place for place in self.shown if place not in self.padded)
+        return tuple(index for index in self.shown if index not in self.padded)
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -126,7 +126,7 @@ class Joining(StatefulNode):
 
     @cached_property
     def schema(self) -> Schema:
-        return tuple(f for place in self.shown for f in self.inputs[place].schema)
+        return tuple(f for index in self.shown for f in self.inputs[index].schema)
 
     def _values_of(self, settings: JoinSettings) -> NodeValues:
         keys = tuple(forms(pair) for pair in zip(*self.keys, strict=True))
@@ -149,11 +149,11 @@ class Joining(StatefulNode):
             # A row of either side whose unique key is NULL may have no match: then both rows have NULL in all keys.
             return ()
         keys: Keys = (frozenset(),)
-        for place, (below, equal) in enumerate(zip(self.inputs, self.keys, strict=True)):
+        for index, (below, equal) in enumerate(zip(self.inputs, self.keys, strict=True)):
             own = {k.column for k in equal}
             alone = any(names <= own for names in below.unique_keys)
             # In a right join, rows without a match need the key of the right input.
-            if alone and place and self.kind in ("inner", "left"):
+            if alone and index and self.kind in ("inner", "left"):
                 continue
             keys = tuple(names | more for names in keys for more in below.unique_keys)[:_MOST_KEYS]
         return keys
@@ -177,5 +177,5 @@ class TimedJoin(Joining, DropsLateRows):
     def input_names(self) -> tuple[str, ...]:
         return tuple(alias or name for alias, name in zip(self.aliases, ("left", "right"), strict=True))
 
-    def names_in_table(self, place: int) -> tuple[tuple[str, str], ...]:
-        return self.own_names[place] if self.own_names else ()
+    def names_in_table(self, index: int) -> tuple[tuple[str, str], ...]:
+        return self.own_names[index] if self.own_names else ()

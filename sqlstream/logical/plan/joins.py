@@ -64,7 +64,7 @@ class Join(Joining):
         return replace(self, ttls=tuple(ttl if own is None else own for own in self.ttls))
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return False
 
     @property
@@ -90,20 +90,20 @@ class Join(Joining):
     def growing(self) -> tuple[int, ...]:
         """The indexes of the inputs whose stored rows grow without a bound."""
         pairs = enumerate(zip(self.inputs, self.ttls, strict=True))
-        return tuple(place for place, (node, ttl) in pairs if not ttl and node.grows)
+        return tuple(index for index, (node, ttl) in pairs if not ttl and node.grows)
 
     @property
     def state_bound(self) -> str:
-        return "; ".join(f"{self._called(place)}: {self._bound(place)}" for place in range(len(self.inputs)))
+        return "; ".join(f"{self._called(index)}: {self._bound(index)}" for index in range(len(self.inputs)))
 
-    def _bound(self, place: int) -> str:
-        if ttl := self.ttls[place]:
+    def _bound(self, index: int) -> str:
+        if ttl := self.ttls[index]:
             return f"time to live, a key is forgotten when no row has come for it for {duration(ttl)}"
-        grows = place in self.growing
+        grows = index in self.growing
         return "nothing, it keeps every row" if grows else "the number of rows of the result below"
 
-    def _called(self, place: int) -> str:
-        return self.aliases[place] or f"input {place + 1}"
+    def _called(self, index: int) -> str:
+        return self.aliases[index] or f"input {index + 1}"
 
     @property
     def state_growth(self) -> str | None:
@@ -111,10 +111,10 @@ class Join(Joining):
 
     def growth(self, ends: Ends) -> Growth | None:
         """Return the growth by the rows of inputs that never end."""
-        endless = [place for place in self.growing if not all_end(self.inputs[place], ends)]
+        endless = [index for index in self.growing if not all_end(self.inputs[index], ends)]
         if not endless:
             return None
-        names = [self.aliases[place] or table_name(self.inputs[place]) for place in endless]
+        names = [self.aliases[index] or table_name(self.inputs[index]) for index in endless]
         hint = (
             "Bound how far apart the times may be: AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts. "
             f"Or let keys be forgotten: {ttl_hint(*names)}"
@@ -182,13 +182,13 @@ class IntervalJoin(TimedJoin):
 
     @cached_property
     def time_attributes(self) -> tuple[str, ...]:
-        times = (self._time_of(place) for place in self.always_there)
+        times = (self._time_of(index) for index in self.always_there)
         return tuple(time for time in times if time is not None)
 
-    def _time_of(self, place: int) -> str | None:
+    def _time_of(self, index: int) -> str | None:
         if not self.windowed:
-            return self.times[place]
-        window = self.inputs[place].window_columns
+            return self.times[index]
+        window = self.inputs[index].window_columns
         return window.time if window else None
 
     @property
@@ -198,7 +198,7 @@ class IntervalJoin(TimedJoin):
         return own if self.goes_by_clock else ()
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return True
 
     @property
@@ -234,7 +234,7 @@ class IntervalJoin(TimedJoin):
     def window_columns(self) -> WindowColumns | None:
         if not self.windowed:
             return None
-        return next((self.inputs[place].window_columns for place in self.always_there), None)
+        return next((self.inputs[index].window_columns for index in self.always_there), None)
 
     @cached_property
     def window_size(self) -> WindowSize | None:
@@ -318,7 +318,7 @@ class TemporalJoin(TimedJoin):
         return max(node.delay for node in self.inputs)
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return True
 
     @cached_property

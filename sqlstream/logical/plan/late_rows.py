@@ -10,26 +10,26 @@ from typing import Any, ClassVar, cast
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import N, rebuilt, shared, walk
-from sqlstream.logical.plan.node import Keys, LateReads, Node, SingleInput, Stateless, Unwindowed
+from sqlstream.logical.plan.node import Keys, LateReads, Node, SingleInput, Stateless, UnwindowedNode
 from sqlstream.logical.plan.settings import NameSettings, NodeValues
 from sqlstream.logical.plan.stateful import DropsLateRows
 from sqlstream.logical.plan.words import quoted_name
 
 # The columns that are added to a late row: its event time, and the watermark that it was behind.
-TIME, MARK = "_event_time", "_watermark"
+TIME, WATERMARK = "_event_time", "_watermark"
 
 
 @dataclass(frozen=True)
-class LateRows(SingleInput, Stateless, Unwindowed):
+class LateRows(SingleInput, Stateless, UnwindowedNode):
     """Emits the late rows that the operator below drops, with their event time and the watermark that they were behind.
 
-    `place` is the input of the operator whose late rows they are. The operator runs once, for its result and its late rows. The
+    `index` is the input of the operator whose late rows they are. The operator runs once, for its result and its late rows. The
     rows have no time attribute, since they would be late again.
     """
 
     node_kind: ClassVar[str] = "late_rows"
 
-    place: int = 0
+    index: int = 0
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -46,7 +46,7 @@ class LateRows(SingleInput, Stateless, Unwindowed):
     def input_name(self) -> str:
         """The name of the input, empty if the operator has only one."""
         names = self.operator.input_names
-        return names[self.place] if len(names) > 1 else ""
+        return names[self.index] if len(names) > 1 else ""
 
     @property
     def label(self) -> str:
@@ -67,7 +67,7 @@ class LateRows(SingleInput, Stateless, Unwindowed):
 
     @cached_property
     def schema(self) -> Schema:
-        return (*self.operator.late_columns(self.place), Field(TIME, "TIMESTAMP"), Field(MARK, "TIMESTAMP"))
+        return (*self.operator.late_columns(self.index), Field(TIME, "TIMESTAMP"), Field(WATERMARK, "TIMESTAMP"))
 
     @property
     def time_attributes(self) -> tuple[str, ...]:
@@ -88,17 +88,17 @@ def with_late_reads(plans: Sequence[N]) -> Sequence[N]:
         return plans
     # A view that two plans name is one node from here on.
     plans = shared(plans)
-    places: dict[int, set[int]] = {}
+    indexes: dict[int, set[int]] = {}
     for node in (n for plan in plans for n in walk(plan) if isinstance(n, LateRows)):
-        places.setdefault(id(node.input), set()).add(node.place)
-    numbers = {operator: number for number, operator in enumerate(places)}
+        indexes.setdefault(id(node.input), set()).add(node.index)
+    numbers = {operator: number for number, operator in enumerate(indexes)}
     results: dict[int, Node] = {}
 
     def visit(node: Node) -> Node:
         if id(node) not in results:
             new = node.with_children(tuple(map(visit, node.children)))
-            if id(node) in places:
-                reads = LateReads(numbers[id(node)], tuple(sorted(places[id(node)])))
+            if id(node) in indexes:
+                reads = LateReads(numbers[id(node)], tuple(sorted(indexes[id(node)])))
                 new = replace(cast(Any, new), late_reads=reads)
             results[id(node)] = new
         return results[id(node)]

@@ -147,7 +147,7 @@ class Node(ABC):
 
     @property
     def span(self) -> Span | None:
-        """The place of the node in the query's text, None if it is not known."""
+        """The position of the node in the query's text, None if it is not known."""
         return None
 
     @property
@@ -259,7 +259,7 @@ class Node(ABC):
 
     @property
     @abstractmethod
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         """Whether no row can be late for the nodes above.
 
         True for an operator over windows, which emits a window in the batch in which the watermark reaches its end, and for one
@@ -408,8 +408,8 @@ class PassThrough(SingleInput, Stateless):
         return self.input.clock_times
 
     @cached_property
-    def on_time(self) -> bool:
-        return self.input.on_time
+    def never_late(self) -> bool:
+        return self.input.never_late
 
     @cached_property
     def window_columns(self) -> WindowColumns | None:
@@ -432,7 +432,7 @@ class PassThrough(SingleInput, Stateless):
         return self.input.windows_text
 
 
-class Unwindowed(Node):
+class UnwindowedNode(Node):
     """A node whose rows have no window bounds and can be late; a subclass overrides the properties that differ."""
 
     @property
@@ -444,7 +444,7 @@ class Unwindowed(Node):
         return False
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return False
 
     @property
@@ -456,7 +456,7 @@ class Unwindowed(Node):
         return None
 
 
-class Updating(Unwindowed):
+class ChangelogNode(UnwindowedNode):
     """A node whose result is a changelog, without a time attribute."""
 
     @property

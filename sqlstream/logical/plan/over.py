@@ -33,7 +33,7 @@ RANKS = ("row_number", "rank", "dense_rank")
 # Cuts the rows of a key into n parts; of a rank the function is `ntile(n)`.
 NTILE = "ntile"
 # Functions that are not aggregates, and pick a row by its position.
-PLACED = ("lag", "lead", "first_value", "last_value", "nth_value")
+POSITIONAL = ("lag", "lead", "first_value", "last_value", "nth_value")
 # Over a frame from the first row of the partition on, these need one stored row: the first or the last one.
 EDGES = ("first", "arbitrary", "any_value", "first_value", "last", "last_value")
 # Aggregates that need all rows of such a frame: they have no partial result to which a row can be added.
@@ -78,7 +78,7 @@ class OverItem:
         call = self.call
         if call.function in RANKS:
             return call.function == "row_number"
-        if self.frame.mode == "rows" or call.function in PLACED:
+        if self.frame.mode == "rows" or call.function in POSITIONAL:
             return True
         if call.distinct and not call.order_by:
             return False
@@ -95,7 +95,7 @@ class OverItem:
             return True
         if call.python is not None:
             return not call.python.extends
-        return call.function in PLACED and call.function not in EDGES
+        return call.function in POSITIONAL and call.function not in EDGES
 
     def __str__(self) -> str:
         return f"{self.call}{self.manner}"
@@ -126,7 +126,7 @@ class OverItem:
         return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]{accumulator}"
 
 
-class InTimeOrder(SingleInput, StatefulNode):
+class TimeOrderedNode(SingleInput, StatefulNode):
     """A node that emits every row once, in the order of the column `time`, as the watermark passes it.
 
     Over processing time a row leaves in the batch in which it arrives, so it is as late, or as much on time, as before.
@@ -190,8 +190,8 @@ class InTimeOrder(SingleInput, StatefulNode):
         return self.by_clock and not self.waits
 
     @cached_property
-    def on_time(self) -> bool:
-        return self.input.on_time if self.leaves_at_once else not self.waits
+    def never_late(self) -> bool:
+        return self.input.never_late if self.leaves_at_once else not self.waits
 
     @property
     def window_columns(self) -> WindowColumns | None:
@@ -223,7 +223,7 @@ class InTimeOrder(SingleInput, StatefulNode):
 
 
 @dataclass(frozen=True)
-class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
+class Over(WithTimeToLive, TimeOrderedNode, DropsLateRows):
     """Emits each row once, with the results of calls over the rows of its key around it, when these are final.
 
     Results are final when the watermark passes the row's time; over processing time, in the batch in which the row arrives. If a
@@ -380,7 +380,7 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
 
 
 @dataclass(frozen=True)
-class Sort(InTimeOrder):
+class Sort(TimeOrderedNode):
     """Emits rows in the order of their time, then by the rest of `order`, as the watermark passes them.
 
     Keeps rows that the watermark has not passed. A row behind the watermark is dropped and counted.

@@ -13,7 +13,7 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.growth import COUNTED_ANYWAY, Ends, Growth, all_end, ttl_hint
-from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, SingleInput, Stateless, Unwindowed
+from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, SingleInput, Stateless, UnwindowedNode
 from sqlstream.logical.plan.settings import (
     NameSettings,
     NodeValues,
@@ -70,7 +70,7 @@ class ProcessInput:
 
 
 @dataclass(frozen=True)
-class Process(WithTimeToLive, Unwindowed, DropsLateRows):
+class Process(WithTimeToLive, UnwindowedNode, DropsLateRows):
     """Calls a user's function with the rows of its inputs, key by key, and emits the rows that the function emits.
 
     Emits the key columns, the columns of the function, and with `has_rowtime` the event time of the row, or of the timer, for
@@ -102,8 +102,8 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
         settings = ProcessSettings(
             function.name,
             tuple(
-                read.settings(argument.name, by_arrival=waits_by_arrival(self, place))
-                for place, (argument, read) in enumerate(zip(function.tables, self.reads, strict=True))
+                read.settings(argument.name, by_arrival=waits_by_arrival(self, index))
+                for index, (argument, read) in enumerate(zip(function.tables, self.reads, strict=True))
             ),
             tuple(
                 ProcessStateSettings(s.name, s.kind, s.type, s.key_type, s.broadcast, bool(self.ttl_of(s)))
@@ -185,8 +185,8 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
     @property
     def time_inputs(self) -> tuple[Node, ...]:
         """The inputs with an event time (broadcast inputs only if they have an ORDER BY); if there are none, the keyed inputs."""
-        timed = [place for place, read in enumerate(self.reads) if read.order or (read.time and not read.broadcast)]
-        return tuple(self.inputs[place] for place in timed or self.keyed_inputs)
+        timed = [index for index, read in enumerate(self.reads) if read.order or (read.time and not read.broadcast)]
+        return tuple(self.inputs[index] for index in timed or self.keyed_inputs)
 
     @property
     def reads_time(self) -> bool:
@@ -205,11 +205,11 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def keyed_inputs(self) -> tuple[int, ...]:
-        return tuple(place for place, read in enumerate(self.reads) if not read.broadcast)
+        return tuple(index for index, read in enumerate(self.reads) if not read.broadcast)
 
     @property
     def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
-        keys = [self.reads[place].keys for place in self.keyed_inputs]
+        keys = [self.reads[index].keys for index in self.keyed_inputs]
         return tuple(zip(self.key_names, zip(*keys, strict=True), strict=True)) if self.key_names else ()
 
     @property
@@ -251,9 +251,9 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
     def input_names(self) -> tuple[str, ...]:
         return tuple(table.name for table in self.function.tables)
 
-    def late_columns(self, place: int) -> Schema:
+    def late_columns(self, index: int) -> Schema:
         """Return the columns of an input row that the function gets: the keys, then the columns that it asks for."""
-        read = self.reads[place]
+        read = self.reads[index]
         keys = {(k.column or "").lower(): Field(k.column or "", k.type) for k in read.keys}
         own = (Field(i.name, i.expression.type) for i in read.columns if i.name.lower() not in keys)
         return (*keys.values(), *own)
@@ -294,7 +294,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
     @cached_property
     def _keyed(self) -> int:
         """The index of the first input that is not broadcast; all such inputs agree in the types of keys, order and time."""
-        return next(place for place, read in enumerate(self.reads) if not read.broadcast)
+        return next(index for index, read in enumerate(self.reads) if not read.broadcast)
 
     @property
     def keys(self) -> tuple[Expression, ...]:
@@ -316,14 +316,14 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def times_read(self) -> tuple[tuple[int, str], ...]:
-        return tuple((place, read.time) for place, read in enumerate(self.reads) if read.time is not None)
+        return tuple((index, read.time) for index, read in enumerate(self.reads) if read.time is not None)
 
     @property
     def time_attributes(self) -> tuple[str, ...]:
         return (ROWTIME,) if self.time_type else ()
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         """Never: the function may get late rows, and what it emits for them is late."""
         return False
 
@@ -422,7 +422,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
 
 @dataclass(frozen=True)
-class SideOutputRead(SingleInput, Stateless, Unwindowed):
+class SideOutputRead(SingleInput, Stateless, UnwindowedNode):
     """Emits the rows of a side output of the process function below, with key columns and event time as in its result.
 
     The function runs once for all its outputs. Keeps no state of its own.
@@ -473,8 +473,8 @@ class SideOutputRead(SingleInput, Stateless, Unwindowed):
         return self.process.time_attributes
 
     @property
-    def on_time(self) -> bool:
-        return self.process.on_time
+    def never_late(self) -> bool:
+        return self.process.never_late
 
     @cached_property
     def changelog_origin(self) -> Node | None:
@@ -485,7 +485,7 @@ class SideOutputRead(SingleInput, Stateless, Unwindowed):
         return ()
 
 
-def waits_by_arrival(node: Process, place: int) -> bool:
+def waits_by_arrival(node: Process, index: int) -> bool:
     """Return whether an input has an ORDER BY, for which its rows wait, and the order of arrival decides ties in it."""
-    waits = bool(node.reads[place].order)
-    return waits and any(f.name == ARRIVED.name for f in node.inputs[place].schema)
+    waits = bool(node.reads[index].order)
+    return waits and any(f.name == ARRIVED.name for f in node.inputs[index].schema)

@@ -1,4 +1,4 @@
-"""Random values that a repeated batch gives again: they are computed of its time and of the place of the row.
+"""Random values that a repeated batch gives again: they are computed of its time and of the position of the row.
 
 Computed columns of tables and the rows of VALUES have them, so that queries that keep state can read them.
 """
@@ -12,9 +12,9 @@ from typing import cast
 from sqlglot import exp
 
 from sqlstream.catalog import Column, Table
-from sqlstream.duck.clock import NOW
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import quote_text
+from sqlstream.duck.time_variables import NOW
 from sqlstream.errors import SourceText, UnsupportedError
 from sqlstream.logical.plan.arrival import without_arrival
 from sqlstream.logical.plan.graph import N, rebuilt
@@ -29,8 +29,8 @@ RANDOM = frozenset({"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"})
 _STEPS = 1 << 53
 
 
-def repeatable(bound: exp.Expr, salt: str, place: str) -> exp.Expr:
-    """Return a bound expression whose random calls are computed of a batch's time, `salt`, and `place`, the SQL of a row's place.
+def repeatable(bound: exp.Expr, salt: str, position: str) -> exp.Expr:
+    """Return a bound expression whose random calls are computed of a batch's time, `salt`, and the SQL of a row's `position`.
 
     Two calls of one expression are independent of each other.
     """
@@ -39,7 +39,7 @@ def repeatable(bound: exp.Expr, salt: str, place: str) -> exp.Expr:
     for number, call in enumerate(calls):
         seed = quote_text(f"{salt}/{number}/")
         random_tree = parse_expression(
-            SourceText("random", _random(call.name.lower(), f"{seed} || epoch_us({NOW}) || '/' || {place}"))
+            SourceText("random", _random(call.name.lower(), f"{seed} || epoch_us({NOW}) || '/' || {position}"))
         )
         for node in random_tree.walk():
             node.meta.update(call.meta)

@@ -12,11 +12,11 @@ from sqlstream.logical.plan.canonical import canonical
 from sqlstream.logical.plan.expressions import Expression, Field, Schema, arrived, column_names, declared, visible
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
+    ChangelogNode,
     Keys,
     LateReads,
     Node,
     SingleInput,
-    Updating,
     WindowColumns,
     WindowSize,
     bound_of_keys,
@@ -27,7 +27,7 @@ from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.settings import NodeValues, RankSettings
 from sqlstream.logical.plan.stateful import StatefulNode, WithTimeToLive
 from sqlstream.logical.plan.values import form, forms, single_keys
-from sqlstream.logical.plan.windows import AtWindowEnd, bound_of_windows, growth_of_late_rows
+from sqlstream.logical.plan.windows import WindowEndNode, bound_of_windows, growth_of_late_rows
 from sqlstream.logical.plan.words import AT_WINDOW_END, ON_CHANGE, in_table, plain_list, quoted_name, sql_list
 from sqlstream.units import NO_TIME, Duration
 
@@ -97,7 +97,7 @@ class Numbering(StatefulNode):
 
 
 @dataclass(frozen=True)
-class WindowRank(Numbering, AtWindowEnd):
+class WindowRank(Numbering, WindowEndNode):
     """Emits each row with its rank among the rows of its window and keys, when the watermark passes the window's end.
 
     With a `limit` it emits only rows up to that rank. Keeps the rows of open windows (that can still be within the limit), and
@@ -153,7 +153,7 @@ class WindowRank(Numbering, AtWindowEnd):
     def emission(self) -> str:
         return f"rows with their rank, {AT_WINDOW_END}"
 
-    def late_columns(self, place: int) -> Schema:
+    def late_columns(self, index: int) -> Schema:
         """Return the columns of a late row, without the bounds of its window and the number of its grouping set."""
         return visible(without_windows(self.input, self.window))
 
@@ -203,13 +203,13 @@ class WindowRank(Numbering, AtWindowEnd):
 
 
 @dataclass(frozen=True)
-class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
+class Rank(Numbering, WithTimeToLive, SingleInput, ChangelogNode):
     """Emits each row with its rank among all rows of equal keys, and updates the ranks that further rows change.
 
     With a `limit` it emits only rows up to that rank; append-only rows beyond it are not stored. Keeps all other rows until
     they are retracted. The SQL of the items of `order` includes their direction. `ttl`: see Aggregate. With `by_clock` the order
-    is by processing time, ascending. With `keeps_times` it has time attributes, for an operator above (see `clocks.with_times`).
-    With `passes_arrival` its rows have the column ARRIVED, for an operator above.
+    is by processing time, ascending. With `keeps_times` it has time attributes, for an operator above (see
+    `time_domains.with_times`). With `passes_arrival` its rows have the column ARRIVED, for an operator above.
     """
 
     node_kind: ClassVar[str] = "rank"
@@ -283,7 +283,7 @@ class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
 
         Both an addition and a retraction then leave in the batch of an arriving row.
         """
-        has_times = self.keeps_times and not self.input.is_changelog and not self.input.on_time
+        has_times = self.keeps_times and not self.input.is_changelog and not self.input.never_late
         return self.input.time_attributes if has_times else ()
 
     @cached_property

@@ -13,12 +13,12 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
+    ChangelogNode,
     Keys,
     Node,
     PassThrough,
     SingleInput,
     Stateless,
-    Updating,
     WindowColumns,
     WindowSize,
     bound_of_keys,
@@ -323,15 +323,15 @@ class Union(Stateless):
         return self._in_all_inputs(lambda node: node.clock_times)
 
     @cached_property
-    def on_time(self) -> bool:
-        return all(node.on_time for node in self.inputs)
+    def never_late(self) -> bool:
+        return all(node.never_late for node in self.inputs)
 
     @cached_property
     def window_columns(self) -> WindowColumns | None:
         """The window columns of the first input, if all inputs have theirs at the same positions."""
-        places = {_places(node) for node in self.inputs}
+        indexes = {_indexes(node) for node in self.inputs}
         window = self.inputs[0].window_columns
-        if window is None or len(places) > 1 or self._mixes_clocks(window):
+        if window is None or len(indexes) > 1 or self._mixes_times(window):
             return None
         return window
 
@@ -352,7 +352,7 @@ class Union(Stateless):
     def grows(self) -> bool:
         return any(node.grows for node in self.inputs)
 
-    def _mixes_clocks(self, window: WindowColumns) -> bool:
+    def _mixes_times(self, window: WindowColumns) -> bool:
         """Return whether some inputs have windows over processing time, and others over event time."""
         names = [f.name for f in self.schema]
         ends = {names.index(name) for name in window.names}
@@ -361,7 +361,7 @@ class Union(Stateless):
     def _in_all_inputs(self, columns: Callable[[Node], tuple[str, ...]]) -> tuple[str, ...]:
         """Return the columns whose positions `columns` returns for every input, under the names of the first input."""
         shared = set.intersection(*(_positions(node, columns(node)) for node in self.inputs))
-        return tuple(f.name for place, f in enumerate(self.schema) if place in shared)
+        return tuple(f.name for index, f in enumerate(self.schema) if index in shared)
 
 
 def _positions(node: Node, columns: Iterable[str]) -> set[int]:
@@ -370,7 +370,7 @@ def _positions(node: Node, columns: Iterable[str]) -> set[int]:
     return {names.index(name) for name in columns}
 
 
-def _places(node: Node) -> tuple[int | None, ...] | None:
+def _indexes(node: Node) -> tuple[int | None, ...] | None:
     """Return the positions of the window columns, None if there are none."""
     if (window := node.window_columns) is None:
         return None
@@ -379,7 +379,7 @@ def _places(node: Node) -> tuple[int | None, ...] | None:
 
 
 @dataclass(frozen=True)
-class SetOperation(WithTimeToLive, SingleInput, Updating):
+class SetOperation(WithTimeToLive, SingleInput, ChangelogNode):
     """Emits the rows that are on both sides (intersect), or on the left side only (except), and updates them with every row.
 
     The column `side` of the input is 0 for rows of the left side, and 1 for rows of the right one. With `distinct` a row is in

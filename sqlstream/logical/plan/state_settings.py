@@ -152,7 +152,7 @@ class StateSettings(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """The base class: `changing` are the indexes (from 0) of the inputs that are changelogs."""
 
     # The unit of the times in state tables at which the last row of a key came.
-    clock: ClassVar[Duration] = MILLISECOND
+    time_unit: ClassVar[Duration] = MILLISECOND
     # Whether it stores the rows of several inputs, with settings of each input.
     has_inputs: ClassVar[bool] = False
 
@@ -231,7 +231,7 @@ class SortState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, ta
 
 
 class JoinState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, tag="join"):
-    """The rows of the inputs; `ttls` are pairs of an input's place and its time to live, of the inputs that have one."""
+    """The rows of the inputs; `ttls` are pairs of an input's index and its time to live, of the inputs that have one."""
 
     has_inputs: ClassVar[bool] = True
 
@@ -278,11 +278,11 @@ class SetOperationState(StateSettings, frozen=True, omit_defaults=True, kw_only=
 class ProcessState(StateSettings, frozen=True, omit_defaults=True, kw_only=True, tag="process"):
     """The states of a process function; `state_ttls` are pairs of a state's name and its time to live.
 
-    `inputs` are pairs of an input's place and its order, without orders that have only defaults. `outputs` are the columns of
+    `inputs` are pairs of an input's index and its order, without orders that have only defaults. `outputs` are the columns of
     the result if the function emits upserts.
     """
 
-    clock: ClassVar[Duration] = MICROSECOND
+    time_unit: ClassVar[Duration] = MICROSECOND
     has_inputs: ClassVar[bool] = True
 
     function: str = ""

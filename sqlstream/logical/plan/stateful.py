@@ -189,11 +189,11 @@ class StatefulNode(Node):
     @cached_property
     def goes_by_clock(self) -> bool:
         """Whether it works by processing time: all its `times_read` are `clock_times` of its inputs."""
-        times = [time in self.children[place].clock_times for place, time in self.times_read]
+        times = [time in self.children[index].clock_times for index, time in self.times_read]
         return bool(times) and all(times)
 
     @property
-    def is_never_late(self) -> bool:
+    def inputs_never_late(self) -> bool:
         """Whether no row can be late: it works by processing time, and no input retracts rows, which would have past times."""
         return self.goes_by_clock and not any(child.is_changelog for child in self.children)
 
@@ -293,12 +293,12 @@ class DropsLateRows(StatefulNode):
         """The names of its inputs, by which LATE_ROWS names one; empty with a single input."""
         return ()
 
-    def late_columns(self, place: int) -> Schema:
-        """Return the columns of the late rows of the input at `place`, without event time and watermark."""
-        return visible(self.children[place].schema)
+    def late_columns(self, index: int) -> Schema:
+        """Return the columns of the late rows of the input at `index`, without event time and watermark."""
+        return visible(self.children[index].schema)
 
-    def names_in_table(self, place: int) -> tuple[tuple[str, str], ...]:
-        """Return pairs of a column's name in its own relation and in the input at `place`; empty if all names are the same."""
+    def names_in_table(self, index: int) -> tuple[tuple[str, str], ...]:
+        """Return pairs of a column's name in its own relation and in the input at `index`; empty if all names are the same."""
         return ()
 
     def drops_for(self, below: Node) -> bool:

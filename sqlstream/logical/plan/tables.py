@@ -12,7 +12,7 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.canonical import canonical
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import rebuilt
-from sqlstream.logical.plan.node import Keys, Node, PassThrough, Stateless, Updating, WindowColumns, WindowSize
+from sqlstream.logical.plan.node import ChangelogNode, Keys, Node, PassThrough, Stateless, WindowColumns, WindowSize
 from sqlstream.logical.plan.settings import NodeValues, ScanSettings, SinkSettings
 from sqlstream.logical.plan.stateful import StatefulNode, columns_by_name
 from sqlstream.logical.plan.words import ON_CHANGE, quoted_name
@@ -54,13 +54,15 @@ class Scan(Stateless):
         table = self.table
         # How long a source may be silent can change while a job lives.
         options = tuple((k, v) for k, v in sorted(planned(table.options).items()) if k != IDLE_TIMEOUT)
-        mark = table.watermark
+        watermark = table.watermark
         settings = ScanSettings(
             "" if table.is_values else table.name,
             tuple((k, v) for k, v in options if not k.startswith(STARTUP)),
             tuple((k, v) for k, v in options if k.startswith(STARTUP)),
             table.has_changes,
-            (mark.column, canonical(mark.expression)) if mark is not None and not self.by_clock else None,
+            (watermark.column, canonical(watermark.expression))
+            if watermark is not None and not self.by_clock
+            else None,
             self.by_clock,
             tuple((c.name, canonical(c.expression)) for c in table.columns if c.expression),
         )
@@ -84,12 +86,12 @@ class Scan(Stateless):
             return f"Values {table.options['rows']}"
         # How long a source may be silent can change while a job lives.
         options = ", ".join(f"{k}={v}" for k, v in sorted(planned(table.options).items()) if k != IDLE_TIMEOUT)
-        mark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
-        mark = " by clock" if self.by_clock else mark
+        watermark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
+        watermark = " by clock" if self.by_clock else watermark
         computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]
         more = f" computed {', '.join(computed)}" if computed else ""
         changes = " of changes" if table.has_changes else ""
-        return f"Scan {table.name} ({options}){changes}{mark}{more}"
+        return f"Scan {table.name} ({options}){changes}{watermark}{more}"
 
     @property
     def effect(self) -> str:
@@ -117,8 +119,8 @@ class Scan(Stateless):
 
     @property
     def time_attributes(self) -> tuple[str, ...]:
-        mark = self.table.watermark
-        return self.batch_times if self.by_clock else (mark.column,) if mark else ()
+        watermark = self.table.watermark
+        return self.batch_times if self.by_clock else (watermark.column,) if watermark else ()
 
     @cached_property
     def batch_times(self) -> tuple[str, ...]:
@@ -145,7 +147,7 @@ class Scan(Stateless):
         return any(c.reads_watermark for c in self.table.columns)
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         """Whether the watermark is processing time: no row is behind it."""
         return self.by_clock
 
@@ -167,7 +169,7 @@ class Scan(Stateless):
 
 
 @dataclass(frozen=True)
-class Normalize(Updating, StatefulNode):
+class Normalize(ChangelogNode, StatefulNode):
     """Turns the changes of a table with a PRIMARY KEY into its current rows: the last row of each key, unless it was deleted.
 
     With every change it retracts the previous row of the key, and emits the new one. Changes are applied in the order of the

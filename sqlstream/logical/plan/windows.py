@@ -153,7 +153,7 @@ class RegularWindows(TimeWindows):
         return None if self.kind == "CUMULATE" else WindowSize(duration(self.size), self.size)
 
 
-class AtWindowEnd(SingleInput, DropsLateRows):
+class WindowEndNode(SingleInput, DropsLateRows):
     """A node that emits final results of a window, once, when the watermark passes the window's end."""
 
     late_rows: str | None
@@ -167,7 +167,7 @@ class AtWindowEnd(SingleInput, DropsLateRows):
         return False
 
     @property
-    def on_time(self) -> bool:
+    def never_late(self) -> bool:
         return True
 
     @property
@@ -217,7 +217,7 @@ class AtWindowEnd(SingleInput, DropsLateRows):
 
 
 @dataclass(frozen=True)
-class SessionWindow(AtWindowEnd):
+class SessionWindow(WindowEndNode):
     """Emits each row with the bounds of its session, when the watermark passes the session's end.
 
     Rows of equal keys that follow each other within the gap are one session, which ends the gap after its last row. If `gap` is

@@ -11,7 +11,7 @@ from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import Relation, Relations, Select, names, quote_name, subquery, union_all
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.aggregates.grouped import GroupedCalls
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.groups import ROWS_OF_BATCH, Groups
 from sqlstream.operators.keyed_state import AT
@@ -26,7 +26,7 @@ ALL_KEY = {internal("k0"): "true"}
 
 
 @dataclass(frozen=True, slots=True)
-class Always:
+class GlobalWindow:
     """A single window that holds all rows and never closes: the grouping of an aggregate without windows."""
 
     columns: tuple[tuple[Column, str], ...] = ()
@@ -40,9 +40,9 @@ class Always:
         return ROWS_OF_BATCH
 
 
-def grouped(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> Grouped:
-    """Return aggregates per key as a `Grouped` over one endless window. Without keys, all rows form one group."""
-    return Grouped(Groups(keys.computed or (_ALL,), Always()), (None, None, None), calls)
+def grouped(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> GroupedCalls:
+    """Return aggregates per key as a `GroupedCalls` over one endless window. Without keys, all rows form one group."""
+    return GroupedCalls(Groups(keys.computed or (_ALL,), GlobalWindow()), (None, None, None), calls)
 
 
 def result_columns(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> tuple[Column, ...]:
@@ -99,7 +99,7 @@ class MergedAggregates(ChangingResult, KeptState):
         return self._grouped.holds
 
     @cached_property
-    def _grouped(self) -> Grouped:
+    def _grouped(self) -> GroupedCalls:
         return grouped(self.keys, self.calls)
 
     @property

@@ -21,7 +21,7 @@ from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedCalls:
     """Aggregate calls over groups of rows with equal keys and, where rows are in windows, equal windows.
 
     Output columns are the keys, the window's start, end and time under the names in `bounds` (None: left out), and one per
@@ -104,7 +104,7 @@ class Grouped:
         windows, source, keys = self.groups.windows, self.groups.source, self.groups.key_items
         items = [*keys, *(f"{sql} AS {c.name}" for c, sql in windows.columns), f"count(*) AS {ROWS}"]
         items += [f"{sql} AS {quote_name(n)}" for n, (_, sql, _) in self.partial_columns.items()]
-        # Keys by their place in the select list, the rest by its SQL: an alias could be the name of an input column.
+        # Keys by their index in the select list, the rest by its SQL: an alias could be the name of an input column.
         by = ", ".join([*(str(i + 1) for i in range(len(keys))), *windows.group_by])
         selects = {PARTIALS: Select(f"SELECT {', '.join(items)} FROM {source} GROUP BY {by}")}
         for table, collection in self.value_tables.items():

@@ -14,13 +14,13 @@ from sqlstream.duck.sql import Relation, Relations, Select, names, no_rows, quot
 from sqlstream.operators.changelog.results import ChangingResult
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.keys import Keys
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator
+from sqlstream.operators.operator import Holds, Inputs, Operator, StepTimes
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
 from sqlstream.units import to_millis
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class ChangelogOperator(Operator):
     @cached_property
     def _state(self) -> KeyedState:
         keys, stored = self.keys, self.of.state.stored
-        return KeyedState(keys.names, stored, self._clocked, keys.ttl, self.of.ordered, lasts=keys.lasts)
+        return KeyedState(keys.names, stored, self._last_row_times, keys.ttl, self.of.ordered, lasts=keys.lasts)
 
     @cached_property
-    def _clocked(self) -> str:
+    def _last_row_times(self) -> str:
         """The part that has a row for each key, with the time of its last row."""
         return next(part for part, columns in self.of.state.stored.items() if columns[-1] == AT)
 
@@ -91,7 +91,7 @@ class ChangelogOperator(Operator):
         return self.of.state.holds
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         return (self._state.remembered,)
 
     def step(
@@ -99,12 +99,12 @@ class ChangelogOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch]:
         """Take a batch and yield its changes: rows of the result with a weight, positive if added, negative if retracted."""
         if not self._arrive(con, state, inputs):
             return
-        self._state.load(con, state, clock)
+        self._state.load(con, state, times)
         parts = tuple(self.of.state.stored)
         old, delta = ({p: Relation(f"_{age}_{p}") for p in parts} for age in ("old", "delta"))
         for counter, sql in self.of.state.counters(old, delta).items():
@@ -112,11 +112,11 @@ class ChangelogOperator(Operator):
             state.count(counter, number)
         new = {}
         for part in parts:
-            new[part] = keep(con, f"_new_{part}", self._state.in_order(part, self._advanced(part, clock)))
-            self._state.store(con, state, part, new[part], clock)
+            new[part] = keep(con, f"_new_{part}", self._state.in_order(part, self._advanced(part, times)))
+            self._state.store(con, state, part, new[part], times)
         changes = difference(self.of.columns, _once(self.of.result(new)), _once(self.of.emitted(old)))
         yield from leaving(con, self.outputs, changes)
-        self._state.sweep(con, state, clock)
+        self._state.sweep(con, state, times)
 
     def _arrive(self, con: duckdb.DuckDBPyConnection, state: Bucket, inputs: Inputs) -> bool:
         """Create `_delta_<part>` from the rows that arrived, and a table of their keys; return whether anything arrived."""
@@ -133,7 +133,7 @@ class ChangelogOperator(Operator):
             keep(con, TOUCHED, Select(" UNION ".join(f"SELECT {keys} FROM _delta_{p}" for p in deltas)))
         return True
 
-    def _advanced(self, part: str, clock: Clock) -> Select:
+    def _advanced(self, part: str, times: StepTimes) -> Select:
         """Return a part's new state."""
         state = self.of.state
         if part in state.deltas:
@@ -146,10 +146,10 @@ class ChangelogOperator(Operator):
                 there = [f"_old_{part}", *(f"_delta_{p}" for p in state.deltas)]
                 others += "".join(f" UNION SELECT {keys} FROM {rows} WHERE {self.keys.lasts}" for rows in there)
             new = Select(f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({others})")
-        if part != self._clocked:
+        if part != self._last_row_times:
             return new
         listed = ", ".join([*(quote_name(c.name) for c in state.stored[part][:-1]), WEIGHT])
-        return Select(f"SELECT {listed}, CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM ({new})")
+        return Select(f"SELECT {listed}, CAST({to_millis(times.time)} AS BIGINT) AS {AT.name} FROM ({new})")
 
 
 def _once(rows: Select) -> Relation:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, last_of_keys
+from sqlstream.duck.internal_columns import ADDS, CHANGE, FILE_ORDER, last_of_keys
 from sqlstream.duck.sql import Relation, Relations, Select, names, quote_name, same_columns
 from sqlstream.duck.types import encoded
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
@@ -22,7 +22,7 @@ ABSENT_DELETES = "absent_deletes"
 
 @dataclass(frozen=True)
 class LastRows(ChangingResult, KeptState):
-    """Keeps the last row of every key, in the order of the source: by batch, and within a batch by PLACE.
+    """Keeps the last row of every key, in the order of the source: by batch, and within a batch by FILE_ORDER.
 
     Where there is a time attribute, a row without a finite time counts as absent. ABSENT_DELETES counts deletes of absent rows.
     """
@@ -60,12 +60,12 @@ class LastRows(ChangingResult, KeptState):
 
     @cached_property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
-        return {ROWS: (*self._stored.values(), CHANGE, *PLACE)}
+        return {ROWS: (*self._stored.values(), CHANGE, *FILE_ORDER)}
 
     @cached_property
     def parts(self) -> dict[str, Select]:
         items = [f"{quote_name(name)} AS {c.name}" for name, c in self._stored.items()]
-        rows = Relation(f"(SELECT {', '.join(items)}, {names((CHANGE, *PLACE))} FROM _rows)")
+        rows = Relation(f"(SELECT {', '.join(items)}, {names((CHANGE, *FILE_ORDER))} FROM _rows)")
         return {ROWS: encoded(self.deltas[ROWS], rows)}
 
     def advance(self, part: str, old: Relation, delta: Relation) -> Select:
@@ -76,7 +76,7 @@ class LastRows(ChangingResult, KeptState):
     def counters(self, old: Relations, delta: Relations) -> Mapping[str, Select]:
         """Count deletes of absent rows: absent before the batch, and after earlier changes in it."""
         keys = ", ".join(self.keys.names)
-        order = f"PARTITION BY {keys} ORDER BY {names(PLACE)}"
+        order = f"PARTITION BY {keys} ORDER BY {names(FILE_ORDER)}"
         before = f"SELECT {keys}, {CHANGE.name}, lag({ADDS}) OVER ({order}) AS _there FROM {delta[ROWS]}"
         exists = f"EXISTS (FROM {old[ROWS]} _old WHERE {same_columns('_old', '_change', self.keys.names)})"
         absent = f"{CHANGE.name} = 'D' AND NOT coalesce(_there, {exists})"

@@ -11,7 +11,7 @@ from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.internal_columns import ARRIVED
 from sqlstream.duck.sql import Relation, Relations, Select, names
 from sqlstream.operators.aggregates.group_aggregate import ALL_KEY, grouped, is_inexact, opening_rows, result_columns
-from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.aggregates.grouped import GroupedCalls
 from sqlstream.operators.changelog.kept_rows import ROWS, BestRows, KeptRows
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.windows.assigners import PARTIALS
@@ -52,7 +52,7 @@ class RecomputedAggregates(ChangingResult):
         return opening_rows(self.rows.keys, ROWS, self.rows.deltas[ROWS], {WEIGHT: "0"})
 
     @cached_property
-    def _grouped(self) -> Grouped:
+    def _grouped(self) -> GroupedCalls:
         return grouped(self.rows.keys, self.calls)
 
     @property

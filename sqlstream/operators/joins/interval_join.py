@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import (
     Condition,
     Relation,
@@ -29,10 +28,11 @@ from sqlstream.duck.sql import (
     typed,
     union_all,
 )
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
-from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.joins.matching import JoinCondition
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.scratch import keep_view, leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -53,7 +53,7 @@ class IntervalJoinOperator(Operator):
     inputs, which is `kept_back` later than the operator's (see LateOutput).
     """
 
-    matching: Matching
+    matching: JoinCondition
     join: str
     times: tuple[str, str]
     before: Duration
@@ -74,16 +74,16 @@ class IntervalJoinOperator(Operator):
         """The inputs whose rows are emitted if they have no match."""
         return {"left": (0,), "right": (1,), "full": (0, 1), "anti": (0,)}.get(self.join, ())
 
-    def _wait(self, place: int) -> Duration:
+    def _wait(self, index: int) -> Duration:
         """Return by how much a match can be later than a row of this input, at least 0."""
-        return max(NO_TIME, self.after if place == 0 else self.before)
+        return max(NO_TIME, self.after if index == 0 else self.before)
 
-    def _stored(self, place: int) -> tuple[Column, ...]:
-        return (*self.matching.stored(place), AT, UNTIL)
+    def _stored(self, index: int) -> tuple[Column, ...]:
+        return (*self.matching.stored(index), AT, UNTIL)
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
-        return tuple(TableDeclaration(side, self._stored(place), UNTIL.name) for place, side in enumerate(SIDES))
+        return tuple(TableDeclaration(side, self._stored(index), UNTIL.name) for index, side in enumerate(SIDES))
 
     @property
     def holds(self) -> Holds:
@@ -96,13 +96,13 @@ class IntervalJoinOperator(Operator):
         Rows with a NULL key are left out, unless the rows of the input are emitted without a match.
         """
         selects = {}
-        for place, (side, time) in enumerate(zip(SIDES, self.times, strict=True)):
-            stay = max(self.before + self.after, self._wait(place))
+        for index, (side, time) in enumerate(zip(SIDES, self.times, strict=True)):
+            stay = max(self.before + self.after, self._wait(index))
             micros = f"epoch_us({time})"
-            select = self.matching.select(place, f"{micros} AS {AT.name}", f"{micros} + {stay} AS {UNTIL.name}")
+            select = self.matching.select(index, f"{micros} AS {AT.name}", f"{micros} + {stay} AS {UNTIL.name}")
             # A row that cannot match is of use only if rows without a match are emitted.
-            where = "" if place in self._preserved else f" WHERE {self.matching.has_keys()}"
-            selects[side] = encoded(self._stored(place), Relation(f"(SELECT * FROM ({select}){where})"))
+            where = "" if index in self._preserved else f" WHERE {self.matching.has_keys()}"
+            selects[side] = encoded(self._stored(index), Relation(f"(SELECT * FROM ({select}){where})"))
         return selects
 
     @cached_property
@@ -113,7 +113,7 @@ class IntervalJoinOperator(Operator):
     @cached_property
     def _late(self) -> dict[int, LateOutput]:
         return {
-            place: self.matching.late(place, f"make_timestamp({AT.name})", self.kept_back) for place in self.late_inputs
+            index: self.matching.late(index, f"make_timestamp({AT.name})", self.kept_back) for index in self.late_inputs
         }
 
     @cached_property
@@ -127,7 +127,7 @@ class IntervalJoinOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Emit late rows as side outputs, the pairs of the batch, and then rows for which no match can come any more.
 
@@ -135,11 +135,11 @@ class IntervalJoinOperator(Operator):
         which a row may turn out to have no match, or at which all rows of the bucket expire.
         """
         late: tuple[list[pa.Table], ...] = ([], [])
-        stored, arrived = self._arrive(state, inputs, clock.watermark, late)
-        if clock.watermark is not None:
-            for place, output in self._late.items():
-                yield from output.rows(con, late[place], clock.watermark)
-        ranges = [self._register(con, place, rows) for place, rows in enumerate(arrived)]
+        stored, arrived = self._arrive(state, inputs, times.watermark, late)
+        if times.watermark is not None:
+            for index, output in self._late.items():
+                yield from output.rows(con, late[index], times.watermark)
+        ranges = [self._register(con, index, rows) for index, rows in enumerate(arrived)]
         pairs = self._pairs(state, ranges)
         if pairs:
             yield from leaving(con, self.outputs, union_all(pairs))
@@ -148,14 +148,14 @@ class IntervalJoinOperator(Operator):
                 if isinstance(rows, Segment):
                     state.adopt(side, [rows])
                 else:
-                    state.append(side, rows, clock.batch)
-        if clock.watermark is not None:
-            for place in self._preserved:
-                if (unmatched := self._unmatched(state, place, clock.watermark)) is not None:
+                    state.append(side, rows, times.batch)
+        if times.watermark is not None:
+            for index in self._preserved:
+                if (unmatched := self._unmatched(state, index, times.watermark)) is not None:
                     yield from leaving(con, self.outputs, unmatched)
         for side in SIDES:
-            state.forget(con, side, NEVER if clock.watermark is None else clock.watermark)
-        state.event_timer = self._wake_at(con, state, clock.watermark)
+            state.forget(con, side, NEVER if times.watermark is None else times.watermark)
+        state.event_timer = self._wake_at(con, state, times.watermark)
 
     def _arrive(
         self, state: Bucket, inputs: Inputs, watermark: EventTime | None, late: tuple[list[pa.Table], ...]
@@ -164,34 +164,34 @@ class IntervalJoinOperator(Operator):
         stored: list[list[pa.Table | Segment]] = [[], []]
         arrived: list[list[pa.Table]] = [[], []]
         for port, piece in inputs:
-            place = SIDES.index(port.part)
+            index = SIDES.index(port.part)
             rows = state.read(piece) if isinstance(piece, Segment) else piece
             if not rows.num_rows:
                 continue
-            if not port.on_time and watermark is not None:
+            if not port.never_late and watermark is not None:
                 behind = pc.less_equal(rows.column(AT.name), watermark)
                 if count := pc.sum(behind).as_py():
                     state.count("late_rows", count)
-                    if place in self.late_inputs:
-                        late[place].append(rows.filter(behind))
+                    if index in self.late_inputs:
+                        late[index].append(rows.filter(behind))
                     piece = rows = rows.filter(pc.invert(behind))
-            stored[place].append(piece)
-            arrived[place].append(rows)
+            stored[index].append(piece)
+            arrived[index].append(rows)
         return stored, arrived
 
-    def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> tuple[int, int] | None:
-        """Make the view `_new_<place>` of the rows of the batch; return their least and greatest time, None without rows."""
+    def _register(self, con: duckdb.DuckDBPyConnection, index: int, rows: list[pa.Table]) -> tuple[int, int] | None:
+        """Make the view `_new_<index>` of the rows of the batch; return their least and greatest time, None without rows."""
         if not any(r.num_rows for r in rows):
-            keep_view(con, _new(place), no_rows(self._stored(place)))
+            keep_view(con, _new(index), no_rows(self._stored(index)))
             return None
-        con.register(f"_arrived_{place}", pa.concat_tables(rows, promote_options="permissive"))
-        keep_view(con, _new(place), Select(f"SELECT {typed(self._stored(place))} FROM _arrived_{place}"))
-        [(low, high)] = con.execute(f"SELECT min({AT.name}), max({AT.name}) FROM _arrived_{place}").fetchall()
+        con.register(f"_arrived_{index}", pa.concat_tables(rows, promote_options="permissive"))
+        keep_view(con, _new(index), Select(f"SELECT {typed(self._stored(index))} FROM _arrived_{index}"))
+        [(low, high)] = con.execute(f"SELECT min({AT.name}), max({AT.name}) FROM _arrived_{index}").fetchall()
         return int(low), int(high)
 
-    def _old(self, state: Bucket, place: int, low: int, high: int) -> Relation | None:
+    def _old(self, state: Bucket, index: int, low: int, high: int) -> Relation | None:
         """Return an input's rows from earlier batches with a time from `low` to `high`; None if it has none."""
-        rows = state.relation(SIDES[place])
+        rows = state.relation(SIDES[index])
         return rows and rows_where(rows, Condition(f"{AT.name} BETWEEN {low} AND {high}"))
 
     def _pairs(self, state: Bucket, ranges: list[tuple[int, int] | None]) -> list[Select]:
@@ -227,41 +227,41 @@ class IntervalJoinOperator(Operator):
         anti_join = f" ANTI JOIN {self._named(1, before)} _1 ON {self._on}" if before else ""
         return Select(f"SELECT {self.matching.shown((0,))} FROM {matches} _0{anti_join}")
 
-    def _named(self, place: int, rows: Relation) -> Relation:
-        return self.matching.named(place, rows, AT.name)
+    def _named(self, index: int, rows: Relation) -> Relation:
+        return self.matching.named(index, rows, AT.name)
 
     @cached_property
     def _on(self) -> Condition:
         near = f"_1.{AT.name} BETWEEN _0.{AT.name} - {self.before} AND _0.{AT.name} + {self.after}"
         return self.matching.on("_0", "_1", near)
 
-    def _exists(self, place: int, rows: Relation) -> Condition:
-        """Return the condition that a row of the other side has a match among `rows` of the input `place`."""
-        return Condition(f"EXISTS (SELECT 1 FROM {self._named(place, rows)} _{place} WHERE {self._on})")
+    def _exists(self, index: int, rows: Relation) -> Condition:
+        """Return the condition that a row of the other side has a match among `rows` of the input `index`."""
+        return Condition(f"EXISTS (SELECT 1 FROM {self._named(index, rows)} _{index} WHERE {self._on})")
 
     # -- rows without a match
 
-    def _unmatched(self, state: Bucket, place: int, watermark: EventTime) -> Select | None:
+    def _unmatched(self, state: Bucket, index: int, watermark: EventTime) -> Select | None:
         """Return an input's rows without a match, for which only this watermark has ruled out a later match."""
-        wait = self._wait(place)
+        wait = self._wait(index)
         due = [f"{AT.name} <= {watermark - wait}"]
         if state.closed is not None:
             due.append(f"{AT.name} > {state.closed - wait}")
-        rows, others = (state.relation(SIDES[p]) for p in (place, 1 - place))
+        rows, others = (state.relation(SIDES[p]) for p in (index, 1 - index))
         if rows is None:
             return None
-        own = self._named(place, rows_where(rows, all_of(due)))
-        candidates = self._named(1 - place, others) if others else ""
-        alone = f" ANTI JOIN {candidates} _{1 - place} ON {self._on}" if candidates else ""
+        own = self._named(index, rows_where(rows, all_of(due)))
+        candidates = self._named(1 - index, others) if others else ""
+        alone = f" ANTI JOIN {candidates} _{1 - index} ON {self._on}" if candidates else ""
         shown = (0,) if self.join == "anti" else (0, 1)
-        return Select(f"SELECT {self.matching.shown(shown, (1 - place,))} FROM {own} _{place}{alone}")
+        return Select(f"SELECT {self.matching.shown(shown, (1 - index,))} FROM {own} _{index}{alone}")
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
         """Return the next time at which a row may turn out to have no match, or at which all rows expire; None without rows."""
         last = [s.high for side in SIDES for s in state.segments(side) if s.live_low is not None and s.high is not None]
         times = [max(last)] if last else []
-        for place in self._preserved:
-            rows, wait = state.relation(SIDES[place]), self._wait(place)
+        for index in self._preserved:
+            rows, wait = state.relation(SIDES[index]), self._wait(index)
             if rows is not None:
                 ahead = f" WHERE {AT.name} > {watermark - wait}" if watermark is not None else ""
                 [(first,)] = con.execute(f"SELECT min({AT.name}) FROM {rows}{ahead}").fetchall()
@@ -270,28 +270,28 @@ class IntervalJoinOperator(Operator):
 
     # -- the view
 
-    def view(self, place: int, relations: Relations, watermark: str) -> Select:
+    def view(self, index: int, relations: Relations, watermark: str) -> Select:
         """Return an input's rows in state, with `_event_time`, `_leaves_at` and `_matched` (see `view_columns`).
 
         `relations` and `watermark` are the arguments of `current`. A row that can get no match any more may stay in state as a
         match of other rows. Its own matches may have expired by then: so its `_matched` is true or NULL (not known).
         """
-        rows = self.matching.named(place, relations[SIDES[place]], AT.name, UNTIL.name)
-        exists = self._exists(1 - place, relations[SIDES[1 - place]])
-        waits = f"{AT.name} > {watermark} - {self._wait(place)}"
+        rows = self.matching.named(index, relations[SIDES[index]], AT.name, UNTIL.name)
+        exists = self._exists(1 - index, relations[SIDES[1 - index]])
+        waits = f"{AT.name} > {watermark} - {self._wait(index)}"
         matched = f"CASE WHEN {exists} THEN true WHEN {waits} THEN false END"
         times = [f"make_timestamp({c.name}) AS {name}" for c, name in ((AT, "_event_time"), (UNTIL, "_leaves_at"))]
-        own = self.matching.shown((place,))
-        return Select(f"SELECT {', '.join([own, *times])}, {matched} AS _matched FROM {rows} _{place}")
+        own = self.matching.shown((index,))
+        return Select(f"SELECT {', '.join([own, *times])}, {matched} AS _matched FROM {rows} _{index}")
 
-    def view_columns(self, place: int) -> tuple[Column, ...]:
+    def view_columns(self, index: int) -> tuple[Column, ...]:
         """Return the columns of `view`: the input's columns, two TIMESTAMPs, and `_matched`, a BOOLEAN."""
         times = (Column("_event_time", "TIMESTAMP"), Column("_leaves_at", "TIMESTAMP"))
-        return (*self.matching.columns[place], *times, Column("_matched", "BOOLEAN"))
+        return (*self.matching.columns[index], *times, Column("_matched", "BOOLEAN"))
 
     def side_views(self, relations: Relations, watermark: str) -> tuple[Rows, ...]:
-        places = range(len(self.matching.columns))
-        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
+        indexes = range(len(self.matching.columns))
+        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in indexes)
 
     def current(self, relations: Relations, watermark: str) -> Select:
         """Return both sides' rows in state; `_side` is `left` or `right`, the other side's columns are NULL."""
@@ -307,6 +307,6 @@ class IntervalJoinOperator(Operator):
         return (Column("_side", "VARCHAR"), *own, *times)
 
 
-def _new(place: int) -> Relation:
+def _new(index: int) -> Relation:
     """Return the view of an input's rows of the batch."""
-    return Relation(f"_new_{place}")
+    return Relation(f"_new_{index}")

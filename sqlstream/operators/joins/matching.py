@@ -16,10 +16,10 @@ from sqlstream.units import Duration
 
 
 @dataclass(frozen=True)
-class Matching:
+class JoinCondition:
     """The join condition: rows of the inputs match if their keys are equal, none is NULL, and `condition` is true.
 
-    Here a `place` is the index of an input, from 0. Each of the `keys` is a type, and for every input the SQL that computes the
+    Here a `index` is the index of an input, from 0. Each of the `keys` is a type, and for every input the SQL that computes the
     key from its rows. `columns` are the columns of every input; no two columns of the join have the same name. `condition` is
     over these names (None: there are only keys).
     """
@@ -37,44 +37,44 @@ class Matching:
     def key_names(self) -> tuple[str, ...]:
         return tuple(c.name for c in self.key_columns)
 
-    def _own(self, place: int) -> list[tuple[Column, str]]:
+    def _own(self, index: int) -> list[tuple[Column, str]]:
         """Return the state column of each column of an input, with the column's quoted name.
 
         A column that is itself a key of the same type is stored once, as the key column.
         """
-        keys = {(sqls[place], c.type): c for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)}
-        return [(keys.get((sql, c.type), c), sql) for c, sql in stored_columns(self.columns[place])]
+        keys = {(sqls[index], c.type): c for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)}
+        return [(keys.get((sql, c.type), c), sql) for c, sql in stored_columns(self.columns[index])]
 
-    def stored(self, place: int) -> tuple[Column, ...]:
-        """Return the state columns of an input: the keys, then its other columns, each named c and its place in the input."""
-        return (*self.key_columns, *(c for c, _ in self._own(place) if c not in self.key_columns))
+    def stored(self, index: int) -> tuple[Column, ...]:
+        """Return the state columns of an input: the keys, then its other columns, each named c and its position in the input."""
+        return (*self.key_columns, *(c for c, _ in self._own(index) if c not in self.key_columns))
 
-    def own_columns(self, place: int) -> tuple[Column, ...]:
+    def own_columns(self, index: int) -> tuple[Column, ...]:
         """Return the state column of each column of an input."""
-        return tuple(c for c, _ in self._own(place))
+        return tuple(c for c, _ in self._own(index))
 
     def holds(self, tables: Iterable[tuple[int, str]]) -> Holds:
         """Map each column of the inputs to the state column that stores it, in each of `tables`: pairs of input and table."""
         state_columns: dict[str, dict[str, tuple[str, ...]]] = {}
-        for place, table in tables:
-            for column, (own, _) in zip(self.columns[place], self._own(place), strict=True):
+        for index, table in tables:
+            for column, (own, _) in zip(self.columns[index], self._own(index), strict=True):
                 state_columns.setdefault(column.name, {})[table] = (own.name,)
         return state_columns
 
-    def late(self, place: int, time: str, kept_back: Duration) -> LateOutput:
+    def late(self, index: int, time: str, kept_back: Duration) -> LateOutput:
         """Return the side output of an input's late rows; `time` is the SQL of their event time (see LateOutput)."""
-        columns = tuple((c, own.name) for c, (own, _) in zip(self.columns[place], self._own(place), strict=True))
-        return LateOutput(place, columns, time, kept_back)
+        columns = tuple((c, own.name) for c, (own, _) in zip(self.columns[index], self._own(index), strict=True))
+        return LateOutput(index, columns, time, kept_back)
 
-    def select(self, place: int, *more: str) -> Select:
+    def select(self, index: int, *more: str) -> Select:
         """Return the state columns of an input's `_rows`, then `more` select items."""
-        keys = [f"{sqls[place]} AS {c.name}" for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)]
-        rows = [f"{sql} AS {c.name}" for c, sql in self._own(place) if c not in self.key_columns]
+        keys = [f"{sqls[index]} AS {c.name}" for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)]
+        rows = [f"{sql} AS {c.name}" for c, sql in self._own(index) if c not in self.key_columns]
         return Select(f"SELECT {', '.join([*keys, *rows, *more])} FROM _rows")
 
-    def named(self, place: int, rows: Relation, *more: str) -> Relation:
+    def named(self, index: int, rows: Relation, *more: str) -> Relation:
         """Return stored rows of an input: the keys, its columns by their own names, `more` select items."""
-        own = [f"{c.name} AS {sql}" for c, sql in self._own(place)]
+        own = [f"{c.name} AS {sql}" for c, sql in self._own(index)]
         return Relation(f"(SELECT {', '.join([*self.key_names, *own, *more])} FROM {rows})")
 
     def has_keys(self, alias: str = "") -> Condition:
@@ -91,11 +91,11 @@ class Matching:
             conditions.append(f"({self.condition})")
         return all_of(conditions)
 
-    def shown(self, places: Sequence[int], padded: Sequence[int] = ()) -> Items:
-        """Return the columns of the inputs at `places`; columns of `padded` inputs are NULL."""
+    def shown(self, indexes: Sequence[int], padded: Sequence[int] = ()) -> Items:
+        """Return the columns of the inputs at `indexes`; columns of `padded` inputs are NULL."""
         items = [
-            f"CAST(NULL AS {c.type}) AS {sql}" if place in padded else sql
-            for place in places
-            for c, (_, sql) in zip(self.columns[place], stored_columns(self.columns[place]), strict=True)
+            f"CAST(NULL AS {c.type}) AS {sql}" if index in padded else sql
+            for index in indexes
+            for c, (_, sql) in zip(self.columns[index], stored_columns(self.columns[index]), strict=True)
         ]
         return Items(", ".join(items))

@@ -19,15 +19,15 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import EXPIRES_AT, INTERNAL, UPDATED_AT
 from sqlstream.duck.sql import Relation, Relations, Rows, Select, names, no_rows, subquery, typed, union_all
 from sqlstream.duck.types import encoded
-from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.joins.matching import JoinCondition
 from sqlstream.operators.keyed_state import AT, KeyedState
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator
+from sqlstream.operators.operator import Holds, Inputs, Operator, StepTimes
 from sqlstream.operators.scratch import keep, keep_view, leaving
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated, summed, zset
 from sqlstream.units import Duration, to_millis
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 # The inputs, by kind of join, whose rows without a match are computed: they are emitted or, in a semi join, left out.
 PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": (0,)}
@@ -43,7 +43,7 @@ class RegularJoin(Operator):
     remaining rows do not tell which these are.
     """
 
-    matching: Matching
+    matching: JoinCondition
     join: str
     changing: tuple[bool, ...]
     ttls: tuple[Duration, ...]
@@ -57,7 +57,7 @@ class RegularJoin(Operator):
         return self.matching.key_names
 
     @cached_property
-    def _places(self) -> range:
+    def _indexes(self) -> range:
         return range(len(self.changing))
 
     @property
@@ -71,39 +71,41 @@ class RegularJoin(Operator):
 
     # -- what is stored
 
-    def _keeps_alone(self, place: int) -> bool:
-        return place in self._preserved and self.ttls[1 - place] > 0
+    def _keeps_alone(self, index: int) -> bool:
+        return index in self._preserved and self.ttls[1 - index] > 0
 
     @cached_property
     def _states(self) -> tuple[KeyedState, ...]:
         states = []
-        for place in self._places:
-            stored, ttl = self.matching.stored(place), self.ttls[place]
-            tables = {f"rows_{place}": stored}
-            if self._keeps_alone(place):
-                tables[f"alone_{place}"] = stored
+        for index in self._indexes:
+            stored, ttl = self.matching.stored(index), self.ttls[index]
+            tables = {f"rows_{index}": stored}
+            if self._keeps_alone(index):
+                tables[f"alone_{index}"] = stored
             if ttl:
-                tables[f"keys_{place}"] = (*self.matching.key_columns, AT)
+                tables[f"keys_{index}"] = (*self.matching.key_columns, AT)
             states.append(
                 KeyedState(
-                    self.matching.key_names, tables, f"keys_{place}", ttl, touched_by=Relation(f"_touched_{place}")
+                    self.matching.key_names, tables, f"keys_{index}", ttl, touched_by=Relation(f"_touched_{index}")
                 )
             )
         return tuple(states)
 
     @cached_property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         """The stored rows of each input, named by the input's index (from 0).
 
         Of an input without a time to live, the versions that changed rows of a key tell when its last row came.
         """
         by_input = []
-        for place, state in enumerate(self._states):
-            asks = tuple(f"rows_{other}" for other in self._places if other != place)
-            # Rows without a match are in `rows_<place>`, too.
-            tables = tuple(name for name in state.tables if name != f"alone_{place}")
-            ttl_state = replace(state.remembered, tables=tables, name=str(place), asks=asks)
-            by_input.append(ttl_state if state.ttl else replace(ttl_state, clocked=f"rows_{place}", at="", bare=False))
+        for index, state in enumerate(self._states):
+            asks = tuple(f"rows_{other}" for other in self._indexes if other != index)
+            # Rows without a match are in `rows_<index>`, too.
+            tables = tuple(name for name in state.tables if name != f"alone_{index}")
+            ttl_state = replace(state.remembered, tables=tables, name=str(index), asks=asks)
+            by_input.append(
+                ttl_state if state.ttl else replace(ttl_state, last_row_times=f"rows_{index}", at="", bare=False)
+            )
         return tuple(by_input)
 
     @cached_property
@@ -113,7 +115,7 @@ class RegularJoin(Operator):
     @property
     def holds(self) -> Holds:
         states = enumerate(self._states)
-        rows = ((place, name) for place, state in states for name in state.tables if name != state.clocked)
+        rows = ((index, name) for index, state in states for name in state.tables if name != state.last_row_times)
         return self.matching.holds(rows)
 
     @cached_property
@@ -123,14 +125,14 @@ class RegularJoin(Operator):
         Rows with a NULL key are left out, unless rows of the input without a match count.
         """
         selects = {}
-        for place in self._places:
-            stored = self.matching.stored(place)
-            select = self.matching.select(place, WEIGHT if self.changing[place] else f"CAST(1 AS BIGINT) AS {WEIGHT}")
+        for index in self._indexes:
+            stored = self.matching.stored(index)
+            select = self.matching.select(index, WEIGHT if self.changing[index] else f"CAST(1 AS BIGINT) AS {WEIGHT}")
             # A row that cannot match is of use only if rows without a match are computed.
-            where = "" if place in self._preserved else f" WHERE {self.matching.has_keys()}"
+            where = "" if index in self._preserved else f" WHERE {self.matching.has_keys()}"
             rows = Relation(f"(SELECT * FROM ({select}){where})")
-            rows = subquery(summed(stored, rows)) if self.changing[place] else rows
-            selects[f"rows_{place}"] = encoded((*stored, WEIGHT_COLUMN), rows)
+            rows = subquery(summed(stored, rows)) if self.changing[index] else rows
+            selects[f"rows_{index}"] = encoded((*stored, WEIGHT_COLUMN), rows)
         return selects
 
     @cached_property
@@ -150,79 +152,81 @@ class RegularJoin(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch]:
         """Emit the changes of the result, store the changes of the inputs, and sweep expired keys.
 
         In a join without weights all emitted rows are inserts.
         """
-        arrived: dict[str, list[pa.Table]] = {f"rows_{place}": [] for place in self._places}
+        arrived: dict[str, list[pa.Table]] = {f"rows_{index}": [] for index in self._indexes}
         for port, rows in inputs:
             arrived[port.part].append(state.read(rows) if isinstance(rows, Segment) else rows)
         came = [any(r.num_rows for r in rows) for rows in arrived.values()]
         if any(came):
-            for place in self._places:
-                self._register(con, place, arrived[f"rows_{place}"])
-            for place in self._places:
-                self._load(con, state, place, came, clock)
-            for place in self._preserved:
-                keep(con, f"_alone_{place}", self._alone(place))
+            for index in self._indexes:
+                self._register(con, index, arrived[f"rows_{index}"])
+            for index in self._indexes:
+                self._load(con, state, index, came, times)
+            for index in self._preserved:
+                keep(con, f"_alone_{index}", self._alone(index))
             changed = union_all([*self._changes(came)] or [no_rows(self.outputs)])
             if any(self.changing) or self.join == "semi":
                 changed = summed(self.columns_out, subquery(changed))
             if self.join == "semi" and not self.weighted:
                 changed = repeated(self.columns_out, subquery(changed))
             yield from leaving(con, self.outputs, changed)
-            for place in self._places:
-                self._store(con, state, place, clock, came=came[place])
+            for index in self._indexes:
+                self._store(con, state, index, times, came=came[index])
         for keyed in self._states:
-            keyed.sweep(con, state, clock)
+            keyed.sweep(con, state, times)
 
-    def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> None:
-        """Make the view `_delta_<place>` of the changes of an input in this batch, with weights."""
-        columns = (*self.matching.stored(place), WEIGHT_COLUMN)
+    def _register(self, con: duckdb.DuckDBPyConnection, index: int, rows: list[pa.Table]) -> None:
+        """Make the view `_delta_<index>` of the changes of an input in this batch, with weights."""
+        columns = (*self.matching.stored(index), WEIGHT_COLUMN)
         select = no_rows(columns)
         if rows:
-            con.register(f"_arrived_{place}", pa.concat_tables(rows, promote_options="permissive"))
-            select = Select(f"SELECT {typed(columns)} FROM _arrived_{place}")
-            if self.changing[place]:
-                select = summed(self.matching.stored(place), subquery(select))
-        keep_view(con, f"_delta_{place}", select)
+            con.register(f"_arrived_{index}", pa.concat_tables(rows, promote_options="permissive"))
+            select = Select(f"SELECT {typed(columns)} FROM _arrived_{index}")
+            if self.changing[index]:
+                select = summed(self.matching.stored(index), subquery(select))
+        keep_view(con, f"_delta_{index}", select)
 
-    def _load(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, came: list[bool], clock: Clock) -> None:
-        """Make relations of an input's rows with keys of this batch: `_old_rows_<place>` before it, `_new_<place>` after it."""
-        keyed, columns = self._states[place], self.matching.stored(place)
-        touching = [p for p in self._places if came[p] and (p != place or self._looks_at_own(place))]
+    def _load(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, index: int, came: list[bool], times: StepTimes
+    ) -> None:
+        """Make relations of an input's rows with keys of this batch: `_old_rows_<index>` before it, `_new_<index>` after it."""
+        keyed, columns = self._states[index], self.matching.stored(index)
+        touching = [p for p in self._indexes if came[p] and (p != index or self._looks_at_own(index))]
         by = ", ".join(self.matching.key_names) or "true AS _all"
         # A NULL key matches nothing, but with a time to live its rows must be loaded, to retract or expire them.
         where = "" if keyed.ttl else f" WHERE {self.matching.has_keys()}"
         keys = " UNION ".join(f"SELECT {by} FROM _delta_{p}{where}" for p in touching)
-        keep(con, keyed.touched_by, Select(keys or f"SELECT {by} FROM _delta_{place} WHERE false"))
+        keep(con, keyed.touched_by, Select(keys or f"SELECT {by} FROM _delta_{index} WHERE false"))
         if touching:
-            keyed.load(con, state, clock)
+            keyed.load(con, state, times)
         else:
             for table, stored in keyed.tables.items():
                 keep_view(con, f"_old_{table}", no_rows((*stored, WEIGHT_COLUMN)))
-        listed, old = f"{names(columns)}, {WEIGHT}", Relation(f"_old_rows_{place}")
+        listed, old = f"{names(columns)}, {WEIGHT}", Relation(f"_old_rows_{index}")
         before = Select(f"SELECT {listed} FROM {old}")
         if self.join == "inner" and not self.weighted:
             # Without weights in the result, equal rows are emitted once for each copy.
             before = Select(f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({repeated(columns, old)})")
-        keep_view(con, f"_before_{place}", before)
-        both = Select(f"SELECT {listed} FROM _before_{place} UNION ALL SELECT {listed} FROM _delta_{place}")
-        if self.changing[place]:
+        keep_view(con, f"_before_{index}", before)
+        both = Select(f"SELECT {listed} FROM _before_{index} UNION ALL SELECT {listed} FROM _delta_{index}")
+        if self.changing[index]:
             both = summed(columns, subquery(both))
-        if self.changing[place] and keyed.ttl:
+        if self.changing[index] and keyed.ttl:
             # Retractions of rows of an expired key find nothing.
-            new = keep(con, f"_new_{place}", Select(f"SELECT * FROM ({both}) WHERE {WEIGHT} > 0"))
-            effective = keep(con, f"_effective_{place}", difference(columns, new, old))
-            keep_view(con, f"_delta_{place}", Select(f"FROM {effective}"))
+            new = keep(con, f"_new_{index}", Select(f"SELECT * FROM ({both}) WHERE {WEIGHT} > 0"))
+            effective = keep(con, f"_effective_{index}", difference(columns, new, old))
+            keep_view(con, f"_delta_{index}", Select(f"FROM {effective}"))
         else:
-            keep_view(con, f"_new_{place}", both)
+            keep_view(con, f"_new_{index}", both)
 
-    def _looks_at_own(self, place: int) -> bool:
+    def _looks_at_own(self, index: int) -> bool:
         """Tell whether an input's own changes need its older rows of the same keys."""
-        return self.ttls[place] > 0 or any(p != place for p in self._preserved)
+        return self.ttls[index] > 0 or any(p != index for p in self._preserved)
 
     def _changes(self, came: list[bool]) -> Iterator[Select]:
         """Yield the changes of the result, part by part."""
@@ -239,16 +243,16 @@ class RegularJoin(Operator):
                 rows = self.matching.named(0, Relation("_alone_0"), WEIGHT)
                 yield Select(f"SELECT {self.matching.shown((0,))}{weight} FROM {rows}")
             case _:
-                yield from (self._pairs(place) for place in self._places if came[place])
-                for place in self._preserved:
-                    shown = self.matching.shown((0, 1), (1 - place,))
-                    rows = self.matching.named(place, Relation(f"_alone_{place}"), WEIGHT)
+                yield from (self._pairs(index) for index in self._indexes if came[index])
+                for index in self._preserved:
+                    shown = self.matching.shown((0, 1), (1 - index,))
+                    rows = self.matching.named(index, Relation(f"_alone_{index}"), WEIGHT)
                     yield Select(f"SELECT {shown}{weight} FROM {rows}")
 
     def _pairs(self, changed: int) -> Select:
         """Join an input's changes with new rows of inputs before it, and old rows of inputs behind it."""
         sources = [
-            f"_new_{p}" if p < changed else f"_delta_{p}" if p == changed else f"_before_{p}" for p in self._places
+            f"_new_{p}" if p < changed else f"_delta_{p}" if p == changed else f"_before_{p}" for p in self._indexes
         ]
         return self._joined([self.matching.named(p, Relation(rows), WEIGHT) for p, rows in enumerate(sources)])
 
@@ -262,89 +266,93 @@ class RegularJoin(Operator):
     def _tables(self, relations: list[Relation], join: str) -> Relation:
         """Join a relation of each input; the condition is checked in the last join."""
         tables, last = f"{relations[0]} _0", len(relations) - 1
-        for place, rows in enumerate(relations[1:], 1):
-            on = self.matching.on("_0", f"_{place}", condition=place == last)
-            tables += f" {join.upper()} JOIN {rows} _{place} ON {on}"
+        for index, rows in enumerate(relations[1:], 1):
+            on = self.matching.on("_0", f"_{index}", condition=index == last)
+            tables += f" {join.upper()} JOIN {rows} _{index} ON {on}"
         return Relation(tables)
 
-    def _alone(self, place: int) -> Select:
+    def _alone(self, index: int) -> Select:
         """Return the changes, with weights, of the set of an input's rows that have no match."""
-        other = 1 - place
-        stored = (*self.matching.stored(place), WEIGHT_COLUMN)
+        other = 1 - index
+        stored = (*self.matching.stored(index), WEIGHT_COLUMN)
         old, delta, new = (Relation(f"{name}_{other}") for name in ("_old_rows", "_delta", "_new"))
         # An older row can gain or lose its last match only if it matches a change of the other input.
-        touched = self._select(place, Relation(f"_old_rows_{place}"), "SEMI", delta)
-        if self._keeps_alone(place):
-            before = self._select(place, Relation(f"_old_alone_{place}"), "SEMI", delta)
+        touched = self._select(index, Relation(f"_old_rows_{index}"), "SEMI", delta)
+        if self._keeps_alone(index):
+            before = self._select(index, Relation(f"_old_alone_{index}"), "SEMI", delta)
         else:
-            before = self._select(place, touched, "ANTI", old)
-        after = self._select(place, touched, "ANTI", new)
-        added = self._select(place, Relation(f"_delta_{place}"), "ANTI", new)
-        negated = f"{names(self.matching.stored(place))}, -{WEIGHT}"
+            before = self._select(index, touched, "ANTI", old)
+        after = self._select(index, touched, "ANTI", new)
+        added = self._select(index, Relation(f"_delta_{index}"), "ANTI", new)
+        negated = f"{names(self.matching.stored(index))}, -{WEIGHT}"
         rows = f"FROM {after} UNION ALL SELECT {negated} FROM {before} UNION ALL FROM {added}"
         return summed(stored[:-1], subquery(Select(rows)))
 
-    def _select(self, place: int, rows: Relation, how: str, others: Relation) -> Relation:
+    def _select(self, index: int, rows: Relation, how: str, others: Relation) -> Relation:
         """Return the `rows` of an input that match a row of `others` (`how` is SEMI), or that match none (ANTI)."""
-        other = 1 - place
+        other = 1 - index
         if how == "ANTI" and self.changing[other]:
             # A row that was retracted before it was inserted does not count as a match.
             others = Relation(f"(FROM {others} WHERE {WEIGHT} > 0)")
-        named = [f"{c.name} AS {INTERNAL}own_{c.name}" for c in self.matching.stored(place)]
-        own = self.matching.named(place, rows, *named, WEIGHT)
-        items = ", ".join(f"{INTERNAL}own_{c.name} AS {c.name}" for c in self.matching.stored(place))
-        on = self.matching.on(f"_{place}", f"_{other}")
-        join = f"{own} _{place} {how} JOIN {self.matching.named(other, others)} _{other} ON {on}"
+        named = [f"{c.name} AS {INTERNAL}own_{c.name}" for c in self.matching.stored(index)]
+        own = self.matching.named(index, rows, *named, WEIGHT)
+        items = ", ".join(f"{INTERNAL}own_{c.name} AS {c.name}" for c in self.matching.stored(index))
+        on = self.matching.on(f"_{index}", f"_{other}")
+        join = f"{own} _{index} {how} JOIN {self.matching.named(other, others)} _{other} ON {on}"
         return Relation(f"(SELECT {items}, {WEIGHT} FROM {join})")
 
-    def _store(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, clock: Clock, *, came: bool) -> None:
+    def _store(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, index: int, times: StepTimes, *, came: bool
+    ) -> None:
         """Store the changes of an input, and delete the loaded rows of expired keys."""
-        keyed, rows = self._states[place], f"rows_{place}"
+        keyed, rows = self._states[index], f"rows_{index}"
         if keyed.ttl:
-            new = summed(keyed.tables[rows], Relation(f"_new_{place}"))
-            keyed.store(con, state, rows, subquery(new), clock)
+            new = summed(keyed.tables[rows], Relation(f"_new_{index}"))
+            keyed.store(con, state, rows, subquery(new), times)
             by = "".join(f"{name}, " for name in self.matching.key_names)
             at = f"SELECT {by}max({AT.name}) AS {AT.name}, CAST(1 AS BIGINT) AS {WEIGHT}"
-            times = (
-                f"SELECT {by}{AT.name} FROM _old_keys_{place} "
-                f"UNION ALL SELECT {by}CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM _delta_{place}"
+            row_times = (
+                f"SELECT {by}{AT.name} FROM _old_keys_{index} "
+                f"UNION ALL SELECT {by}CAST({to_millis(times.time)} AS BIGINT) AS {AT.name} FROM _delta_{index}"
             )
             # Without keys the table has one row as soon as the input has rows.
             grouped = f" GROUP BY {by[:-2]}" if by else " HAVING count(*) > 0"
-            keyed.store(con, state, f"keys_{place}", Relation(f"({at} FROM ({times}){grouped})"), clock)
+            keyed.store(con, state, f"keys_{index}", Relation(f"({at} FROM ({row_times}){grouped})"), times)
         elif came:
-            self._append(con, state, rows, Relation(f"_delta_{place}"), clock)
-        if self._keeps_alone(place):
-            table = f"alone_{place}"
+            self._append(con, state, rows, Relation(f"_delta_{index}"), times)
+        if self._keeps_alone(index):
+            table = f"alone_{index}"
             if keyed.ttl:
                 columns = keyed.tables[table]
-                both = Relation(f"(SELECT * FROM _old_{table} UNION ALL SELECT * FROM _alone_{place})")
-                keyed.store(con, state, table, subquery(summed(columns, both)), clock)
+                both = Relation(f"(SELECT * FROM _old_{table} UNION ALL SELECT * FROM _alone_{index})")
+                keyed.store(con, state, table, subquery(summed(columns, both)), times)
             else:
-                self._append(con, state, table, Relation(f"_alone_{place}"), clock)
+                self._append(con, state, table, Relation(f"_alone_{index}"), times)
 
-    def _append(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, rows: Relation, clock: Clock) -> None:
+    def _append(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, rows: Relation, times: StepTimes
+    ) -> None:
         columns = next(t.columns for t in self.tables if t.name == table)
         changes = con.sql(encoded(columns, rows)).to_arrow_table()
-        state.append(table, changes, clock.batch)
+        state.append(table, changes, times.batch)
         state.count(WEIGHTS, pc.sum(changes.column(WEIGHT)).as_py() or 0)
 
     # -- the views
 
-    def _rows(self, place: int, relations: Relations) -> Relation:
+    def _rows(self, index: int, relations: Relations) -> Relation:
         """Return an input's rows whose keys have not expired, each as often as its weight says."""
-        keyed = self._states[place]
+        keyed = self._states[index]
         current = keyed.current({name: relations[name] for name in keyed.tables})
-        return subquery(repeated(self.matching.stored(place), current[f"rows_{place}"]))
+        return subquery(repeated(self.matching.stored(index), current[f"rows_{index}"]))
 
     def side_views(self, relations: Relations, watermark: str) -> tuple[Rows, ...]:
-        places = range(len(self.matching.columns))
-        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
+        indexes = range(len(self.matching.columns))
+        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in indexes)
 
     def current(self, relations: Relations, watermark: str) -> Select:
         """Return the current result: the join of all rows in state."""
-        rows = [self.matching.named(p, self._rows(p, relations)) for p in self._places]
-        shown = (0,) if self.join in ("semi", "anti") else tuple(self._places)
+        rows = [self.matching.named(p, self._rows(p, relations)) for p in self._indexes]
+        shown = (0,) if self.join in ("semi", "anti") else tuple(self._indexes)
         return Select(f"SELECT {self.matching.shown(shown)} FROM {self._tables(rows, self.join)}")
 
     @cached_property
@@ -352,30 +360,30 @@ class RegularJoin(Operator):
         """The columns of `current`: the result's, without a weight."""
         return self.columns_out
 
-    def view(self, place: int, relations: Relations, watermark: str) -> Select:
+    def view(self, index: int, relations: Relations, watermark: str) -> Select:
         """Return an input's rows in state, with `_matched` and, with a time to live, the times of their keys.
 
         `_matched` is whether a row has a match now; with more than two inputs, whether each of the others has a row of the same
         keys. `relations` read the state tables; the watermark is not used.
         """
-        keyed = self._states[place]
-        own = self.matching.named(place, self._rows(place, relations))
+        keyed = self._states[index]
+        own = self.matching.named(index, self._rows(index, relations))
         matched = []
-        for other in self._places:
-            if other != place:
-                on = self.matching.on(f"_{place}", f"_{other}", condition=len(self._places) == 2)
+        for other in self._indexes:
+            if other != index:
+                on = self.matching.on(f"_{index}", f"_{other}", condition=len(self._indexes) == 2)
                 others = self.matching.named(other, self._rows(other, relations))
                 matched.append(f"EXISTS (SELECT 1 FROM {others} _{other} WHERE {on})")
-        items = f"{self.matching.shown((place,))}, {' AND '.join(matched)} AS _matched"
+        items = f"{self.matching.shown((index,))}, {' AND '.join(matched)} AS _matched"
         if not keyed.ttl:
-            return Select(f"SELECT {items} FROM {own} _{place}")
-        times = keyed.current({name: relations[name] for name in keyed.tables})[f"keys_{place}"]
+            return Select(f"SELECT {items} FROM {own} _{index}")
+        times = keyed.current({name: relations[name] for name in keyed.tables})[f"keys_{index}"]
         instants = f"{keyed.updated_at} AS {UPDATED_AT}, {keyed.expires_at} AS {EXPIRES_AT}"
-        same = keyed.same(f"_{place}", "_times")
-        return Select(f"SELECT {items}, {instants} FROM {own} _{place} JOIN {times} _times ON {same}")
+        same = keyed.same(f"_{index}", "_times")
+        return Select(f"SELECT {items}, {instants} FROM {own} _{index} JOIN {times} _times ON {same}")
 
-    def view_columns(self, place: int) -> tuple[Column, ...]:
+    def view_columns(self, index: int) -> tuple[Column, ...]:
         """Return the columns of `view`: the input's columns, `_matched`; with a time to live `_updated_at` and `_expires_at`."""
-        times = (UPDATED_AT, EXPIRES_AT) if self.ttls[place] else ()
+        times = (UPDATED_AT, EXPIRES_AT) if self.ttls[index] else ()
         more = (Column(name, "TIMESTAMP WITH TIME ZONE") for name in times)
-        return (*self.matching.columns[place], Column("_matched", "BOOLEAN"), *more)
+        return (*self.matching.columns[index], Column("_matched", "BOOLEAN"), *more)

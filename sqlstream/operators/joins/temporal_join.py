@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
-from sqlstream.duck.internal_columns import ADDS, ARRIVED, CHANGE, INTERNAL, PLACE, internal
+from sqlstream.duck.internal_columns import ADDS, ARRIVED, CHANGE, FILE_ORDER, INTERNAL, internal
 from sqlstream.duck.sql import (
     Relation,
     Relations,
@@ -31,13 +30,14 @@ from sqlstream.duck.sql import (
     typed,
     union_all,
 )
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.windows import UNTIL_PASSED
 from sqlstream.operators.groups import stored_columns
-from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.joins.matching import JoinCondition
 from sqlstream.operators.keyed_state import KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.scratch import keep, keep_and_count, leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -61,7 +61,7 @@ class TemporalJoinOperator(Operator):
     The operator drops late rows; `late_inputs` are the indexes of the inputs whose late rows are side outputs.
     """
 
-    matching: Matching
+    matching: JoinCondition
     join: str
     times: tuple[str, str]
     changing: bool = False
@@ -89,7 +89,7 @@ class TemporalJoinOperator(Operator):
     @cached_property
     def _version(self) -> tuple[Column, ...]:
         """The state columns of a waiting version."""
-        return (*self._passed_version, THERE, *(PLACE if self.changing else ()))
+        return (*self._passed_version, THERE, *(FILE_ORDER if self.changing else ()))
 
     @cached_property
     def _current_state(self) -> KeyedState:
@@ -117,8 +117,8 @@ class TemporalJoinOperator(Operator):
         there = f"{ADDS} AS {THERE.name}" if self.changing else f"true AS {THERE.name}"
         # The row after an update says all that the row before it does. A change without a finite time is no version.
         news = f" WHERE {CHANGE.name} <> 'B' AND isfinite({self.times[1]})" if self.changing else ""
-        places = (c.name for c in self._version[len(self._passed_version) + 1 :])
-        versions = Relation(f"({self.matching.select(1, times[1], there, *places)}{news})")
+        indexes = (c.name for c in self._version[len(self._passed_version) + 1 :])
+        versions = Relation(f"({self.matching.select(1, times[1], there, *indexes)}{news})")
         return {
             ROWS: encoded(self._row, Relation(f"(SELECT * FROM ({rows}){where})")),
             VERSIONS: encoded(self._version, rows_where(versions, self.matching.has_keys())),
@@ -131,7 +131,7 @@ class TemporalJoinOperator(Operator):
     @cached_property
     def _late(self) -> dict[int, LateOutput]:
         return {
-            place: self.matching.late(place, f"make_timestamp({AT.name})", UNTIL_PASSED) for place in self.late_inputs
+            index: self.matching.late(index, f"make_timestamp({AT.name})", UNTIL_PASSED) for index in self.late_inputs
         }
 
     @cached_property
@@ -145,7 +145,7 @@ class TemporalJoinOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Emit late rows as side outputs, then the rows that the watermark has passed, joined with their versions.
 
@@ -153,42 +153,44 @@ class TemporalJoinOperator(Operator):
         the waiting rows and versions.
         """
         late: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
-        behind = self._arrive(state, inputs, clock, late)
-        if clock.watermark is not None:
-            for place, output in self._late.items():
-                yield from output.rows(con, late[(ROWS, VERSIONS)[place]], clock.watermark)
-        if clock.watermark is not None:
-            rows = self._passed(con, state, "_due", ROWS, self._row, behind[ROWS], clock.watermark)
-            news = self._passed(con, state, "_news", VERSIONS, self._version, behind[VERSIONS], clock.watermark)
+        behind = self._arrive(state, inputs, times, late)
+        if times.watermark is not None:
+            for index, output in self._late.items():
+                yield from output.rows(con, late[(ROWS, VERSIONS)[index]], times.watermark)
+        if times.watermark is not None:
+            rows = self._passed(con, state, "_due", ROWS, self._row, behind[ROWS], times.watermark)
+            news = self._passed(con, state, "_news", VERSIONS, self._version, behind[VERSIONS], times.watermark)
             if rows or news:
-                self._find_versions(con, state, clock)
+                self._find_versions(con, state, times)
             if rows:
                 yield from leaving(con, self.outputs, self._joined)
             if news:
-                self._current_state.store(con, state, CURRENT, subquery(self._newest), clock)
-        times = (state.forget(con, t, NEVER if clock.watermark is None else clock.watermark) for t in (ROWS, VERSIONS))
-        state.event_timer = min((t for t in times if t is not None), default=None)
+                self._current_state.store(con, state, CURRENT, subquery(self._newest), times)
+        due_times = (
+            state.forget(con, t, NEVER if times.watermark is None else times.watermark) for t in (ROWS, VERSIONS)
+        )
+        state.event_timer = min((t for t in due_times if t is not None), default=None)
 
     def _arrive(
-        self, state: Bucket, inputs: Inputs, clock: Clock, late: dict[str, list[pa.Table]]
+        self, state: Bucket, inputs: Inputs, times: StepTimes, late: dict[str, list[pa.Table]]
     ) -> dict[str, list[pa.Table]]:
         """Store rows that the watermark has not passed. Return on-time rows that it has, by table; add late ones to `late`."""
         passed_rows: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
         for port, rows in inputs:
             if isinstance(rows, Segment):
-                if clock.watermark is None or (rows.low is not None and rows.low > clock.watermark):
+                if times.watermark is None or (rows.low is not None and rows.low > times.watermark):
                     state.adopt(port.part, [rows])
                     continue
                 rows = state.read(rows)
-            if clock.watermark is not None and rows.num_rows:
-                passed = pc.less_equal(rows.column(AT.name), clock.watermark)
+            if times.watermark is not None and rows.num_rows:
+                passed = pc.less_equal(rows.column(AT.name), times.watermark)
                 behind, rows = rows.filter(passed), rows.filter(pc.invert(passed))
-                if port.on_time:
+                if port.never_late:
                     passed_rows[port.part].append(behind)
                 else:
                     state.count("late_rows", behind.num_rows)
                     late[port.part].append(behind)
-            state.append(port.part, rows, clock.batch)
+            state.append(port.part, rows, times.batch)
         return passed_rows
 
     def _passed(
@@ -212,12 +214,12 @@ class TemporalJoinOperator(Operator):
         _, count = keep_and_count(con, name, union_all(selects or [no_rows(columns)]))
         return count
 
-    def _find_versions(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+    def _find_versions(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
         """Make the temporary table `_versions` for the keys of `_due` and `_news`: one version for each key and time."""
         keys = ", ".join(self.matching.key_names)
         touched = Select(f"SELECT {keys} FROM _due UNION SELECT {keys} FROM _news")
         keep(con, self._current_state.touched_by, touched)
-        self._current_state.load(con, state, clock)
+        self._current_state.load(con, state, times)
         stored = names((*self._passed_version, THERE))
         one = f"row_number() OVER (PARTITION BY {keys}, {AT.name} ORDER BY {', '.join(self._order)}) = 1"
         news = f"SELECT {stored} FROM _news QUALIFY {one}"
@@ -228,7 +230,7 @@ class TemporalJoinOperator(Operator):
     def _order(self) -> list[str]:
         """The order of the versions of one key and time, of which the first is valid."""
         if self.changing:
-            return [f"{c.name} DESC" for c in PLACE]
+            return [f"{c.name} DESC" for c in FILE_ORDER]
         own = zip(self.matching.columns[1], self.matching.own_columns(1), strict=True)
         arrived = [f"{stored.name} DESC" for c, stored in own if c.name == ARRIVED.name]
         # Versions that the job stored before it recorded the order of arrival share one position in it.
@@ -261,13 +263,13 @@ class TemporalJoinOperator(Operator):
 
     # -- the views
 
-    def view(self, place: int, relations: Relations, watermark: str) -> Select:
-        """Return the waiting rows (`place` 0), or versions: the waiting ones, and the newest of each key.
+    def view(self, index: int, relations: Relations, watermark: str) -> Select:
+        """Return the waiting rows (`index` 0), or versions: the waiting ones, and the newest of each key.
 
         `relations` read the state tables; the watermark is not used.
         """
-        own, at = self.matching.shown((place,)), f"make_timestamp({AT.name})"
-        if place == 0:
+        own, at = self.matching.shown((index,)), f"make_timestamp({AT.name})"
+        if index == 0:
             rows = self.matching.named(0, relations[ROWS], AT.name)
             return Select(f"SELECT {own}, {at} AS _event_time FROM {rows}")
         waiting = f"SELECT {names((*self._passed_version, THERE))}, 'waiting' AS _state FROM {relations[VERSIONS]}"
@@ -280,18 +282,18 @@ class TemporalJoinOperator(Operator):
         shown = ", ".join(quote_name(c.name) for c in self.view_columns(1))
         return Select(f"SELECT {shown} FROM ({view})")
 
-    def view_columns(self, place: int) -> tuple[Column, ...]:
+    def view_columns(self, index: int) -> tuple[Column, ...]:
         """Return the columns of `view`: the input's columns and `_event_time`.
 
         Versions have `_state`, too, `waiting` or `kept`, and in a changelog `_deleted`, a BOOLEAN.
         """
         time, deleted = Column("_event_time", "TIMESTAMP"), Column("_deleted", "BOOLEAN")
-        more = (Column("_state", "VARCHAR"), *([deleted] if self.changing else [])) if place else ()
-        return (*_shown(self.matching.columns[place]), time, *more)
+        more = (Column("_state", "VARCHAR"), *([deleted] if self.changing else [])) if index else ()
+        return (*_shown(self.matching.columns[index]), time, *more)
 
     def side_views(self, relations: Relations, watermark: str) -> tuple[Rows, ...]:
-        places = range(len(self.matching.columns))
-        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
+        indexes = range(len(self.matching.columns))
+        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in indexes)
 
     def current(self, relations: Relations, watermark: str) -> Select:
         """Return the rows and versions in state; `_side` is `left` or `right`, the other side's columns are NULL."""

@@ -1,7 +1,7 @@
 """Calls with OVER, and their SQL over the rows of a *context* (see `OverContext`).
 
-A context has rows under the column names of the query, and columns with the place of each row in its partition, whose names are
-constants here. Calls that need only a partial result of the older rows are computed by `running` instead.
+A context has rows under the column names of the query, and columns with the position of each row in its partition, whose names
+are constants here. Calls that need only a partial result of the older rows are computed by `running` instead.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.logical.plan.over import OverFrame
 from sqlstream.units import NO_TIME, Duration
 
-# The number of a row in the context, and its place among the rows of its partition there, both from 1.
-ID, PLACE = internal("id"), internal("place")
+# The number of a row in the context, and its index among the rows of its partition there, both from 1.
+ID, POSITION = internal("id"), internal("place")
 # How many of a row's peers, which are equal to it in the order, come before it, and after it.
 BEFORE, AFTER = internal("before"), internal("after")
 
@@ -74,12 +74,12 @@ class OverCall:
             order = operands[:1]
         elif order and not call.distinct and (shape is None or shape.kind is not Kind.QUANTILE):
             # Rows that are equal in the call's own order are in that of the frame.
-            order = (*order, PLACE)
+            order = (*order, POSITION)
         arguments += f" ORDER BY {', '.join(order)}" if order else ""
         arguments += " IGNORE NULLS" if self.ignore_nulls else ""
         where = f" FILTER (WHERE {call.filter})" if call.filter else ""
         frame = "" if call.function in _NO_FRAME else f" {self._frame()}"
-        over = f"OVER (PARTITION BY {partition} ORDER BY {PLACE}{frame})"
+        over = f"OVER (PARTITION BY {partition} ORDER BY {POSITION}{frame})"
         if call.python is not None:
             return call.step("finish", call.step("accumulate", f"list({arguments}){where} {over}"))
         return f"CAST({call.function}({arguments}){where} {over} AS {call.result_type})"
@@ -105,8 +105,8 @@ class OverCall:
         return f"ROWS BETWEEN {first} AND {_bound(after)}"
 
 
-def _bound(place: int) -> str:
-    return "CURRENT ROW" if place == 0 else f"{abs(place)} {'FOLLOWING' if place > 0 else 'PRECEDING'}"
+def _bound(offset: int) -> str:
+    return "CURRENT ROW" if offset == 0 else f"{abs(offset)} {'FOLLOWING' if offset > 0 else 'PRECEDING'}"
 
 
 def reach(micros: int) -> str:

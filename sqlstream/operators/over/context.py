@@ -1,4 +1,4 @@
-"""The context that calls with OVER are computed over: rows with their places in their partitions."""
+"""The context that calls with OVER are computed over: rows with their positions in their partitions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import Condition, Items, Select, quote_name
-from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, RANKS, OverCall, later, reach
+from sqlstream.operators.over.calls import AFTER, BEFORE, ID, POSITION, RANKS, OverCall, later, reach
 from sqlstream.units import Duration
 
 # A row's event time in microseconds.
 AT = "_at"
 # The batch that a row came in, if rows are ordered by processing time.
 TURN = "_turn"
-# Whether a row's place became final in this batch; how many rows its partition has in the context, and how many are older.
+# Whether a row's position became final in this batch; how many rows its partition has in the context, and how many are older.
 NEW, COUNT, OLD = internal("new"), internal("count"), internal("old")
 
 
@@ -26,7 +26,7 @@ class OverContext:
 
     Rows in state have columns k0, c0, ..; rows of the context have the names of the query, which the SQL of calls and `order`
     uses. With `by_clock` rows are ordered by the processing time and the number of their batch. Rows that are equal in the order
-    are peers; among each other they are in the order of the items `ties`, then of all columns.
+    are peers; among each other they are in the order of the items `tie_breakers`, then of all columns.
     """
 
     keys: tuple[Column, ...]
@@ -34,7 +34,7 @@ class OverContext:
     order: tuple[str, ...]
     calls: tuple[OverCall, ...]
     by_clock: bool
-    ties: tuple[str, ...] = ()
+    tie_breakers: tuple[str, ...] = ()
 
     @cached_property
     def stored(self) -> tuple[Column, ...]:
@@ -45,7 +45,7 @@ class OverContext:
 
     @property
     def following(self) -> int:
-        """How many rows after a row must have final places before it can be emitted: the most that a ROWS frame needs."""
+        """How many rows after a row must have final positions before it can be emitted: the most that a ROWS frame needs."""
         return max(0, max((c.frame.following for c in self.calls if c.frame.mode == "rows"), default=0))
 
     @property
@@ -77,24 +77,24 @@ class OverContext:
         return ", ".join(self.partition_columns) or "true"
 
     def of(self, rows: Select, *, is_total: bool = False) -> Select:
-        """Return the context of `rows`, which have the columns of `stored` and NEW; if `is_total`, `ties` leave none equal.
+        """Return the context of `rows`, with the columns of `stored` and NEW; if `is_total`, `tie_breakers` leave none equal.
 
-        Its columns are the keys, the rows' columns, the times, NEW, ID, PLACE, BEFORE, AFTER and, if a call needs them, COUNT,
+        Its columns are the keys, the rows' columns, the times, NEW, ID, POSITION, BEFORE, AFTER and, if a call needs them, COUNT,
         OLD and the columns of `reach` and `later`.
         """
         keys = [f"{k.name} AS {name}" for k, name in zip(self.keys, self.partition_columns, strict=True)]
         times = [internal("at"), *([internal("turn")] if self.by_clock else [])]
         turn = [f"{TURN} AS {INTERNAL}turn"] if self.by_clock else []
         named = f"SELECT {', '.join([*keys, *self.named, f'{AT} AS {INTERNAL}at', *turn, NEW])} FROM ({rows})"
-        items = self._places(", ".join([*times, *self.order]), is_total=is_total)
+        items = self._positions(", ".join([*times, *self.order]), is_total=is_total)
         return Select(f"SELECT *, {', '.join(self._bounds)} FROM (SELECT *, {', '.join(items)} FROM ({named}))")
 
-    def _places(self, order: str, *, is_total: bool) -> list[str]:
-        """Return the select items of rows' places; `order` is the SQL of an order in which rows can be peers."""
+    def _positions(self, order: str, *, is_total: bool) -> list[str]:
+        """Return the select items of rows' positions; `order` is the SQL of an order in which rows can be peers."""
         columns = () if is_total else (quote_name(c.name) for c in self.columns)
-        ties = "".join(f", {item}" for item in (*self.ties, *columns))
+        tie_breakers = "".join(f", {item}" for item in (*self.tie_breakers, *columns))
         among = f"PARTITION BY {self.partition}"
-        items = [f"row_number() OVER ({among} ORDER BY {order}{ties}) AS {PLACE}"]
+        items = [f"row_number() OVER ({among} ORDER BY {order}{tie_breakers}) AS {POSITION}"]
         if self._has_equals:
             items.append(f"rank() OVER ({among} ORDER BY {order}) AS {INTERNAL}first")
         for span in self._spans:
@@ -111,14 +111,14 @@ class OverContext:
 
     @property
     def _bounds(self) -> list[str]:
-        """The select items, over the columns of `_places`, of the columns that frames refer to."""
+        """The select items, over the columns of `_positions`, of the columns that frames refer to."""
         number = f"row_number() OVER () AS {ID}"
         if not self._has_equals:
             return [number, f"0 AS {BEFORE}", f"0 AS {AFTER}"]
         equal = f"count(*) OVER (PARTITION BY {self.partition}, {INTERNAL}first)"
         reached = [f"{INTERNAL}in_{span} - 1 - {AFTER} AS {reach(span)}" for span in self._spans]
         reached += [f"{INTERNAL}until_{span} - 1 - {BEFORE} AS {later(span)}" for span in self._later]
-        return [number, f"{PLACE} - {INTERNAL}first AS {BEFORE}", f"{equal} - 1 - {BEFORE} AS {AFTER}", *reached]
+        return [number, f"{POSITION} - {INTERNAL}first AS {BEFORE}", f"{equal} - 1 - {BEFORE} AS {AFTER}", *reached]
 
     @property
     def _has_equals(self) -> bool:
@@ -142,5 +142,5 @@ class OverContext:
         """
         if not self.following:
             return Condition(NEW)
-        waits = f"({NEW} OR {PLACE} > {OLD} - {self.following})"
-        return Condition(waits if ends else f"{waits} AND {PLACE} <= {COUNT} - {self.following}")
+        waits = f"({NEW} OR {POSITION} > {OLD} - {self.following})"
+        return Condition(waits if ends else f"{waits} AND {POSITION} <= {COUNT} - {self.following}")

@@ -1,4 +1,4 @@
-"""OVER and ORDER BY over a time attribute: each row is emitted once, with its results, when its place in the order is final.
+"""OVER and ORDER BY over a time attribute: each row is emitted once, with its results, when its position in the order is final.
 
 Rows wait in the table `rows`, whose rows expire by event time; they stay there as long as a RANGE frame reaches back to them. The
 last rows of each partition, as many as ROWS frames need, and its partial results are Z-sets, in which a batch reads and changes
@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import ARRIVED, INTERNAL
 from sqlstream.duck.sql import (
     Condition,
@@ -32,13 +31,14 @@ from sqlstream.duck.sql import (
     subquery,
     union_all,
 )
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.state_settings import FrameReach
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
-from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
+from sqlstream.operators.over.calls import AFTER, BEFORE, ID, POSITION, OverCall
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, OverContext
 from sqlstream.operators.over.running import Running
 from sqlstream.operators.scratch import BATCH_ROWS, keep
@@ -46,7 +46,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import KEYS, WEIGHT, current, repeated, zset
 from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, to_millis
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 # The state tables: rows that expire by time, the last rows of each partition, and its partial results.
 ROWS, LAST, TOTALS = "rows", "last", "totals"
@@ -65,8 +65,9 @@ class OverOperator(Operator):
     With `sorts` the rows of a batch are emitted in order. The last rows and partial results of a key expire when none of its
     rows has become final for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
 
-    Rows that are equal in time and `order` are ordered by the items `ties` (the order of arrival, if any), then by all columns.
-    With `is_total` no two arriving rows are equal in `ties`. With a `zone` the watermark is the clock as a local time of it.
+    Rows that are equal in time and `order` are ordered by the items `tie_breakers` (the order of arrival, if any), then by all
+    columns. With `is_total` no two arriving rows are equal in `tie_breakers`. With a `zone` the watermark is the clock as a local
+    time of it.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -78,7 +79,7 @@ class OverOperator(Operator):
     sorts: bool = False
     ttl: Duration = NO_TIME
     emits_late: bool = False
-    ties: tuple[str, ...] = ()
+    tie_breakers: tuple[str, ...] = ()
     is_total: bool = False
     zone: str | None = None
 
@@ -95,11 +96,11 @@ class OverOperator(Operator):
     @cached_property
     def _context(self) -> OverContext:
         keys = (Column(name, c.type) for name, (c, _) in zip(self.hash_columns, self.keys, strict=True))
-        return OverContext(tuple(keys), self.columns, self.order, self.calls, self.by_clock, self.ties)
+        return OverContext(tuple(keys), self.columns, self.order, self.calls, self.by_clock, self.tie_breakers)
 
     @cached_property
     def _running(self) -> Running:
-        return Running(tuple(c for c in self.calls if c.runs), in_places=bool(self.ties))
+        return Running(tuple(c for c in self.calls if c.runs), by_position=bool(self.tie_breakers))
 
     @cached_property
     def _framed(self) -> tuple[OverCall, ...]:
@@ -186,7 +187,7 @@ class OverOperator(Operator):
         return late_outputs([self._late] if self.emits_late else [])
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         return (self._partition_state.remembered,) if self._has_partition_state else ()
 
     # -- a batch
@@ -196,38 +197,38 @@ class OverOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        """Emit late rows as the side output, then the rows whose places became final, with the results of their calls.
+        """Emit late rows as the side output, then the rows whose positions became final, with the results of their calls.
 
-        A row is late if the watermark is greater than its time. Its place is final if the watermark exceeds its time by more than
-        RANGE frames reach to later rows. If ROWS frames reach to later rows, these must be final, too, or the input has ended.
-        The event timer is the watermark at which the next row becomes final.
+        A row is late if the watermark is greater than its time. Its position is final if the watermark exceeds its time by more
+        than RANGE frames reach to later rows. If ROWS frames reach to later rows, these must be final, too, or the input has
+        ended. The event timer is the watermark at which the next row becomes final.
         """
         if self.by_clock:
             older_rows = state.relation(ROWS)
             arrived = [state.read(rows) if isinstance(rows, Segment) else rows for _, rows in inputs]
-            keep(con, "_new", self._of_clock(con, arrived, clock.batch))
+            keep(con, "_new", self._of_clock(con, arrived, times.batch))
         else:
-            late = self._arrive(state, inputs, clock)
-            if self.emits_late and clock.watermark is not None:
-                yield from self._late.rows(con, late, clock.watermark)
-            older_rows = self._pass(con, state, clock.watermark)
-        ends = clock.watermark == END_OF_INPUT and self._context.following > 0
+            late = self._arrive(state, inputs, times)
+            if self.emits_late and times.watermark is not None:
+                yield from self._late.rows(con, late, times.watermark)
+            older_rows = self._pass(con, state, times.watermark)
+        ends = times.watermark == END_OF_INPUT and self._context.following > 0
         [(due,)] = con.execute("SELECT count(*) FROM _new").fetchall()
         if due or (ends and state.relation(LAST) is not None):
-            self._gather(con, state, older_rows, clock, ends=ends)
-            self._remember(con, state, clock)
+            self._gather(con, state, older_rows, times, ends=ends)
+            self._remember(con, state, times)
             yield from con.sql(self._emitted(ends=ends)).to_arrow_reader(BATCH_ROWS)
         if self._has_partition_state:
-            self._partition_state.sweep(con, state, clock)
-        state.event_timer = self._wake_at(con, state, clock.watermark)
+            self._partition_state.sweep(con, state, times)
+        state.event_timer = self._wake_at(con, state, times.watermark)
 
-    def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> list[pa.Table]:
+    def _arrive(self, state: Bucket, inputs: Inputs, times: StepTimes) -> list[pa.Table]:
         """Store rows that are not late; return the others."""
         late = []
         for port, rows in inputs:
-            passed = None if port.on_time else clock.watermark
+            passed = None if port.never_late else times.watermark
             last = None if passed is None else min(passed + self._stay, END_OF_INPUT)
             if isinstance(rows, Segment):
                 if last is None or (rows.low is not None and rows.low > last):
@@ -240,7 +241,7 @@ class OverOperator(Operator):
                 if self.emits_late:
                     late.append(rows.filter(behind))
                 rows = rows.filter(pc.invert(behind))
-            state.append(ROWS, rows, clock.batch)
+            state.append(ROWS, rows, times.batch)
         return late
 
     def _of_clock(self, con: duckdb.DuckDBPyConnection, arrived: Sequence[pa.Table], batch: int) -> Select:
@@ -272,7 +273,13 @@ class OverOperator(Operator):
         return rows_where(reached, Condition(f"NOT ({all_of(final)})")) if self._stay else None
 
     def _gather(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, older_rows: Relation | None, clock: Clock, *, ends: bool
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        older_rows: Relation | None,
+        times: StepTimes,
+        *,
+        ends: bool,
     ) -> None:
         """Make the temporary tables that calls are computed over, of the new rows and of their partitions' rows in state.
 
@@ -285,7 +292,7 @@ class OverOperator(Operator):
             more = f" UNION SELECT {by} FROM {last}" if ends and last is not None else ""
             keep(con, TOUCHED, Select(f"SELECT DISTINCT {by} FROM _new{more}"))
         if self._has_partition_state:
-            self._partition_state.load(con, state, clock)
+            self._partition_state.load(con, state, times)
         rows = [Select(f"SELECT {stored}, true AS {NEW} FROM _new")]
         if older_rows is not None:
             rows.append(Select(f"SELECT {stored}, false FROM ({self._partition_state.touched(older_rows)})"))
@@ -297,10 +304,10 @@ class OverOperator(Operator):
             rows.append(Select(f"SELECT {stored}, false FROM ({last_rows}){older}"))
         keep(con, "_context", context.of(union_all(rows), is_total=self.is_total and not self._keeps_equals(con, rows)))
         if self._running.calls:
-            by = ", ".join([ID, PLACE, BEFORE, AFTER, *context.partition_columns])
+            by = ", ".join([ID, POSITION, BEFORE, AFTER, *context.partition_columns])
             partials = f"SELECT {by}, {self._running.row_items} FROM _context WHERE {NEW} GROUP BY {by}"
             keys = "".join(f"{k} AS {INTERNAL}{k}, " for k in self.hash_columns)
-            none = f"0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER}"
+            none = f"0 AS {POSITION}, 0 AS {BEFORE}, 0 AS {AFTER}"
             before = f"SELECT {keys}{names(self._running.columns)}, {none} FROM _old_{TOTALS}"
             keep(con, _RUNNING, Select(f"{partials} UNION ALL BY NAME {before}"))
             if self._running.scans:
@@ -318,8 +325,8 @@ class OverOperator(Operator):
 
         The job stored such rows while columns decided ties; their position is negative, before all others.
         """
-        place = next(f"c{i}" for i, c in enumerate(self.columns) if c.name == ARRIVED.name)
-        [(count,)] = con.execute(f"SELECT count(*) FROM ({union_all(rows)}) WHERE {place} < 0").fetchall()
+        position = next(f"c{i}" for i, c in enumerate(self.columns) if c.name == ARRIVED.name)
+        [(count,)] = con.execute(f"SELECT count(*) FROM ({union_all(rows)}) WHERE {position} < 0").fetchall()
         return bool(count)
 
     def _emitted(self, *, ends: bool) -> Select:
@@ -330,41 +337,41 @@ class OverOperator(Operator):
         if self._running.calls:
             joined = [f" JOIN ({sql}) USING ({ID})" for sql in self._running.results(partition, _RUNNING, _TOTALS)]
             rows = Relation(f"(SELECT * FROM {rows}{''.join(joined)})")
-        order = f" ORDER BY {PLACE}" if self.sorts else ""
+        order = f" ORDER BY {POSITION}" if self.sorts else ""
         return Select(f"{encoded(self.outputs, rows)} WHERE {self._context.is_due(ends=ends)}{order}")
 
     # -- what stays
 
-    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
         """Store the rows and partial results of the context that calls over later rows need."""
         context = self._context
         if self.by_clock and self._span:
-            state.append(ROWS, con.sql(encoded(self.tables[0].columns, Relation("_new"))).to_arrow_table(), clock.batch)
+            state.append(ROWS, con.sql(encoded(self.tables[0].columns, Relation("_new"))).to_arrow_table(), times.batch)
         if not self._has_partition_state:
             return
         if self._last_rows is None:
             listed = names(context.stored)
             added = f"SELECT {listed}, 1 AS {WEIGHT} FROM _new"
             both = Relation(f"(SELECT {listed}, {WEIGHT} FROM _old_{LAST} UNION ALL {added})")
-            self._partition_state.store(con, state, LAST, both, clock)
+            self._partition_state.store(con, state, LAST, both, times)
         elif self._last_rows:
-            newest = f"_context WHERE {PLACE} > {COUNT} - {self._last_rows}"
+            newest = f"_context WHERE {POSITION} > {COUNT} - {self._last_rows}"
             newest_rows = Relation(f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})")
-            self._partition_state.store(con, state, LAST, newest_rows, clock)
+            self._partition_state.store(con, state, LAST, newest_rows, times)
         if self._running.calls:
             keys = "".join(f"{INTERNAL}{k} AS {k}, " for k in self.hash_columns)
             totals = _TOTALS
             if not self._running.scans:
                 totals = subquery(self._running.totals(context.partition_columns, _RUNNING))
             new = Relation(f"(SELECT {keys}{self._running.stored}, 1 AS {WEIGHT} FROM {totals})")
-            self._partition_state.store(con, state, TOTALS, new, clock)
+            self._partition_state.store(con, state, TOTALS, new, times)
         by = ", ".join([*self.hash_columns, ""])
-        touched = f"SELECT DISTINCT {by}{to_millis(clock.time)} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
+        touched = f"SELECT DISTINCT {by}{to_millis(times.time)} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
         keys_now = Relation(f"({touched}{TOUCHED if self.keys else '_context'})")
-        self._partition_state.store(con, state, KEYS, keys_now, clock)
+        self._partition_state.store(con, state, KEYS, keys_now, times)
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
-        """Return the watermark at which the place of the next row becomes final; None if no row waits."""
+        """Return the watermark at which the position of the next row becomes final; None if no row waits."""
         if not self.by_clock and (first := self._first_waiting(con, state, watermark)) is not None:
             return EventTime(first - self._span)
         waits = self._context.following > 0 and watermark != END_OF_INPUT and state.relation(LAST) is not None
@@ -407,7 +414,7 @@ class OverOperator(Operator):
     def current(self, relations: Relations, watermark: str) -> Select:
         """Return the rows in state, and the running results of each partition.
 
-        The column `state` tells the rows apart: `waiting` (for its place to be final), `kept` (for frames of later rows) or
+        The column `state` tells the rows apart: `waiting` (for its position to be final), `kept` (for frames of later rows) or
         `total`, with the running results.
         """
         context = self._context
@@ -428,7 +435,7 @@ class OverOperator(Operator):
             last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, live_rows[LAST])})"
             older = f" WHERE NOT ({self._is_held(watermark)})" if self._span else ""
             # At the end of the input nothing waits.
-            waits = f"{PLACE} > {COUNT} - {context.following} AND {watermark} < {-NEVER}"
+            waits = f"{POSITION} > {COUNT} - {context.following} AND {watermark} < {-NEVER}"
             columns = ", ".join(
                 [*(quote_name(c.name) for c in self.columns), *(f"{INTERNAL}{item}" for item in [*computed, *of])]
             )

@@ -15,7 +15,7 @@ from sqlstream.duck.aggregates.calls import partials
 from sqlstream.duck.aggregates.partial_columns import FRAME
 from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import Items, Relation, Select, quote_name, quote_text
-from sqlstream.operators.over.calls import AFTER, BEFORE, FIRST, ID, LAST, PLACE, RANKS, OverCall
+from sqlstream.operators.over.calls import AFTER, BEFORE, FIRST, ID, LAST, POSITION, RANKS, OverCall
 from sqlstream.operators.over.scans import Scans
 
 
@@ -37,12 +37,12 @@ class RunningColumn:
 class Running:
     """Calls over all rows up to the current one (and its peers): their state columns, one row per partition, and results.
 
-    If several rows have the extreme key, arg_min and arg_max take the first of these rows with `in_places`, and otherwise the
+    If several rows have the extreme key, arg_min and arg_max take the first of these rows with `by_position`, and otherwise the
     one with the extreme value.
     """
 
     calls: tuple[OverCall, ...]
-    in_places: bool = False
+    by_position: bool = False
 
     @cached_property
     def _scans(self) -> Scans:
@@ -65,7 +65,7 @@ class Running:
         for call, partial in zip(merging, partials([_counted(c.call) for c in merging], internal("p")), strict=True):
             texts = zip(partial.columns, partial.partial, partial.merge, partial.running, strict=True)
             columns = {name: RunningColumn(type, *rest) for (name, type), *rest in texts}
-            if self.in_places and call.call.function.startswith(("arg_min", "arg_max")) and not call.call.limited:
+            if self.by_position and call.call.function.startswith(("arg_min", "arg_max")) and not call.call.limited:
                 columns = {name: _first_extreme(call, name, column) for name, column in columns.items()}
             by_call[call.name] = (
                 columns,
@@ -98,7 +98,7 @@ class Running:
         """Return one row per partition: its columns, the merged partial results, and what scans need.
 
         `partition` are the columns of the partition. `rows` are the batch's rows with their `row_items`, and the partial results
-        in state, both with ID (NULL for state), PLACE, BEFORE and AFTER.
+        in state, both with ID (NULL for state), POSITION, BEFORE and AFTER.
         """
         merged = [f"{column.merge} AS {name}" for name, column in self._columns.items()]
         if self.scans:
@@ -140,7 +140,7 @@ class Running:
             used = {n: column for c in calls for n, column in self._partials[c.name][0].items()}
             running = ", ".join(f"{column.running} AS {name}" for name, column in used.items())
             window = (
-                f"{FRAME} AS (PARTITION BY {partition} ORDER BY {PLACE} ROWS BETWEEN UNBOUNDED PRECEDING AND {last})"
+                f"{FRAME} AS (PARTITION BY {partition} ORDER BY {POSITION} ROWS BETWEEN UNBOUNDED PRECEDING AND {last})"
             )
             inner = f"SELECT {ID}, {BEFORE}, {running} FROM {rows} WINDOW {window}"
             finals = ", ".join(f"{self._partials[c.name][1]} AS {quote_name(c.name)}" for c in calls)
@@ -163,7 +163,7 @@ def _first_extreme(call: OverCall, name: str, column: RunningColumn) -> RunningC
     key = f"struct_pack({', '.join(f'{f} := struct_extract({name}, {quote_text(f)})' for f in fields)})"
     return replace(
         column,
-        merge=f"{way}({name}, {key} ORDER BY {PLACE}) FILTER (WHERE {name} IS NOT NULL)",
+        merge=f"{way}({name}, {key} ORDER BY {POSITION}) FILTER (WHERE {name} IS NOT NULL)",
         running=f"{way}({name}, {key}) FILTER (WHERE {name} IS NOT NULL) OVER {FRAME}",
     )
 
@@ -180,6 +180,6 @@ def _edge(call: OverCall) -> RunningColumn:
     return RunningColumn(
         f"STRUCT(v {type})",
         f"any_value({struct})",
-        f"{way}({{0}} ORDER BY {PLACE}) FILTER (WHERE {{0}} IS NOT NULL)",
+        f"{way}({{0}} ORDER BY {POSITION}) FILTER (WHERE {{0}} IS NOT NULL)",
         f"{way}_value({{0}} IGNORE NULLS) OVER {FRAME}",
     )

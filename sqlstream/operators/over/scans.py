@@ -14,7 +14,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import row_of
 from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import Relation, Select, quote_name
-from sqlstream.operators.over.calls import AFTER, ID, PLACE, OverCall
+from sqlstream.operators.over.calls import AFTER, ID, POSITION, OverCall
 
 # Two lists over a partition's new rows, in their order: their IDs, and for each how many of them stand up to its last peer.
 _IDS, _ENDS = internal("ids"), internal("ends")
@@ -66,14 +66,14 @@ class Scans:
         `rows` is what `Running.totals` reads: a row with an ID is new, one without has the accumulators in state.
         """
         by = f" GROUP BY {', '.join(partition)}" if partition else ""
-        count = f"count({ID}) OVER (PARTITION BY {', '.join(partition) or 'true'} ORDER BY {PLACE} ROWS UNBOUNDED PRECEDING)"
+        count = f"count({ID}) OVER (PARTITION BY {', '.join(partition) or 'true'} ORDER BY {POSITION} ROWS UNBOUNDED PRECEDING)"
         own = f"FILTER (WHERE {ID} IS NOT NULL)"
         items = [
-            f"list({ID} ORDER BY {PLACE}) {own} AS {_IDS}",
-            f"list(_known + {AFTER} ORDER BY {PLACE}) {own} AS {_ENDS}",
+            f"list({ID} ORDER BY {POSITION}) {own} AS {_IDS}",
+            f"list(_known + {AFTER} ORDER BY {POSITION}) {own} AS {_ENDS}",
         ]
         for number, c in self._distinct.items():
-            row_list = f"coalesce(list({_row(number)} ORDER BY {PLACE}) {own}, [])"
+            row_list = f"coalesce(list({_row(number)} ORDER BY {POSITION}) {own}, [])"
             items.append(f"{c.call.step('scan', f'any_value({_accumulator(number)}), {row_list}')} AS {_scan(number)}")
         listed = ", ".join([*partition, *merged, *items])
         return Select(f"SELECT {listed} FROM (SELECT *, {count} AS _known FROM {rows}){by}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import ARRIVED, MODIFIED, PATH, PLACE, ROW
+from sqlstream.duck.internal_columns import ARRIVED, FILE_ORDER, MODIFIED, PATH, ROW
 from sqlstream.duck.sql import Condition, Relation, Select, no_rows, subquery, typed, union_all
 from sqlstream.operators.operator import Inputs
 from sqlstream.operators.process.inputs import UNTIL, InputPlan
@@ -30,16 +30,16 @@ TOUCHED, NUMBER = Relation("_touched"), "n"
 LATE = Column("_is_late", "BOOLEAN")
 # How many rows are converted to Python objects at a time.
 BLOCK = 8_000
-# The place of a row in the order of arrival, as one number: the rank of its file in the batch, then its number in the file.
+# The position of a row in the order of arrival, as one number: the rank of its file in the batch, then its number in the file.
 _STANDS = Column("o0", "BIGINT")
 _ROW_BITS = 40
-_MORE_OF_PLACE = tuple(f"o{i}" for i in range(1, len(PLACE)))
+_MORE_OF_POSITION = tuple(f"o{i}" for i in range(1, len(FILE_ORDER)))
 
 
 class Arrivals:
     """The input rows of a bucket in a batch. Call `take`, then `touch`, then `rows`.
 
-    `inputs` are all inputs: each is identified by its place among them. `keys` are the key columns in state, none for a call
+    `inputs` are all inputs: each is identified by its index among them. `keys` are the key columns in state, none for a call
     without keys. With `gives_times` emitted rows have event times; without `ordered` the order of rows does not matter.
     """
 
@@ -54,10 +54,10 @@ class Arrivals:
     ):
         self.con, self.inputs, self.keys = con, inputs, keys
         self.ordered = ordered
-        # The inputs whose rows have keys, and those whose rows are for all keys, with their places.
+        # The inputs whose rows have keys, and those whose rows are for all keys, with their indexes.
         self.keyed = [(i, one) for i, one in enumerate(inputs) if not one.broadcast]
         self.broadcast = [(i, one) for i, one in enumerate(inputs) if one.broadcast]
-        # The rows of inputs, encoded as they are stored, by place.
+        # The rows of inputs, encoded as they are stored, by index.
         self._stored: dict[int, pa.Table] = {}
         # Inputs whose rows have the column LATE in this batch.
         self.marked: set[str] = set()
@@ -65,7 +65,7 @@ class Arrivals:
         self.timed, self.gives_times = self.keyed[0][1].time is not None, gives_times
 
     def take(self, state: Bucket, inputs: Inputs, watermark: EventTime | None) -> None:
-        """Create the view `_arrived_<place>` of each input's rows, with the columns that `columns` returns for the input.
+        """Create the view `_arrived_<index>` of each input's rows, with the columns that `columns` returns for the input.
 
         For an input that waits, the view shows the temporary table of its due rows, which WaitingRows has made.
         """
@@ -74,7 +74,7 @@ class Arrivals:
             table = state.read(rows, repeated=self._repeated(port.part)) if isinstance(rows, Segment) else rows
             # A table without rows can be without columns, too.
             if table.num_columns:
-                arrived[port.part].append((table, port.on_time))
+                arrived[port.part].append((table, port.never_late))
         for number, one in enumerate(self.inputs):
             tables = self._with_lateness(one, arrived[one.name], watermark)
             columns = self.columns(one)
@@ -92,16 +92,16 @@ class Arrivals:
         self, one: InputPlan, arrived: Sequence[tuple[pa.Table, bool]], watermark: EventTime | None
     ) -> list[pa.Table]:
         """Return the tables of an input's rows, with the column LATE if some rows are on time whatever their times are."""
-        if not one.time or one.waits or watermark is None or not any(on_time for _, on_time in arrived):
+        if not one.time or one.waits or watermark is None or not any(never_late for _, never_late in arrived):
             return [rows for rows, _ in arrived]
         self.marked.add(one.name)
         tables = []
-        for rows, on_time in arrived:
-            late = pa.repeat(False, rows.num_rows) if on_time else pc.less(rows.column("_time"), watermark)
+        for rows, never_late in arrived:
+            late = pa.repeat(False, rows.num_rows) if never_late else pc.less(rows.column("_time"), watermark)
             tables.append(rows.append_column(LATE.name, late))
         return tables
 
-    def first_on_time(self, number: int, watermark: EventTime | None) -> EventTime | None:
+    def first_in_time(self, number: int, watermark: EventTime | None) -> EventTime | None:
         """Return the least time of an input's rows that are on time although the watermark has reached them, None if none is."""
         if watermark is None or self.inputs[number].name not in self.marked:
             return None
@@ -134,11 +134,11 @@ class Arrivals:
         return sorted_by(rows, self.keys[0].name, _STANDS.name)
 
     def columns(self, one: InputPlan) -> tuple[Column, ...]:
-        """Return the columns of an input's rows in `_arrived_<place>`: as they arrive, but with one number for PLACE."""
+        """Return the columns of an input's rows in `_arrived_<index>`: as they arrive, but with one number for FILE_ORDER."""
         arriving = (*one.arriving(self.keys), *((LATE,) if one.name in self.marked else ()))
         if not self._has_files(one):
             return arriving
-        return tuple(_STANDS if c.name == _STANDS.name else c for c in arriving if c.name not in _MORE_OF_PLACE)
+        return tuple(_STANDS if c.name == _STANDS.name else c for c in arriving if c.name not in _MORE_OF_POSITION)
 
     def order(self, one: InputPlan) -> list[str]:
         """Return the names of the columns that give the rows of a key their order of arrival; none if the source has no order."""
@@ -147,14 +147,14 @@ class Arrivals:
     def _repeated(self, name: str) -> list[str]:
         """Return the columns of an input's rows to read as dictionaries, because texts are repeated: the paths of files."""
         [one] = (one for one in self.inputs if one.name == name)
-        return [f"o{PLACE.index(PATH)}"] if self._has_files(one) else []
+        return [f"o{FILE_ORDER.index(PATH)}"] if self._has_files(one) else []
 
     def _is_numbered(self, one: InputPlan) -> bool:
         numbers = [(c.name, c.type) for c in one.order] == [(ARRIVED.name, ARRIVED.type)]
         return self._has_files(one) or (self.ordered and numbers and not one.waits)
 
     def _has_files(self, one: InputPlan) -> bool:
-        return self.ordered and one.order == PLACE and not one.waits
+        return self.ordered and one.order == FILE_ORDER and not one.waits
 
     def rows(self, number: int) -> pa.Table:
         """Return the rows of an input, sorted by the numbers of their keys.
@@ -172,7 +172,7 @@ class Arrivals:
             order = [f"r.{UNTIL.name}"]
             order += [f"r.s{i} {turn}" for i, (_, _, turn) in enumerate(one.sort or ())]
             order += [f"r.{name}" for name in self.order(one)]
-        if one.order != PLACE:
+        if one.order != FILE_ORDER:
             order += [f"r.{c.name}" for c in arriving if not c.name.startswith("o")]
         arrived = Relation(f"_arrived_{number}")
         if one.changing:
@@ -199,18 +199,18 @@ def _as_dictionary(rows: pa.Table, name: str) -> pa.Table:
 
 
 def _with_numbers(rows: pa.Table) -> pa.Table:
-    """Replace the columns of PLACE by one number that sorts as they do: sorting by text is slow."""
-    modified, path, row = (rows.column(f"o{PLACE.index(column)}") for column in (MODIFIED, PATH, ROW))
+    """Replace the columns FILE_ORDER by one number that sorts as they do: sorting by text is slow."""
+    modified, path, row = (rows.column(f"o{FILE_ORDER.index(column)}") for column in (MODIFIED, PATH, ROW))
     paths = path.dictionary_encode().unify_dictionaries().combine_chunks()
-    places, times = paths.indices.to_numpy(), modified.to_numpy()
+    positions, times = paths.indices.to_numpy(), modified.to_numpy()
     # The rows of a file come one after the other, in one stretch or in a few.
-    begins = np.flatnonzero(np.concatenate(([True], (places[1:] != places[:-1]) | (times[1:] != times[:-1]))))
+    begins = np.flatnonzero(np.concatenate(([True], (positions[1:] != positions[:-1]) | (times[1:] != times[:-1]))))
     names = paths.dictionary.to_pylist()
-    files = [(times[begin], names[places[begin]]) for begin in begins]
+    files = [(times[begin], names[positions[begin]]) for begin in begins]
     ranks = {file: rank for rank, file in enumerate(sorted(set(files)))}
     stretches = np.array([ranks[file] for file in files], dtype=np.int64)
-    numbers = np.repeat(stretches << _ROW_BITS, np.diff(begins, append=len(places))) + row.to_numpy()
-    others = rows.drop_columns([f"o{i}" for i in range(len(PLACE))])
+    numbers = np.repeat(stretches << _ROW_BITS, np.diff(begins, append=len(positions))) + row.to_numpy()
+    others = rows.drop_columns([f"o{i}" for i in range(len(FILE_ORDER))])
     return others.append_column(_STANDS.name, pa.array(numbers))
 
 

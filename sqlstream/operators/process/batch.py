@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Select, subquery
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.functions.process.context import Context, event_datetime, instant
-from sqlstream.operators.operator import Clock
+from sqlstream.operators.operator import StepTimes
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.manifests import SWEPT_AT
@@ -33,12 +33,12 @@ class BucketBatch:
 
     con: duckdb.DuckDBPyConnection
     state: Bucket
-    clock: Clock
+    times: StepTimes
 
     @property
     def until(self) -> EventTime:
         """The watermark, NEVER as long as there is none."""
-        return NEVER if self.clock.watermark is None else self.clock.watermark
+        return NEVER if self.times.watermark is None else self.times.watermark
 
     def selected(self, columns: Iterable[Column], sql: Select) -> pa.Table:
         """Run a SELECT, and return these columns of it, encoded as they are stored."""
@@ -46,7 +46,7 @@ class BucketBatch:
 
     def append(self, table: str, rows: pa.Table) -> None:
         """Append rows, encoded as they are stored, to a state table."""
-        self.state.append(table, rows, self.clock.batch)
+        self.state.append(table, rows, self.times.batch)
 
     def change(self, table: str, changes: pa.Table) -> None:
         """Append changes, which are rows with weights, to a state table; add the weights to the counter WEIGHTS."""
@@ -60,8 +60,8 @@ class BucketBatch:
     def set_times(self, context: Context, watermark: EventTime | None) -> None:
         """Set the times of a context: its watermark, the processing time of the batch, and whether the input has ended."""
         context.watermark = None if watermark is None else event_datetime(watermark)
-        context.processing_time = instant(self.clock.time)
-        context.input_ended = self.clock.watermark == END_OF_INPUT
+        context.processing_time = instant(self.times.time)
+        context.input_ended = self.times.watermark == END_OF_INPUT
 
     def is_sweep_due(self, tables: StateTables, name: str = "") -> bool:
         """Tell whether it is time to delete expired state from these tables; if so, record this batch as the last sweep.
@@ -72,7 +72,7 @@ class BucketBatch:
         ttls = [one.ttl for one in tables.states if one.ttl]
         if not ttls:
             return False
-        counters, now = self.state.counters, self.clock.time
+        counters, now = self.state.counters, self.times.time
         if now - counters.setdefault(counter, now) < max(min(ttls) // SWEEPS, MILLISECOND):
             return False
         counters[counter] = now

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Relation, Select, no_rows
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import NO_EVENT_TIME, BroadcastContext, event_datetime
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.shapes import RowMismatch
 from sqlstream.functions.process.yielded import classes_of, routing
 from sqlstream.operators.operator import SideRows
 from sqlstream.operators.process.arrivals import LATE, NUMBER, Arrivals, blocks
@@ -67,7 +67,7 @@ class BroadcastRun:
         self.visits: list[Visit] = []
         self.side_classes = classes_of(instance.implementation.sides)
         self.context = BroadcastContext(self._count, self._emit, self._visit)
-        batch.set_times(self.context, batch.clock.watermark)
+        batch.set_times(self.context, batch.times.watermark)
         # The event time of the current row, and its number in the batch, from 1.
         self.micros, self.row = EventTime(NEVER), 0
 
@@ -166,7 +166,7 @@ class BroadcastRun:
             raise self.instance.failed(what, _about(row))
         if rows and self.batch.state.is_first:
             self.outputs.rows += rows
-            self.outputs.result.mark(0, self._time, late=self.context.is_late)
+            self.outputs.result.stamp(0, self._time, late=self.context.is_late)
 
     @property
     def _is_silent(self) -> bool:
@@ -208,7 +208,7 @@ class BroadcastRun:
         keys = {c.name: pa.chunked_array([pa.nulls(1, f.type)]) for c, f in zip(self.keys, none.schema, strict=True)}
         try:
             return self.outputs.drain(keys)
-        except Misfit as error:
+        except RowMismatch as error:
             raise self.instance.failed(error.what) from error
 
     def _count(self, name: str, number: int) -> None:
@@ -224,11 +224,11 @@ class BroadcastRun:
             is_cleared, items = handle.changes
             if is_cleared:
                 collection.cleared.append(0)
-            for place, item in items:
-                collection.put(0, [place], [item])
+            for item_key, item in items:
+                collection.put(0, [item_key], [item])
         try:
             self.states.store()
-        except Misfit as error:
+        except RowMismatch as error:
             raise self.instance.failed(error.what) from error
 
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
-from sqlstream.duck.internal_columns import PLACE
+from sqlstream.duck.internal_columns import FILE_ORDER
 from sqlstream.duck.sql import Relation, Select, quote_name, typed
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import Context
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.shapes import RowMismatch
 from sqlstream.functions.process.vectors import TableShape
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.process.arrivals import TOUCHED, Arrivals
@@ -48,8 +48,8 @@ class BucketRun:
         self.touched: pa.Table | None = None
         self.values = tuple(Column(s.name, s.type) for s in instance.function.keyed_states)
         [(self.number, self.input)] = arrivals.keyed
-        watermark = batch.clock.watermark
-        first = arrivals.first_on_time(self.number, watermark)
+        watermark = batch.times.watermark
+        first = arrivals.first_in_time(self.number, watermark)
         # A row that is emitted for an earlier time is late. For rows that are on time the function sees an earlier watermark.
         self.late_before = watermark if first is None else first
         self.watermark = watermark if first is None else EventTime(first - 1)
@@ -87,7 +87,7 @@ class BucketRun:
             self.con.register("_sorted", rows)
             return self._selected(items, Relation("_sorted"))
         order = [*(c.name for c in self.tables.keys), *self.arrivals.order(one)]
-        order += [c.name for c in own] if one.order != PLACE else []
+        order += [c.name for c in own] if one.order != FILE_ORDER else []
         return self._selected(items, Relation(f"_arrived_{self.number}"), f" ORDER BY {', '.join(order)}")
 
     def _selected(self, items: list[str], rows: Relation, order: str = "") -> pa.Table:
@@ -110,7 +110,7 @@ class BucketRun:
         ]
         for one, value in zip(self.tables.in_row, self.values, strict=True):
             assert one.column is not None
-            live = is_live(one, f"s.w{one.number}", str(self.batch.clock.time))
+            live = is_live(one, f"s.w{one.number}", str(self.batch.times.time))
             seen = f"CASE WHEN {live} THEN CAST(s.{one.column.name} AS {value.type}) END"
             items.append(f"{seen} AS {quote_name(value.name)}")
         joined = Relation(f"{TOUCHED} t LEFT JOIN {STORED} s ON {self.tables.same('t', 's')}")
@@ -137,7 +137,7 @@ class BucketRun:
 
     @property
     def _context(self) -> Context:
-        timers = KeyTimers(NEVER if self.watermark is None else self.watermark, self.batch.clock.time, False, False)
+        timers = KeyTimers(NEVER if self.watermark is None else self.watermark, self.batch.times.time, False, False)
         context = Context(timers, _no_key, self.batch.count, _no_output)
         self.batch.set_times(context, self.watermark)
         return context
@@ -147,7 +147,7 @@ class BucketRun:
     def _fitted(self, table: Any, columns: tuple[Column, ...], what: str) -> pa.Table:
         try:
             return TableShape(columns).fitted([] if table is None else [table], what)
-        except Misfit as error:
+        except RowMismatch as error:
             raise self.instance.failed(error.what) from error
 
     def _leaving(self, rows: Any) -> Iterator[pa.RecordBatch]:
@@ -174,11 +174,11 @@ class BucketRun:
             self._check_keys()
         retractions = f"{listed(self.tables.row)}, -{WEIGHT} AS {WEIGHT}"
         old = f"SELECT {retractions} FROM {STORED} s SEMI JOIN {RETURNED} r ON {self.tables.same('s', 'r')}"
-        now = f"{self.batch.clock.time}::BIGINT"
+        now = f"{self.batch.times.time}::BIGINT"
         times = [
-            f"CASE WHEN {one.column.name} IS NOT NULL THEN {now} END AS {one.written.name}"
+            f"CASE WHEN {one.column.name} IS NOT NULL THEN {now} END AS {one.write_time.name}"
             for one in self.tables.in_row
-            if one.column and one.written
+            if one.column and one.write_time
         ]
         items = ", ".join([listed(columns), *times, f"{now} AS {AT.name}", f"1::BIGINT AS {WEIGHT}"])
         new = f"SELECT {items} FROM {RETURNED} WHERE {self.tables.has_values}"

@@ -49,29 +49,29 @@ class EmittedChanges(Outputs):
         if row is None:
             raise TypeError("ctx.retract(row) needs the row that is taken away")
         self.retracted.rows.append(row)
-        self.retracted.mark(self.number, None, late=False)
+        self.retracted.stamp(self.number, None, late=False)
 
     def drain(self, keys: Mapping[str, pa.ChunkedArray]) -> list[pa.RecordBatch | SideRows]:
         if not (self.rows or self.retracted.rows or self.deleted):
             return []
         upserts = self.function.changelog_mode == "upsert"
-        places, numbers = self._last_rows() if upserts else ([], [])
+        indexes, numbers = self._last_rows() if upserts else ([], [])
         columns = [*keys, *(c.name for c in self.function.outputs)]
         added, retracted = (one.drain(keys).select(columns) for one in (self.result, self.retracted))
         if upserts:
-            changes = self._upserted(added.take(pa.array(places, pa.int64())), numbers)
+            changes = self._upserted(added.take(pa.array(indexes, pa.int64())), numbers)
         else:
             changes = pa.concat_tables([_weighted(added, 1), _weighted(retracted, -1)])
         return list(changes.to_batches())
 
     def _last_rows(self) -> tuple[list[int], list[int]]:
-        """Return the places among the emitted rows of each key's last row, if it has one, and the numbers of changed keys."""
+        """Return the indexes among the emitted rows of each key's last row, if it has one, and the numbers of changed keys."""
         last = {number: end - 1 for number, end in zip(self.result.numbers, self.result.ends, strict=True)}
         # If a key's row was deleted before its last row was emitted, the last row replaces it.
-        places = [place for number, place in last.items() if self.deleted.get(number, 0) <= place]
+        indexes = [index for number, index in last.items() if self.deleted.get(number, 0) <= index]
         numbers = list(last.keys() | self.deleted.keys())
         self.deleted.clear()
-        return places, numbers
+        return indexes, numbers
 
     def _upserted(self, rows: pa.Table, numbers: list[int]) -> pa.Table:
         """Return the changes of the result when keys with these numbers have these rows, or none; store them in RESULT."""

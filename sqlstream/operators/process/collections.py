@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sqlstream.duck.sql import Condition, Items, Relation, Select, quote_name, rows_where, subquery, typed, union_all
 from sqlstream.functions.codecs import decoded
-from sqlstream.functions.process.shapes import written
+from sqlstream.functions.process.shapes import encoded_values
 from sqlstream.functions.process.states import REMOVED, ListState, MapState, not_found
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
 from sqlstream.operators.process.batch import BucketBatch
@@ -45,23 +45,23 @@ class Collection(StoredItems):
         self._loaded: Relation | None = None
         self._is_loaded = False
         # The items of the keys from number `_from` up to `_until`; the items of one key lie between two bounds.
-        self._stored_places: list[Any] = []
+        self._stored_item_keys: list[Any] = []
         self._stored_items: list[Any] = []
         self._bounds: list[int] = []
         self._from = self._until = 0
         # How many keys have about STRETCH items.
         self._keys = 1
-        # The numbers of cleared keys; and of the items that are put, the numbers of the keys, the places, and the items.
+        # The numbers of cleared keys; and of the items that are put, the numbers of the keys, the item keys, and the items.
         self.cleared: list[int] = []
         self.numbers: list[int] = []
-        self.places: list[Any] = []
+        self.item_keys: list[Any] = []
         self.items: list[Any] = []
         self._writing: list[int] = []
 
     # -- reading
 
     def stored(self, number: int) -> tuple[list[Any], list[Any]]:
-        """Return the stored places and items of the key with this number. Call it in the order of the numbers."""
+        """Return the stored item keys and items of the key with this number. Call it in the order of the numbers."""
         if number in self.large.rows:
             return self.large.items(number)
         if not self._is_loaded:
@@ -71,7 +71,7 @@ class Collection(StoredItems):
         if number >= self._until:
             self._fetch(number)
         begin, end = self._bounds[number - self._from : number - self._from + 2]
-        return self._stored_places[begin:end], self._stored_items[begin:end]
+        return self._stored_item_keys[begin:end], self._stored_items[begin:end]
 
     def _load(self) -> None:
         """Make a temporary table of the stored items of all keys of the batch that are not large."""
@@ -90,50 +90,52 @@ class Collection(StoredItems):
         [(keys,)] = self.con.execute(f"SELECT max({NUMBER}) + 1 FROM {touched}").fetchall()
         self._keys = max(1, STRETCH * keys // max(size, STRETCH))
 
-    def entry(self, number: int, place: Any) -> dict[Any, Any] | None:
-        """Return entries of a large map, among them the one at `place` if it exists; None: read all of them with `stored`."""
-        return self.large.entry(number, place) if number in self.large.rows else None
+    def entry(self, number: int, item_key: Any) -> dict[Any, Any] | None:
+        """Return entries of a large map, among them the one at `item_key` if it exists; None: read all of them with `stored`."""
+        return self.large.entry(number, item_key) if number in self.large.rows else None
 
     def _fetch(self, number: int) -> None:
         """Convert the items of a range of keys, from `number` on, to Python objects."""
         self._from, self._until = number, number + self._keys
         rows = self.con.sql(
-            f"SELECT {NUMBER}, {self.one.place.name}, {ITEM} FROM {self._loaded} WHERE {NUMBER} >= {number} "
-            f"AND {NUMBER} < {self._until} AND {self.is_live()} ORDER BY {NUMBER}, {self.one.place.name}"
+            f"SELECT {NUMBER}, {self.one.item_key.name}, {ITEM} FROM {self._loaded} WHERE {NUMBER} >= {number} "
+            f"AND {NUMBER} < {self._until} AND {self.is_live()} ORDER BY {NUMBER}, {self.one.item_key.name}"
         ).to_arrow_table()
-        self._stored_places = decoded(self.place_codec, rows.column(1))
+        self._stored_item_keys = decoded(self.item_key_codec, rows.column(1))
         self._stored_items = decoded(self.item_codec, rows.column(2))
         every = np.arange(number, self._until + 1)
         self._bounds = np.searchsorted(rows.column(0).to_numpy(), every).tolist()
 
     # -- changing
 
-    def put(self, number: int, places: abc.Collection[Any], items: abc.Iterable[Any]) -> None:
-        """Set items of the key with this number, at these places, to be stored by `store`; REMOVED deletes an item."""
-        self.numbers += [number] * len(places)
-        self.places += places
+    def put(self, number: int, item_keys: abc.Collection[Any], items: abc.Iterable[Any]) -> None:
+        """Set items of the key with this number, at these item keys, to be stored by `store`; REMOVED deletes an item."""
+        self.numbers += [number] * len(item_keys)
+        self.item_keys += item_keys
         self.items += items
 
-    def number_of(self, place: int) -> int:
-        """Return the number of the key of an item by its place among the items being stored: the `number` of a Misfit."""
-        return self._writing[place]
+    def number_of(self, item_key: int) -> int:
+        """Return the number of the key of an item by its index among the items being stored: the `number` of a RowMismatch."""
+        return self._writing[item_key]
 
     def store(self) -> None:
-        """Store the cleared keys and the items that were put. Raises Misfit for a value that does not fit the state's type."""
+        """Store the cleared keys and the items that were put. Raises RowMismatch for a value of another type."""
         if self.cleared or (self.numbers and self.one.state.kind != "list"):
             self._take_away()
         is_there = [item is not REMOVED for item in self.items]
         self._writing = list(compress(self.numbers, is_there))
         if not self._writing:
             return
-        what, place = f'state "{self.one.state.name}"', self.one.place
+        what, item_key = f'state "{self.one.state.name}"', self.one.item_key
         columns = {
             NUMBER: pa.array(self._writing, pa.int64()),
-            place.name: written(what, place.type, self.place_codec, list(compress(self.places, is_there))),
-            ITEM: written(what, self.one.state.type, self.item_codec, list(compress(self.items, is_there))),
+            item_key.name: encoded_values(
+                what, item_key.type, self.item_key_codec, list(compress(self.item_keys, is_there))
+            ),
+            ITEM: encoded_values(what, self.one.state.type, self.item_codec, list(compress(self.items, is_there))),
         }
         self.con.register("_items", pa.table(columns))
-        at = f", {self.clock.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
+        at = f", {self.times.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
         own = typed(self.item_columns[:2])
         keys = "".join(f"{quote_name(k.name)}, " for k in self.tables.keys)
         items = f"{keys}{own}{at}, 1::BIGINT AS {WEIGHT}"
@@ -174,24 +176,24 @@ class Collection(StoredItems):
         is_put = [number not in gone for number in self.numbers]
         if self.one.state.kind == "list" or not any(is_put):
             return
-        what, place = f'a key of state "{self.one.state.name}"', self.one.place
+        what, item_key = f'a key of state "{self.one.state.name}"', self.one.item_key
         self._writing = list(compress(self.numbers, is_put))
-        places = written(what, place.type, self.place_codec, list(compress(self.places, is_put)))
+        item_keys = encoded_values(what, item_key.type, self.item_key_codec, list(compress(self.item_keys, is_put)))
         is_far = self._are_far(self._writing)
         numbers = pa.array(self._writing, pa.int64())
-        self.con.register("_given", pa.table({NUMBER: numbers, "place": places, "is_far": is_far}))
-        put = f"SELECT {NUMBER}, CAST(place AS {place.type}) AS {place.name} FROM _given WHERE"
-        same = f"c.{place.name} IS NOT DISTINCT FROM s.{place.name}"
+        self.con.register("_given", pa.table({NUMBER: numbers, "place": item_keys, "is_far": is_far}))
+        put = f"SELECT {NUMBER}, CAST(place AS {item_key.type}) AS {item_key.name} FROM _given WHERE"
+        same = f"c.{item_key.name} IS NOT DISTINCT FROM s.{item_key.name}"
         if self._loaded and not is_far.all():
             columns, own = self._stored_columns("t"), f"{self._loaded} s JOIN {self.touched} t USING ({NUMBER})"
             on = f"c.{NUMBER} = t.{NUMBER} AND {same}"
             yield Select(f"SELECT {columns} FROM {own} SEMI JOIN ({put} NOT is_far) c ON {on}")
         if is_far.any():
             far = Select(f"SELECT * FROM {self.touched} JOIN ({put} is_far) USING ({NUMBER})")
-            far_places, count = keep_and_count(self.con, "_given_places", far)
-            if rows := self.large.rows_at(far_places, count):
+            far_item_keys, count = keep_and_count(self.con, "_given_places", far)
+            if rows := self.large.rows_at(far_item_keys, count):
                 on = f"{self.tables.same('s', 'c')} AND {same}"
-                yield Select(f"SELECT {self._stored_columns('s')} FROM {rows} s SEMI JOIN {far_places} c ON {on}")
+                yield Select(f"SELECT {self._stored_columns('s')} FROM {rows} s SEMI JOIN {far_item_keys} c ON {on}")
 
     def _are_far(self, numbers: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Return for each key whether its items are missing in the temporary table of loaded items."""
@@ -208,7 +210,7 @@ class Collection(StoredItems):
         rows = self.state.relation(self.table) if self.one.ttl else None
         if rows is None:
             return
-        past = rows_where(rows, Condition(f"{AT.name} <= {self.clock.time - self.one.ttl}"))
+        past = rows_where(rows, Condition(f"{AT.name} <= {self.times.time - self.one.ttl}"))
         before = self.state.counters.get(WEIGHTS, 0)
         self._append(_negated(summed(self.columns, past)))
         self.state.count(EXPIRED, before - self.state.counters.get(WEIGHTS, 0))
@@ -237,16 +239,16 @@ class KeyCollection:
         return items
 
     def _entries(self) -> dict[Any, Any]:
-        places, items = self.collection.stored(self.number)
-        return dict(zip(places, items, strict=True))
+        item_keys, items = self.collection.stored(self.number)
+        return dict(zip(item_keys, items, strict=True))
 
-    def _entry(self, place: Any) -> dict[Any, Any] | None:
+    def _entry(self, item_key: Any) -> dict[Any, Any] | None:
         assert isinstance(self.handle, MapState)
         if not self.collection.large.rows:
             # Keys without large maps do not pay for them.
             self.handle.find = not_found
             return None
-        return self.collection.entry(self.number, place)
+        return self.collection.entry(self.number, item_key)
 
     def enter(self, number: int) -> None:
         """Reset the handle for the key with this number; nothing is loaded yet."""

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.time_texts import python_value
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit, ResultShape
+from sqlstream.functions.process.shapes import ResultShape, RowMismatch
 from sqlstream.functions.process.vectors import TableShape
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import SideRows
@@ -51,7 +51,7 @@ class EmittedRows:
         self.times: list[Any] = []
         self.late: list[bool] = []
 
-    def mark(self, number: int, time: Any, *, late: bool) -> int:
+    def stamp(self, number: int, time: Any, *, late: bool) -> int:
         """End a stretch: set the key's number and the event time of the rows emitted since the last stretch.
 
         Return the number of rows since the last `drain`.
@@ -68,26 +68,26 @@ class EmittedRows:
         """Return the rows that were emitted since the last call, and clear the output.
 
         `keys` maps the names of the key columns to their values, which stand at the numbers of the keys. The result has the key
-        columns, the other columns of the output and, with `timed`, ROWTIME, a TIMESTAMP, and LATE_RESULT. Raises Misfit, with the
-        key's number, for a row that does not fit the declared columns, or whose key column differs from its key.
+        columns, the other columns of the output and, with `timed`, ROWTIME, a TIMESTAMP, and LATE_RESULT. Raises RowMismatch,
+        with the key's number, for a row that does not fit the declared columns, or whose key column differs from its key.
         """
         try:
             columns = self._columns()
-        except Misfit as error:
-            raise Misfit(self.numbers[bisect_right(self.ends, error.number)], error.what) from error
+        except RowMismatch as error:
+            raise RowMismatch(self.numbers[bisect_right(self.ends, error.number)], error.what) from error
         lengths = self._lengths()
         of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
         all_columns: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
         all_columns |= self._beside(all_columns, columns, of_keys)
         if self.timed:
-            places = pa.array(np.repeat(np.arange(len(self.times)), lengths))
+            indexes = pa.array(np.repeat(np.arange(len(self.times)), lengths))
             times, late = pa.array(self.times, pa.timestamp("us")), pa.array(self.late, pa.bool_())
-            all_columns |= self._timed(times.take(places), late.take(places), places)
+            all_columns |= self._timed(times.take(indexes), late.take(indexes), indexes)
         self._clear()
         return pa.table(all_columns)
 
     def _columns(self) -> Mapping[str, Any]:
-        """Return the columns of the emitted rows. Raises Misfit, with the place among these rows."""
+        """Return the columns of the emitted rows. Raises RowMismatch, with the index among these rows."""
         return self.write(self.rows)
 
     def _lengths(self) -> npt.NDArray[Any]:
@@ -107,10 +107,10 @@ class EmittedRows:
             elif (row := _astray(values, keys[key])) is not None:
                 value, at = (shown(python_value(one[row]), _SHOWN) for one in (values, keys[key]))
                 what = f'put {value} into "{name}", the column of the key, which is {at}'
-                raise Misfit(of_keys[row].as_py(), what)
+                raise RowMismatch(of_keys[row].as_py(), what)
         return others
 
-    def _timed(self, times: pa.Array, late: pa.Array, places: pa.Array) -> dict[str, Any]:
+    def _timed(self, times: pa.Array, late: pa.Array, indexes: pa.Array) -> dict[str, Any]:
         """Return ROWTIME and LATE_RESULT. Each argument has one value per row: time, lateness and index of its stretch."""
         return {ROWTIME: times, LATE_RESULT.name: late}
 
@@ -131,9 +131,9 @@ class EmittedTables(EmittedRows):
         # `late_before` of each stretch.
         self.limits: list[EventTime] = []
 
-    def mark(self, number: int, time: Any, *, late: bool) -> int:
+    def stamp(self, number: int, time: Any, *, late: bool) -> int:
         self.limits.append(self.late_before)
-        return super().mark(number, time, late=late)
+        return super().stamp(number, time, late=late)
 
     def _columns(self) -> Mapping[str, Any]:
         rows = self.columns.fitted(self.rows, "emitted")
@@ -144,11 +144,11 @@ class EmittedTables(EmittedRows):
         sizes = np.cumsum([0, *(table.num_rows for table in self.rows)])
         return np.diff(sizes[[0, *self.ends]])
 
-    def _timed(self, times: pa.Array, late: pa.Array, places: pa.Array) -> dict[str, Any]:
+    def _timed(self, times: pa.Array, late: pa.Array, indexes: pa.Array) -> dict[str, Any]:
         """Return ROWTIME and LATE_RESULT: a row has its own event time or, if that is NULL, the time of its stretch."""
         own = pc.coalesce(self.own_times, times)
         # A row for the time of a timer is on time, although the watermark has passed it.
-        is_behind = pc.less(own.cast(pa.int64()), pa.array(self.limits, pa.int64()).take(places))
+        is_behind = pc.less(own.cast(pa.int64()), pa.array(self.limits, pa.int64()).take(indexes))
         return {ROWTIME: own, LATE_RESULT.name: pc.and_(is_behind, pc.or_(late, pc.less(own, times)))}
 
     def _clear(self) -> None:
@@ -157,11 +157,11 @@ class EmittedTables(EmittedRows):
 
 
 def _as_key(name: str, values: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return emitted values with the type of a key column. Raises Misfit if they cannot be cast."""
+    """Return emitted values with the type of a key column. Raises RowMismatch if they cannot be cast."""
     try:
         return values.cast(type)
     except pa.ArrowException as error:
-        raise Misfit(0, f'put {values.type} into "{name}", the column of the key, which is {type}') from error
+        raise RowMismatch(0, f'put {values.type} into "{name}", the column of the key, which is {type}') from error
 
 
 def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
@@ -171,11 +171,11 @@ def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
     except pa.ArrowException:
         # Arrow does not compare all types.
         equal = np.zeros(len(emitted), dtype=bool)
-    for place in np.flatnonzero(~equal).tolist():
-        one, other = python_value(emitted[place]), python_value(keys[place])
+    for index in np.flatnonzero(~equal).tolist():
+        one, other = python_value(emitted[index]), python_value(keys[index])
         # NULL equals NULL, and NaN equals NaN.
         if one != other and (one == one or other == other):
-            return int(place)
+            return int(index)
     return None
 
 
@@ -214,7 +214,7 @@ class Outputs:
             kind = type(row).__qualname__
             raise TypeError(f'side output "{name}" takes {row_class.__name__}, not {shown(row, _SHOWN)} ({kind})')
         output.rows.append(row)
-        output.mark(self.number, time, late=late)
+        output.stamp(self.number, time, late=late)
         self.side_rows += 1
 
     def drain(self, keys: Mapping[str, pa.ChunkedArray]) -> list[pa.RecordBatch | SideRows]:

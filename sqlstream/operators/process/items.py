@@ -15,8 +15,8 @@ from sqlstream.operators.process.tables import AT, StateTable, StateTables, is_l
 class StoredItems:
     """The items of a list or map state, or of a broadcast value, for the keys of a batch in the temporary table `touched`.
 
-    An item has a *place* in its key's collection: its position in a list, or its key in a map. `hints` are Python types: of the
-    values; for a map, of its keys and of its values.
+    An item has an *item key* in its key's collection: its position in a list, or its key in a map. `hints` are Python types: of
+    the values; for a map, of its keys and of its values.
     """
 
     def __init__(
@@ -28,10 +28,10 @@ class StoredItems:
         touched: Relation = TOUCHED,
     ):
         assert one.table is not None
-        self.con, self.state, self.clock = batch.con, batch.state, batch.clock
+        self.con, self.state, self.times = batch.con, batch.state, batch.times
         self.batch, self.tables, self.one, self.touched = batch, tables, one, touched
         self.table: str = one.table
-        self.place_codec = types.codec(one.place.type, hints[0] if one.state.kind == "map" else None)
+        self.item_key_codec = types.codec(one.item_key.type, hints[0] if one.state.kind == "map" else None)
         self.item_codec = types.codec(one.state.type, hints[-1])
         self.columns: tuple[Column, ...] = tables.items(one)
         self.item_columns = one.item_columns
@@ -42,4 +42,4 @@ class StoredItems:
 
     def is_live(self, alias: str = "") -> Condition:
         """Return the condition that a stored item, in a row of the relation with that alias, has not expired."""
-        return is_live(self.one, f"{alias}.{AT.name}" if alias else AT.name, str(self.clock.time))
+        return is_live(self.one, f"{alias}.{AT.name}" if alias else AT.name, str(self.times.time))

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlstream.duck.sql import Relation
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.shapes import RowMismatch
 from sqlstream.functions.process.states import MapState, ValueState
 from sqlstream.operators.process.arrivals import TOUCHED
 from sqlstream.operators.process.batch import BucketBatch
@@ -36,7 +36,7 @@ class KeyStates:
 
     def in_turn(self, count: int) -> Iterator[int]:
         """Yield the number of each key in turn. The handles show its state until the next one, when its changes are recorded."""
-        handles, now = self._handles(), self.batch.clock.time
+        handles, now = self._handles(), self.batch.times.time
         by_handle = {
             id(handle): KeyCollection(self.collections[name], handle)
             for name, handle in self.instance.handles.items()
@@ -45,30 +45,30 @@ class KeyStates:
         collections = list(by_handle.values())
         maps = [one for one in collections if isinstance(one.handle, MapState)]
         for number, stored in zip(range(count), self.rows.load(), strict=False):
-            place = 0
+            index = 0
             for handle, is_value, has_ttl, _ in handles:
                 if is_value:
-                    handle.current = stored[place]
+                    handle.current = stored[index]
                     handle.is_written = handle.is_read = False
-                place += 2 if has_ttl else 1
+                index += 2 if has_ttl else 1
             for one in collections:
                 one.enter(number)
             yield number
             row: list[Any] | None = None
-            place = 0
+            index = 0
             for handle, is_value, has_ttl, is_refreshed in handles:
                 if is_value:
                     is_changed = handle.is_written or (handle.is_read and is_refreshed)
                     value = handle.current
                 else:
-                    length = by_handle[id(handle)].leave(stored[place] or 0)
+                    length = by_handle[id(handle)].leave(stored[index] or 0)
                     is_changed, value = length is not None, length or None
                 if is_changed:
                     row = list(stored) if row is None else row
-                    row[place] = value
+                    row[index] = value
                     if has_ttl:
-                        row[place + 1] = now if value is not None else None
-                place += 2 if has_ttl else 1
+                        row[index + 1] = now if value is not None else None
+                index += 2 if has_ttl else 1
             # A key that was empty before and is empty again needs no row.
             if row is not None and (_has_value(row) or _has_value(stored)):
                 self.rows.change(number, row)
@@ -81,19 +81,19 @@ class KeyStates:
             (
                 self.instance.handles[one.state.name],
                 one.state.kind == "value",
-                one.written is not None,
-                one.written is not None and one.state.refreshed_by == "read",
+                one.write_time is not None,
+                one.write_time is not None and one.state.refreshed_by == "read",
             )
             for one in self.tables.in_row
         ]
 
     def store(self) -> None:
-        """Store what has changed. Raises Misfit, with the number of the key, for a value that does not fit its state's type."""
+        """Store what has changed. Raises RowMismatch, with the number of the key, for a value of another type."""
         for part in self._parts:
             try:
                 part.store()
-            except Misfit as error:
-                raise Misfit(part.number_of(error.number), error.what) from error
+            except RowMismatch as error:
+                raise RowMismatch(part.number_of(error.number), error.what) from error
 
     def sweep(self, name: str = "") -> None:
         """Delete expired state in the whole bucket, if a sweep is due; for the `name` see `BucketBatch.is_sweep_due`."""

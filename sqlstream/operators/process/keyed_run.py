@@ -18,13 +18,13 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions import types
 from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import NO_EVENT_TIME, Context, Timer, event_micros
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.shapes import RowMismatch
 from sqlstream.operators.operator import SideRows
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.batch import BucketBatch
@@ -63,7 +63,7 @@ class KeyedRun:
         self.states = KeyStates(batch, tables, instance)
         self.timer_tables = TimerTables(batch, tables) if tables.has_timers else None
         self.timers = KeyTimers(
-            EventTime(self.until - tables.shift), batch.clock.time, arrivals.timed, tables.has_timers
+            EventTime(self.until - tables.shift), batch.times.time, arrivals.timed, tables.has_timers
         )
         # The changes of timers of event time (True), and of processing time (False).
         self.timer_changes = {True: TimerChanges(), False: TimerChanges()}
@@ -75,7 +75,7 @@ class KeyedRun:
         self.context._is_late = self._is_late
         if isinstance(self.outputs, EmittedChanges):
             self.context._retract = self.outputs.retract
-        batch.set_times(self.context, batch.clock.watermark)
+        batch.set_times(self.context, batch.times.watermark)
         # The watermark of the batch, as the user's code sees it.
         self.watermark = self.context.watermark
         # Whether rows that are emitted now are late (None: the event time of the row tells).
@@ -106,7 +106,7 @@ class KeyedRun:
             yield from self._over_keys()
             yield from self._flushed()
             self.instance.check_states()
-            with self._placed():
+            with self._with_errors():
                 self.states.store()
         self.states.sweep()
         if self.timer_tables:
@@ -140,16 +140,16 @@ class KeyedRun:
 
     def _flushed(self) -> Iterator[pa.RecordBatch | SideRows]:
         """Yield the rows of the result that were emitted since the last call, then the rows of side outputs."""
-        with self._placed():
+        with self._with_errors():
             leaving = self.outputs.drain({c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)})
         yield from leaving
 
     @contextmanager
-    def _placed(self) -> Iterator[None]:
-        """Turn a Misfit, with the number of a key, into an error of the function that shows the key."""
+    def _with_errors(self) -> Iterator[None]:
+        """Turn a RowMismatch, with the number of a key, into an error of the function that shows the key."""
         try:
             yield
-        except Misfit as error:
+        except RowMismatch as error:
             about = ""
             if self.keys:
                 [key] = islice(self._keys(), error.number, error.number + 1)
@@ -175,7 +175,7 @@ class KeyedRun:
 
     def _call(self, method: Any, rows: KeyedRows, size: int, number: int) -> None:
         """Call a method for the next `size` rows of an input: the rows of the key."""
-        if rows.on_time is not None:
+        if rows.in_time is not None:
             self._call_marked(method, rows, size, number)
             return
         context, emitted, extend = self.context, self.emitted, self.emitted.extend
@@ -195,11 +195,11 @@ class KeyedRun:
                         extend(result)
                         if len(emitted) > before:
                             time = context.event_time
-                            before = self.output.mark(number, time, late=late is not None and time < late)
+                            before = self.output.stamp(number, time, late=late is not None and time < late)
         except (Exception, SystemExit) as error:
             raise self.raised(error, method, row) from error
         if rows.timed is None and len(emitted) > before:
-            self.output.mark(number, None, late=False)
+            self.output.stamp(number, None, late=False)
 
     def _call_changes(self, method: Any, rows: KeyedRows, size: int, number: int) -> None:
         """Call a method for the next `size` rows of an input that is a changelog."""
@@ -214,18 +214,18 @@ class KeyedRun:
         For such a row `ctx.watermark` is a microsecond before its event time.
         """
         assert rows.timed is not None
-        assert rows.on_time is not None
+        assert rows.in_time is not None
         context, emitted = self.context, self.emitted
         before, row = len(emitted), None
         try:
-            for (row, context.event_time), time in islice(zip(rows.timed, rows.on_time, strict=False), size):
+            for (row, context.event_time), time in islice(zip(rows.timed, rows.in_time, strict=False), size):
                 self.fires_late = time is None
                 self._see(time)
                 result = method(context, row)
                 if result is not None:
                     emitted.extend(result)
                     if len(emitted) > before:
-                        before = self.output.mark(number, context.event_time, late=time is None)
+                        before = self.output.stamp(number, context.event_time, late=time is None)
         except (Exception, SystemExit) as error:
             raise self.raised(error, method, row) from error
         self.fires_late = None
@@ -270,7 +270,7 @@ class KeyedRun:
         except (Exception, SystemExit) as error:
             raise self.raised(error, on_timer, timer) from error
         if len(self.emitted) > before:
-            self.output.mark(number, time, late=late)
+            self.output.stamp(number, time, late=late)
         if fired >= MOST:
             what = f"has set timers that are due at once more than {MOST:,} times"
             about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
@@ -304,7 +304,7 @@ class KeyedRun:
         for handle, version in zip(shared, versions, strict=True):
             handle.version = version
         if len(self.emitted) > before:
-            self.output.mark(number, time, late=visit.is_late)
+            self.output.stamp(number, time, late=visit.is_late)
         context.event_time = NO_EVENT_TIME
         self.fires_late, context.watermark, timers.late_before = outer
 

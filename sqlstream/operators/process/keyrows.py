@@ -17,7 +17,7 @@ from sqlstream.duck.types import encoded_items
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, decoded
 from sqlstream.functions.process.aggregating import Aggregator
-from sqlstream.functions.process.shapes import written
+from sqlstream.functions.process.shapes import encoded_values
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, blocks
 from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.tables import AT, KEYS, StateTable, StateTables, is_live, listed
@@ -55,8 +55,8 @@ class KeyRows:
             is_value = one.state.kind == "value"
             codec = types.codec(one.column.type, hints[one.state.name][0]) if is_value else _bigint()
             self.parts.append((one.column, codec, f'state "{one.state.name}"'))
-            if one.written:
-                self.parts.append((one.written, _bigint(), ""))
+            if one.write_time:
+                self.parts.append((one.write_time, _bigint(), ""))
         self.stored: pa.Table | None = None
         # The numbers of the changed keys, and their new rows.
         self.numbers: list[int] = []
@@ -76,18 +76,18 @@ class KeyRows:
         joined = f"{TOUCHED} t LEFT JOIN (SELECT * FROM {own}) s ON {self.tables.same('t', 's')}"
         sql = f"SELECT {encoded_items(columns)}, {seen} FROM (SELECT t.{NUMBER}, {own_columns} FROM {joined}) ORDER BY {NUMBER}"
         rows = self.batch.con.sql(sql).to_arrow_table()
-        places = range(rows.num_columns)
-        self.stored = rows.select(places[: len(columns)])
-        return self._tuples(rows.select(places[len(columns) :]))
+        indexes = range(rows.num_columns)
+        self.stored = rows.select(indexes[: len(columns)])
+        return self._tuples(rows.select(indexes[len(columns) :]))
 
     def _seen(self, one: StateTable) -> Items:
         """Return a state's value, NULL if it has expired, and the time at which it was written."""
         assert one.column is not None
-        if not one.written:
+        if not one.write_time:
             return Items(f"{one.column.name} AS v{one.number}")
-        live = is_live(one, one.written.name, str(self.batch.clock.time))
+        live = is_live(one, one.write_time.name, str(self.batch.times.time))
         value = f"CASE WHEN {live} THEN {one.column.name} END AS v{one.number}"
-        return Items(f"{value}, {one.written.name} AS t{one.number}")
+        return Items(f"{value}, {one.write_time.name} AS t{one.number}")
 
     def _tuples(self, seen: pa.Table) -> Iterator[tuple[Any, ...]]:
         for block in blocks(seen):
@@ -102,7 +102,7 @@ class KeyRows:
     def store(self) -> None:
         """Replace the stored rows of the changed keys; a row without values is deleted.
 
-        Raises Misfit for a value that does not fit the type of its state; `number_of` tells the key.
+        Raises RowMismatch for a value that does not fit the type of its state; `number_of` tells the key.
         """
         if not self.numbers:
             return
@@ -113,30 +113,30 @@ class KeyRows:
             old = self.stored.filter(pc.and_(pa.array(has_changed), pc.is_valid(self.stored.column(WEIGHT))))
             self.batch.change(KEYS, old.set_column(old.num_columns - 1, WEIGHT, pc.negate(old.column(WEIGHT))))
         columns = {NUMBER: numbers}
-        for place, (column, codec, what) in enumerate(self.parts):
-            values = [row[place] for row in self.changed]
+        for index, (column, codec, what) in enumerate(self.parts):
+            values = [row[index] for row in self.changed]
             if (aggregate := self.aggregates.get(column)) is not None:
                 values = aggregate.settled(values)
-            columns[column.name] = written(what, column.type, codec, values)
+            columns[column.name] = encoded_values(what, column.type, codec, values)
         self.batch.con.register("_changed_keys", pa.table(columns))
         parts = typed(column for column, _, _ in self.parts)
-        new = f"SELECT {listed(self.tables.keys)}, {parts}, {self.batch.clock.time}::BIGINT AS {AT.name}"
+        new = f"SELECT {listed(self.tables.keys)}, {parts}, {self.batch.times.time}::BIGINT AS {AT.name}"
         new += (
             f", 1::BIGINT AS {WEIGHT} FROM _changed_keys JOIN {TOUCHED} USING ({NUMBER}) WHERE {self.tables.has_values}"
         )
         self.batch.change(KEYS, self.batch.selected((*self.tables.row, WEIGHT_COLUMN), Select(new)))
 
-    def number_of(self, place: int) -> int:
-        """Return the number of a key by its place among the changed keys: the `number` of a Misfit."""
-        return self.numbers[place]
+    def number_of(self, index: int) -> int:
+        """Return the number of a key by its index among the changed keys: the `number` of a RowMismatch."""
+        return self.numbers[index]
 
     def sweep(self) -> None:
         """Delete the expired values of the whole bucket, and rows without values; count rows that lose a value as EXPIRED."""
         rows = self.batch.state.relation(KEYS) if any(one.ttl for one in self.tables.in_row) else None
         if rows is None:
             return
-        expiring = [one for one in self.tables.in_row if one.written]
-        past = {one.number: f"w{one.number} <= {self.batch.clock.time - one.ttl}" for one in expiring}
+        expiring = [one for one in self.tables.in_row if one.write_time]
+        past = {one.number: f"w{one.number} <= {self.batch.times.time - one.ttl}" for one in expiring}
         expired_rows = f"SELECT * FROM ({summed(self.tables.row, rows)}) WHERE {' OR '.join(past.values())}"
         # Values that never expire stay as they are.
         remaining = [

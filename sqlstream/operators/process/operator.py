@@ -17,7 +17,7 @@ from sqlstream.duck.types import stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.late_rows import late_outputs
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.broadcast import BroadcastRun
@@ -32,7 +32,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.metrics import earliest
 from sqlstream.storage.zsets import WEIGHT_COLUMN
 from sqlstream.units import Duration
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ProcessOperator(Operator):
 
     @property
     def keeps(self) -> tuple[StateTable, ...]:
-        """The states of the function, with their times to live and their places in the state tables."""
+        """The states of the function, with their times to live and their positions in the state tables."""
         pairs = zip(self.function.states, self.ttls, strict=True)
         return tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
 
@@ -97,7 +97,7 @@ class ProcessOperator(Operator):
     def waiting_tables(self) -> WaitingTables:
         """The tables of rows that wait for the watermark, and of late rows."""
         waiting = tuple(one for one in self.inputs if one.waits)
-        emitted = tuple((place, self.inputs[place]) for place in self.late_inputs)
+        emitted = tuple((index, self.inputs[index]) for index in self.late_inputs)
         return WaitingTables(waiting, self.stored_keys, self.late_rows is not None, emitted)
 
     @cached_property
@@ -156,7 +156,7 @@ class ProcessOperator(Operator):
         return (*self.keys, *self.function.beside((k.name for k in self.keys), emitted), *time)
 
     @cached_property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         return (*self.state_tables.remembered, *self.broadcast_tables.remembered)
 
     # -- a batch
@@ -166,7 +166,7 @@ class ProcessOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Call the function for the rows of the batch and for due timers; yield what it emits, and late rows as side outputs.
 
@@ -179,9 +179,9 @@ class ProcessOperator(Operator):
             gives_times=self.time_type is not None,
             ordered=self.function.vectorized != "bucket" or self.function.ordered,
         )
-        batch = BucketBatch(con, state, clock)
+        batch = BucketBatch(con, state, times)
         waiting = WaitingRows(batch, self.waiting_tables) if self.in_order else None
-        arrivals.take(state, waiting.take(inputs) if waiting else inputs, clock.watermark)
+        arrivals.take(state, waiting.take(inputs) if waiting else inputs, times.watermark)
         if waiting:
             yield from waiting.late_rows()
         with instance_of(self.function, self.arguments) as instance:

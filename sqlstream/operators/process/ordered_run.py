@@ -8,7 +8,7 @@ from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any
 
-from sqlstream.duck.clock import NEVER
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.process.context import NO_EVENT_TIME, event_micros
 from sqlstream.operators.process.keyed_run import KeyedRun
 from sqlstream.operators.process.rows import Calls
@@ -53,7 +53,7 @@ class OrderedRun(KeyedRun):
             except (Exception, SystemExit) as error:
                 raise self.raised(error, method, row) from error
             if len(emitted) > before:
-                self.output.mark(number, time, late=False)
+                self.output.stamp(number, time, late=False)
         context.input_ended = ended
         if self.instance.on_timer is not None:
             self._fire_all(number)

@@ -31,7 +31,7 @@ class KeyedRows:
     """
 
     # If some rows are on time behind the watermark: the event time of each row that is on time, None for a late one.
-    on_time: Iterator[dt.datetime | None] | None = None
+    in_time: Iterator[dt.datetime | None] | None = None
     # Whether each row is a retraction, if the input is a changelog.
     retractions: Iterator[bool] | None = None
     # If rows have event times: these, also in microseconds, and pairs of rows and times, which consume both iterators.
@@ -45,7 +45,7 @@ class KeyedRows:
         self.rows: Iterator[Any] = chain.from_iterable(map(reader, blocks(values_of(table))))
         if LATE.name in table.column_names:
             times = pc.if_else(table.column(LATE.name), None, table.column(EVENT_TIME.name)).cast(pa.timestamp("us"))
-            self.on_time = iter(times.to_pylist())
+            self.in_time = iter(times.to_pylist())
         if WEIGHT in table.column_names:
             self.retractions = iter(pc.less(table.column(WEIGHT), 0).to_pylist())
         if EVENT_TIME.name in table.column_names:
@@ -58,7 +58,7 @@ class KeyedRows:
 class KeyedTables(KeyedRows):
     """The rows of an input as one table for each key that has rows, with the latest of their event times.
 
-    `on_time` has the least time in each table that is not late, None if all are.
+    `in_time` has the least time in each table that is not late, None if all are.
     """
 
     def __init__(self, table: pa.Table, names: list[str], count: int):
@@ -78,7 +78,7 @@ class KeyedTables(KeyedRows):
         if LATE.name in table.column_names:
             late, none = table.column(LATE.name).to_numpy(zero_copy_only=False), np.iinfo(np.int64).max
             first = np.minimum.reduceat(np.where(late, none, times), starts) if starts else times
-            self.on_time = (None if micros == none else event_datetime(micros) for micros in first.tolist())
+            self.in_time = (None if micros == none else event_datetime(micros) for micros in first.tolist())
 
 
 # The methods that get rows of keys, each with its rows.
@@ -115,14 +115,14 @@ def check_times(instance: Instance, rows: pa.Table) -> None:
 def row_reader(instance: Instance, number: int, one: InputPlan) -> Any:
     """Return the function that converts a table of an input's columns to Python objects, one per row.
 
-    `number` is the place of the input among all inputs. Raises JobError if the user's class cannot have values of these types.
+    `number` is the index of the input among all inputs. Raises JobError if the user's class cannot have values of these types.
     """
     argument = instance.function.tables[number]
     assert argument.columns is None or len(one.columns) == len(argument.columns)
     try:
         return instance.implementation.rows[number].reader([(c.name, c.type) for c, _ in one.columns])
     except types.UnusableType as error:
-        raise instance.failed(f"cannot take its rows: {error}", place=argument.line) from error
+        raise instance.failed(f"cannot take its rows: {error}", location=argument.line) from error
 
 
 def values_of(rows: pa.Table) -> pa.Table:

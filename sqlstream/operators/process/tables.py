@@ -10,7 +10,6 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from sqlstream.catalog import Column, StateDeclaration
-from sqlstream.duck.clock import NOW
 from sqlstream.duck.internal_columns import EXPIRES_AT, UPDATED_AT
 from sqlstream.duck.sql import (
     TRUE,
@@ -26,9 +25,10 @@ from sqlstream.duck.sql import (
     subquery,
     union_all,
 )
+from sqlstream.duck.time_variables import NOW
 from sqlstream.storage.zsets import WEIGHT_COLUMN, summed, zset
 from sqlstream.units import MICROSECOND, NO_TIME, Duration
-from sqlstream.warehouse.declarations import MERGED, Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import MERGED, ExpiringState, TableDeclaration
 
 KEYS, EVENT_TIMERS, PROCESSING_TIMERS = "keys", "event_timers", "processing_timers"
 # The table of the row that each key has in a result of upserts.
@@ -39,15 +39,15 @@ AT = Column("_at", "BIGINT")
 POSITION, ENTRY, ITEM = "position", "entry", "item"
 # The columns of a timer's name (empty: none), and of the time at which it is due (microseconds).
 TIMER_NAME, DUE = Column("name", "VARCHAR"), Column("due", "BIGINT")
-# The words for the clocks of timers, by table.
-CLOCKS = {EVENT_TIMERS: "event time", PROCESSING_TIMERS: "processing time"}
+# The words for the time domains of timers, by table.
+TIME_DOMAINS = {EVENT_TIMERS: "event time", PROCESSING_TIMERS: "processing time"}
 
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
     """A state, its time to live (0: for ever), and where it is stored.
 
-    `number` is its place among the states of the function, and part of the names of its columns and table. A value has columns in
+    `number` is its index among the states of the function, and part of the names of its columns and table. A value has columns in
     the state row of the key; a list has its length there. A list, a map or a broadcast state has a table of its own.
     """
 
@@ -68,7 +68,7 @@ class StateTable:
         return None
 
     @property
-    def written(self) -> Column | None:
+    def write_time(self) -> Column | None:
         """The column in the key's row of when `column` was written, in microseconds; None if it never expires."""
         return Column(f"w{self.number}", "BIGINT") if self.ttl and self.column else None
 
@@ -80,12 +80,12 @@ class StateTable:
     @property
     def holds(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the columns that store the state, by table."""
-        in_row = tuple(c.name for c in (self.column, self.written) if c is not None)
+        in_row = tuple(c.name for c in (self.column, self.write_time) if c is not None)
         columns = {KEYS: in_row} if in_row else {}
         return {**columns, **({self.table: tuple(c.name for c in self.item_columns)} if self.table else {})}
 
     @property
-    def place(self) -> Column:
+    def item_key(self) -> Column:
         """The column that identifies an item of a key: the key of a map, else a position."""
         if self.state.kind != "map":
             return Column(POSITION, "BIGINT")
@@ -94,8 +94,8 @@ class StateTable:
 
     @property
     def item_columns(self) -> tuple[Column, ...]:
-        """The columns of the state's own table behind the key: `place`, ITEM, and AT with a time to live."""
-        return (self.place, Column(ITEM, self.state.type), *((AT,) if self.ttl else ()))
+        """The columns of the state's own table behind the key: `item_key`, ITEM, and AT with a time to live."""
+        return (self.item_key, Column(ITEM, self.state.type), *((AT,) if self.ttl else ()))
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class StateTables:
 
     @cached_property
     def row(self) -> tuple[Column, ...]:
-        """The columns of the row of a key in the table KEYS: the key, `column` and `written` of each state, AT."""
-        parts = (c for s in self.in_row for c in (s.column, s.written) if c is not None)
+        """The columns of the row of a key in the table KEYS: the key, `column` and `write_time` of each state, AT."""
+        parts = (c for s in self.in_row for c in (s.column, s.write_time) if c is not None)
         return (*self.keys, *parts, AT)
 
     @cached_property
@@ -165,21 +165,21 @@ class StateTables:
         return tuple(tables)
 
     @property
-    def remembered(self) -> Iterator[Remembered]:
+    def remembered(self) -> Iterator[ExpiringState]:
         """Yield the state that a time to live bounds, state by state: values of keys, items of lists, entries of maps."""
         for one in self.states:
             if one.table is not None:
-                keys = (*self.key_names, one.place.name)
-                ttl_state = Remembered((one.table,), one.table, keys, ttl=one.ttl, name=one.state.name)
+                keys = (*self.key_names, one.item_key.name)
+                ttl_state = ExpiringState((one.table,), one.table, keys, ttl=one.ttl, name=one.state.name)
                 # To put the value that an entry has already changes nothing in the table.
                 ttl_state = replace(ttl_state, misses_writes=one.state.kind == "map")
                 yield replace(ttl_state, at=AT.name, unit=MICROSECOND, misses_writes=False) if one.ttl else ttl_state
             elif one.column is not None:
-                ttl_state = Remembered((KEYS,), KEYS, self.key_names, AT.name, MICROSECOND, one.ttl, one.state.name)
+                ttl_state = ExpiringState((KEYS,), KEYS, self.key_names, AT.name, MICROSECOND, one.ttl, one.state.name)
                 ttl_state = replace(
                     ttl_state, holds=f"{one.column.name} IS NOT NULL", misses_writes=len(self.in_row) > 1
                 )
-                yield replace(ttl_state, at=one.written.name, misses_writes=False) if one.written else ttl_state
+                yield replace(ttl_state, at=one.write_time.name, misses_writes=False) if one.write_time else ttl_state
 
     def items(self, state: StateTable) -> tuple[Column, ...]:
         """Return the columns of a state's own table, without the weight: the key, then `item_columns`."""
@@ -195,13 +195,13 @@ def same_keys(keys: Iterable[Column], a: str, b: str) -> Condition:
     return same_columns(a, b, (k.name for k in keys))
 
 
-def is_live(state: StateTable, written: str, now: str) -> Condition:
-    """Return the condition that a value written at `written` is not expired for the user at `now`.
+def is_live(state: StateTable, write_time: str, now: str) -> Condition:
+    """Return the condition that a value written at `write_time` is not expired for the user at `now`.
 
     Both are SQL of microseconds of processing time. The condition is always true without a time to live, or if the state is
     declared to show expired values until they are deleted.
     """
-    return Condition(f"{written} > {now} - {state.ttl}") if state.ttl and not state.state.visible else TRUE
+    return Condition(f"{write_time} > {now} - {state.ttl}") if state.ttl and not state.state.visible else TRUE
 
 
 # -- views
@@ -247,7 +247,7 @@ def _known_keys(tables: StateTables, keys: tuple[Column, ...], relations: Relati
     listed = ", ".join(k.name for k in tables.keys)
     stored = [summed(tables.items(s), relations[s.table]) for s in tables.collections if s.table]
     if tables.has_timers:
-        stored += [summed(tables.timer_columns, relations[t]) for t in CLOCKS]
+        stored += [summed(tables.timer_columns, relations[t]) for t in TIME_DOMAINS]
     items = [(key.name, key.type, k.name) for key, k in zip(keys, tables.keys, strict=True)]
     if not stored or not items:
         return Rows(Select("SELECT 0 AS rows WHERE false"), (("rows", "INTEGER"),))
@@ -269,7 +269,7 @@ def more_views(
         assert one.table is not None
         items = [*key_items]
         if one.state.kind != "value":
-            items.append((_free(one.place.name, used_names), one.place.type, one.place.name))
+            items.append((_free(one.item_key.name, used_names), one.item_key.type, one.item_key.name))
         items.append((_free("value", used_names), one.state.type, ITEM))
         where = TRUE
         if one.ttl:
@@ -288,8 +288,8 @@ def more_views(
         used_names = [key.name for key in keys]
         parts = [
             f"SELECT * REPLACE ({DUE.name} - {tables.shift if table == EVENT_TIMERS else 0} AS {DUE.name}), "
-            f"{quote_text(clock)} AS _clock FROM ({summed(tables.timer_columns, relations[table])})"
-            for table, clock in CLOCKS.items()
+            f"{quote_text(domain)} AS _clock FROM ({summed(tables.timer_columns, relations[table])})"
+            for table, domain in TIME_DOMAINS.items()
         ]
         items = [
             *key_items,

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Condition, Select, rows_where
-from sqlstream.functions.process.advice import no_delay, no_identity, no_name, no_processing_time, no_time
+from sqlstream.duck.time_variables import NEVER
+from sqlstream.functions.process.advice import no_delay, no_name, no_processing_time, no_time, no_timer_id
 from sqlstream.functions.process.context import Timer, Timers, event_datetime, event_micros, instant, instant_micros
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
 from sqlstream.operators.process.batch import BucketBatch
@@ -20,7 +20,7 @@ from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import EventTime, ProcessingTime
 
 # What identifies a timer of a key: whether it goes by event time; its name or, without a name, the time at which it is due.
-Identity = tuple[bool, str | int]
+TimerId = tuple[bool, str | int]
 # Later than any time.
 FOREVER = 2**63
 # How many timers can fire for a key in a batch: with more, they set each other without end.
@@ -32,7 +32,7 @@ class TimerTables:
 
     def __init__(self, batch: BucketBatch, tables: StateTables):
         self.batch, self.con, self.state, self.tables = batch, batch.con, batch.state, tables
-        self.watermark, self.now = batch.until, batch.clock.time
+        self.watermark, self.now = batch.until, batch.times.time
 
     def due(self) -> list[Select]:
         """Return queries of the key columns of keys with due timers."""
@@ -48,9 +48,9 @@ class TimerTables:
             selects.append(Select(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, due)})"))
         return selects
 
-    def load(self) -> dict[int, dict[Identity, int]]:
+    def load(self) -> dict[int, dict[TimerId, int]]:
         """Return the timers of the keys in TOUCHED: by a key's number and a timer's identity, the time at which it is due."""
-        by_key: dict[int, dict[Identity, int]] = {}
+        by_key: dict[int, dict[TimerId, int]] = {}
         for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
             rows = self.state.candidates(self.con, table, self.tables.key_names, TOUCHED)
             if rows is None:
@@ -127,18 +127,18 @@ class KeyTimers(Timers):
     def __init__(self, watermark: EventTime, now: ProcessingTime, has_event_time: bool, has_timers: bool):
         self.watermark, self.now = watermark, now
         self.has_event_time, self.has_timers = has_event_time, has_timers
-        self.stored: Mapping[Identity, int] = {}
+        self.stored: Mapping[TimerId, int] = {}
         # The timers of the key as they are now, None as long as none has changed.
-        self.changed: dict[Identity, int] | None = None
+        self.changed: dict[TimerId, int] | None = None
         # Whether a timer was set that is due at once, since timers last fired.
         self.is_behind = False
         # Timers of event time that are set now for an earlier time are late; the late timers of the key.
         self.late_before = watermark
-        self.late: set[Identity] = set()
+        self.late: set[TimerId] = set()
         # A lower bound of the times of event-time timers, so that `due_before` need not look at them for each row.
         self.soonest = FOREVER
 
-    def enter(self, stored: Mapping[Identity, int]) -> None:
+    def enter(self, stored: Mapping[TimerId, int]) -> None:
         """Start with the next key, whose stored timers are `stored`."""
         self.stored, self.changed, self.is_behind = stored, None, False
         if self.late:
@@ -150,13 +150,13 @@ class KeyTimers(Timers):
         stored, changed = self.stored, self.changed
         if changed is None:
             return
-        for identity, due in stored.items():
+        for timer_id, due in stored.items():
             # Timers up to the watermark expire without a retraction.
-            if changed.get(identity) != due and not (identity[0] and due <= self.watermark):
-                changes[identity[0]].add(number, identity[1], due, -1)
-        for identity, due in changed.items():
-            if stored.get(identity) != due:
-                changes[identity[0]].add(number, identity[1], due, 1)
+            if changed.get(timer_id) != due and not (timer_id[0] and due <= self.watermark):
+                changes[timer_id[0]].add(number, timer_id[1], due, -1)
+        for timer_id, due in changed.items():
+            if stored.get(timer_id) != due:
+                changes[timer_id[0]].add(number, timer_id[1], due, 1)
 
     @property
     def has_any(self) -> bool:
@@ -177,9 +177,9 @@ class KeyTimers(Timers):
         Timers of event time come first; each kind comes in the order of time.
         """
         while first := self._first():
-            identity, due = first
-            del self._own[identity]
-            yield self._shown(identity, due), identity in self.late
+            timer_id, due = first
+            del self._own[timer_id]
+            yield self._shown(timer_id, due), timer_id in self.late
 
     def due_before(self, time: EventTime) -> Iterator[tuple[Timer, bool]]:
         """Delete and yield the timers of event time due before `time` (exclusive), in order, each with whether it is late."""
@@ -198,31 +198,31 @@ class KeyTimers(Timers):
             del self._own[first[2]]
             yield self._shown(first[2], first[0])
 
-    def _first(self) -> tuple[Identity, int] | None:
+    def _first(self) -> tuple[TimerId, int] | None:
         current = self._current
         ready = [
-            (not identity[0], due, str(identity[1]), identity)
-            for identity, due in current.items()
-            if due <= (self.watermark if identity[0] else self.now)
+            (not timer_id[0], due, str(timer_id[1]), timer_id)
+            for timer_id, due in current.items()
+            if due <= (self.watermark if timer_id[0] else self.now)
         ]
         if not ready:
             return None
-        _, due, _, identity = min(ready)
-        return identity, due
+        _, due, _, timer_id = min(ready)
+        return timer_id, due
 
     @property
-    def _current(self) -> Mapping[Identity, int]:
+    def _current(self) -> Mapping[TimerId, int]:
         return self.stored if self.changed is None else self.changed
 
     @property
-    def _own(self) -> dict[Identity, int]:
+    def _own(self) -> dict[TimerId, int]:
         if self.changed is None:
             self.changed = dict(self.stored)
         return self.changed
 
-    def _shown(self, identity: Identity, due: int) -> Timer:
-        name = identity[1] if isinstance(identity[1], str) else ""
-        return Timer(name, event_datetime(due) if identity[0] else instant(due), identity[0])
+    def _shown(self, timer_id: TimerId, due: int) -> Timer:
+        name = timer_id[1] if isinstance(timer_id[1], str) else ""
+        return Timer(name, event_datetime(due) if timer_id[0] else instant(due), timer_id[0])
 
     def _set(self, is_event: bool, due: int, name: str) -> None:
         if not isinstance(name, str | None):
@@ -269,13 +269,13 @@ class KeyTimers(Timers):
         A time without a zone is an event time, one with a zone a processing time. Raises TypeError for other types.
         """
         if isinstance(timer, str):
-            places: list[Identity] = [(True, timer), (False, timer)]
+            timer_ids: list[TimerId] = [(True, timer), (False, timer)]
         elif not isinstance(timer, dt.datetime):
-            raise no_identity(timer)
+            raise no_timer_id(timer)
         else:
-            places = [(True, event_micros(timer))] if timer.tzinfo is None else [(False, instant_micros(timer))]
-        for identity in places:
-            self._own.pop(identity, None)
+            timer_ids = [(True, event_micros(timer))] if timer.tzinfo is None else [(False, instant_micros(timer))]
+        for timer_id in timer_ids:
+            self._own.pop(timer_id, None)
 
     def clear(self) -> None:
         if self.stored or self.changed:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Select
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.functions.process.context import event_micros
 from sqlstream.functions.process.states import REMOVED, Handle, ListState, MapState, ValueState
 from sqlstream.operators.process.tables import RESULT, StateTables, listed

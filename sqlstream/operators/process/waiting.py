@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Relation, Relations, Rows, Select, no_rows, quote_text, quoted, typed
 from sqlstream.duck.types import time_literal
-from sqlstream.operators.late_rows import MARK, TIME, LateOutput
+from sqlstream.operators.late_rows import TIME, WATERMARK, LateOutput
 from sqlstream.operators.operator import Inputs, SideRows
 from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.inputs import UNTIL, InputPlan
@@ -34,7 +34,7 @@ _TIME = f"make_timestamp({UNTIL.name} - 1)"
 class WaitingTables:
     """The state tables of waiting rows, one for each of the `inputs`, and of late rows, if the state `keeps_late` rows.
 
-    `keys` are the key columns in state. `late_inputs` are the inputs whose late rows are side outputs, with their places among
+    `keys` are the key columns in state. `late_inputs` are the inputs whose late rows are side outputs, with their indexes among
     the inputs of the operator.
     """
 
@@ -54,13 +54,13 @@ class WaitingTables:
 
     def late(self, number: int) -> TableDeclaration:
         """Return the declaration of the table of late rows of the input with this number among `inputs`."""
-        return TableDeclaration(f"{LATE}_{number}", (*self.inputs[number].arriving(self.keys), MARK))
+        return TableDeclaration(f"{LATE}_{number}", (*self.inputs[number].arriving(self.keys), WATERMARK))
 
     def late_outputs(self) -> Iterator[LateOutput]:
         """Yield the side outputs of late rows; their columns are the keys and the columns that the function gets."""
-        for place, one in self.late_inputs:
+        for index, one in self.late_inputs:
             columns = tuple((Column(name, type), sql) for name, type, sql in self._columns(one))
-            yield LateOutput(place, columns, _TIME)
+            yield LateOutput(index, columns, _TIME)
 
     def waiting_views(self, relations: Relations) -> Iterator[tuple[str, Rows]]:
         """Yield the views of waiting rows, with their names: `waiting` or, of several inputs, `waiting_<argument>`.
@@ -76,7 +76,10 @@ class WaitingTables:
         Two more columns have the watermark that each row came behind, and the operator's name, `operator`.
         """
         for number, (own, one) in enumerate(zip(self._named(name), self.inputs, strict=True)):
-            more = [(MARK.name, MARK.type, MARK.name), (OPERATOR.name, OPERATOR.type, quote_text(operator))]
+            more = [
+                (WATERMARK.name, WATERMARK.type, WATERMARK.name),
+                (OPERATOR.name, OPERATOR.type, quote_text(operator)),
+            ]
             yield own, Rows.selected(quoted(self.late(number).name), [*self._shown(one), *more])
 
     def _named(self, name: str) -> list[str]:
@@ -105,7 +108,7 @@ class WaitingRows:
     """The waiting rows of a bucket in a batch. Call `take`, then `late_rows` and, at the end of the batch, `wake_at`."""
 
     def __init__(self, batch: BucketBatch, tables: WaitingTables):
-        self.batch, self.con, self.state, self.clock, self.tables = batch, batch.con, batch.state, batch.clock, tables
+        self.batch, self.con, self.state, self.times, self.tables = batch, batch.con, batch.state, batch.times, tables
         self._dropped: dict[str, list[pa.Table]] = {one.name: [] for one in tables.inputs}
 
     def take(self, inputs: Inputs) -> Inputs:
@@ -116,19 +119,19 @@ class WaitingRows:
         waiting = {one.name for one in self.tables.inputs}
         for port, rows in inputs:
             if port.part in waiting:
-                self._arrive(port.part, rows, on_time=port.on_time)
+                self._arrive(port.part, rows, never_late=port.never_late)
             else:
                 yield port, rows
         for one in self.tables.inputs:
             columns = one.arriving(self.tables.keys)
             due = None
-            if self.clock.watermark is not None:
-                due = self.state.relation(one.name, up_to=self.clock.watermark)
+            if self.times.watermark is not None:
+                due = self.state.relation(one.name, up_to=self.times.watermark)
             rows_due = no_rows(columns) if due is None else Select(f"SELECT {typed(columns)} FROM {due}")
             keep(self.con, due_rows(one), rows_due)
 
-    def _arrive(self, part: str, rows: pa.Table | Segment, *, on_time: bool) -> None:
-        passed = None if on_time else self.clock.watermark
+    def _arrive(self, part: str, rows: pa.Table | Segment, *, never_late: bool) -> None:
+        passed = None if never_late else self.times.watermark
         if isinstance(rows, Segment):
             if passed is None or (rows.low is not None and rows.low > passed):
                 self.state.adopt(part, [rows])
@@ -154,15 +157,15 @@ class WaitingRows:
         number = [one.name for one in self.tables.inputs].index(part)
         table = self.tables.late(number)
         self.con.register("_late", rows)
-        marked = Select(f"SELECT *, {time_literal(watermark, MARK.type)} AS {MARK.name} FROM _late")
+        marked = Select(f"SELECT *, {time_literal(watermark, WATERMARK.type)} AS {WATERMARK.name} FROM _late")
         self.batch.append(table.name, self.batch.selected(table.columns, marked))
 
     def late_rows(self) -> Iterator[SideRows]:
         """Yield the late rows of the batch for side outputs."""
-        if self.clock.watermark is None:
+        if self.times.watermark is None:
             return
         for output, (_, one) in zip(self.tables.late_outputs(), self.tables.late_inputs, strict=True):
-            yield from output.rows(self.con, self._dropped[one.name], self.clock.watermark)
+            yield from output.rows(self.con, self._dropped[one.name], self.times.watermark)
 
     def wake_at(self) -> EventTime | None:
         """Delete the due rows, and return the watermark at which the next row is due, None if no row waits."""

@@ -50,7 +50,7 @@ class WindowSpan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueRows:
     """What is due when windows close, by table: `closed` are their rows with the windows' bounds, `again` rows to store again."""
 
     closed: Relations
@@ -58,7 +58,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedRows:
     """Rows that arrived behind the watermark: `rows` to store after windows have closed, by table, and `late` partials."""
 
     rows: Relations
@@ -118,7 +118,7 @@ class WindowAssigner(Grouping, Protocol):
 
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
-    ) -> Due | None:
+    ) -> DueRows | None:
         """Return the rows of the windows in `span`, None if none closes. The relations may use temporary tables."""
         ...
 
@@ -129,7 +129,7 @@ class WindowAssigner(Grouping, Protocol):
         after: Relations,
         keys: Sequence[str],
         watermark: EventTime,
-    ) -> Admitted:
+    ) -> AdmittedRows:
         """Split the rows that arrived behind the watermark, `after`, into rows to store and late rows."""
         ...
 
@@ -229,8 +229,10 @@ class AssignedWindows:
             return Arrival(rows)
         return Arrival(rows.filter(pc.invert(late)), late_rows=int(weights(rows.filter(late)).sum()))
 
-    def due(self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan) -> Due:
-        return Due(relations)
+    def due(
+        self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
+    ) -> DueRows:
+        return DueRows(relations)
 
     def admit(
         self,
@@ -239,8 +241,8 @@ class AssignedWindows:
         after: Relations,
         keys: Sequence[str],
         watermark: EventTime,
-    ) -> Admitted:
-        return Admitted(after)
+    ) -> AdmittedRows:
+        return AdmittedRows(after)
 
     def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
         return relations

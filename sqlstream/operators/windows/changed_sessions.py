@@ -38,7 +38,7 @@ class ChangedSessions:
         return self.emitted.changes(new, rows_where(relations[EMITTED], condition))
 
     def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[Select]:
-        watermark = batch.clock.watermark
+        watermark = batch.times.watermark
         if watermark is None and self.early is None:
             return
         relations = batch.rows()
@@ -54,24 +54,24 @@ class ChangedSessions:
 
     def _find(self, batch: WindowBatch, pieces: Relation, after: EventTime | None) -> None:
         """Create the table of the sessions whose results may change."""
-        con, clock, keys = batch.con, batch.clock, self.emitted.groups.key_names
-        ends = between(after, clock.watermark) if clock.watermark is not None else FALSE
+        con, times, keys = batch.con, batch.times, self.emitted.groups.key_names
+        ends = between(after, times.watermark) if times.watermark is not None else FALSE
         listed = ", ".join(keys) or "1"
         selects = [f"SELECT {listed} FROM {ARRIVED}", f"SELECT {listed} FROM {pieces} WHERE {ends}"]
         if self.early is not None:
-            selects.append(f"SELECT {listed} FROM ({self.early.due(batch.relation(PENDING), clock)})")
+            selects.append(f"SELECT {listed} FROM ({self.early.due(batch.relation(PENDING), times)})")
         touched = keep(con, "_of_keys", Select(" UNION ".join(selects)))
         keep(con, _NOW, sessions_of(of_keys(pieces, touched, keys), keys))
-        place = names(self.emitted.groups.place)
-        selects = [f"SELECT {place} FROM {_NOW} WHERE {ends}"]
+        window_keys = names(self.emitted.groups.window_keys)
+        selects = [f"SELECT {window_keys} FROM {_NOW} WHERE {ends}"]
         if self.early is None:
-            selects.append(f"SELECT {place} FROM {within(ARRIVED, _NOW, keys, TRUE)}")
+            selects.append(f"SELECT {window_keys} FROM {within(ARRIVED, _NOW, keys, TRUE)}")
         else:
-            is_open = between(clock.watermark, None)
-            batch.store(self.early.added(within(ARRIVED, _NOW, keys, is_open), clock))
-            selects.append(self.early.due(self._pending(batch, is_open), clock))
-            ended = FALSE if clock.watermark is None else between(None, clock.watermark)
-            selects.append(f"SELECT {place} FROM {within(ARRIVED, _NOW, keys, ended)}")
+            is_open = between(times.watermark, None)
+            batch.store(self.early.added(within(ARRIVED, _NOW, keys, is_open), times))
+            selects.append(self.early.due(self._pending(batch, is_open), times))
+            ended = FALSE if times.watermark is None else between(None, times.watermark)
+            selects.append(f"SELECT {window_keys} FROM {within(ARRIVED, _NOW, keys, ended)}")
         keep(con, _CHANGED, Select(" UNION ".join(selects)))
         if self.early is not None:
             batch.store(self.early.emitted(self._pending(batch, TRUE), _CHANGED))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, rows_where, same_columns
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.windows.assigners import END, FixedWindows, WindowSpan, between
 from sqlstream.operators.windows.corrections import ARRIVED
@@ -39,7 +39,7 @@ class ChangedWindows:
         return self.emitted.changes(new, old)
 
     def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[Select]:
-        watermark = batch.clock.watermark
+        watermark = batch.times.watermark
         if watermark is not None and (after is None or after < watermark):
             yield from self._ended(batch, WindowSpan(after, watermark))
         self._find(batch)
@@ -64,7 +64,7 @@ class ChangedWindows:
         last = EventTime(high + windows.spread_over)
         stored = {name: self._in_range(batch, rows, low, last) for name, rows in batch.rows().items()}
         rows = {name: windows.among(rows, _CHANGED, keys) for name, rows in stored.items()}
-        same = same_columns("_row_", "_in_", [c.name for c in self.emitted.groups.place])
+        same = same_columns("_row_", "_in_", [c.name for c in self.emitted.groups.window_keys])
         emitted = self._in_range(batch, batch.relation(EMITTED), low, high)
         old = Relation(f"(SELECT * FROM {emitted} _row_ SEMI JOIN {_CHANGED} _in_ ON {same})")
         return self.emitted.changes(rows, old)
@@ -77,21 +77,21 @@ class ChangedWindows:
 
     def _find(self, batch: WindowBatch) -> None:
         """Create the table of the windows, other than those that end now, whose results may change."""
-        windows, clock = self.windows, batch.clock
+        windows, times = self.windows, batch.times
         # What ends after `ended` is emitted now.
         ended = NEVER if batch.state.closed is None else batch.state.closed
         late = windows.ending(ARRIVED, batch.closed, ended)
-        selects = [f"SELECT DISTINCT {names(self.emitted.groups.place)} FROM {late}"]
+        selects = [f"SELECT DISTINCT {names(self.emitted.groups.window_keys)} FROM {late}"]
         if self.early is not None:
-            batch.store(self.early.added(windows.ending(ARRIVED, clock.watermark, None), clock))
-            selects.append(self.early.due(self._pending(batch), clock))
+            batch.store(self.early.added(windows.ending(ARRIVED, times.watermark, None), times))
+            selects.append(self.early.due(self._pending(batch), times))
         keep(batch.con, _CHANGED, Select(" UNION ".join(selects)))
         if self.early is not None:
             batch.store(self.early.emitted(self._pending(batch), _CHANGED))
 
     @staticmethod
     def _pending(batch: WindowBatch) -> Relation:
-        return rows_where(batch.relation(PENDING), between(batch.clock.watermark, None))
+        return rows_where(batch.relation(PENDING), between(batch.times.watermark, None))
 
     def waiting(self, batch: WindowBatch) -> Select:
         assert self.early is not None

@@ -15,8 +15,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, no_rows, subquery, typed, union_all
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.windows.assigners import PARTIALS, ROWS, WindowAssigner, between
 from sqlstream.operators.windows.early_results import DUE, EarlyResults, EveryRows
@@ -126,7 +126,7 @@ class Corrections:
 
     def set_timers(self, batch: WindowBatch, windows: WindowAssigner) -> None:
         """Forget rows, and set the timers to when the next window ends, is forgotten, or is due early."""
-        state, watermark = batch.state, batch.clock.watermark
+        state, watermark = batch.state, batch.times.watermark
         held = batch.forget(NEVER if watermark is None else watermark)
         # Rows of windows that have not ended stay longer than the lateness from now on.
         stays = between(batch.retention.stored_until(watermark), None, KEPT.name)

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import ARRIVED, INTERNAL
 from sqlstream.duck.sql import Items, Relation, Relations, Select, names, quote_name, typed
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.logical.plan.windows import UNTIL_PASSED
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.scratch import keep, keep_and_count, leaving
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.window_batch import empty_relation
@@ -31,7 +31,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, zset
 from sqlstream.units import NO_TIME, Duration, EventTime, to_millis
-from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.declarations import ExpiringState, TableDeclaration
 
 WAITING = "waiting"
 NUMBERED = "numbered"
@@ -159,7 +159,7 @@ class CountWindowOperator(Operator):
         return f"PARTITION BY {names(self.key_columns)}" if self.keys else ""
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         return (self._key_state.remembered,)
 
     def step(
@@ -167,65 +167,65 @@ class CountWindowOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take a batch, number the rows that the watermark has passed, and yield the rows of complete windows."""
-        on_time = []
+        in_time = []
         for port, piece in inputs:
             rows = state.read(piece) if isinstance(piece, Segment) else piece
             if self.by_instant:
-                on_time.append(rows)
+                in_time.append(rows)
                 continue
-            if clock.watermark is not None and rows.num_rows:
-                passed = pc.less_equal(rows.column(TIME.name).cast(pa.int64()), clock.watermark)
+            if times.watermark is not None and rows.num_rows:
+                passed = pc.less_equal(rows.column(TIME.name).cast(pa.int64()), times.watermark)
                 behind, rows = rows.filter(passed), rows.filter(pc.invert(passed))
-                if port.on_time:
-                    on_time.append(behind)
+                if port.never_late:
+                    in_time.append(behind)
                 else:
                     state.count("late_rows", behind.num_rows)
                     if self.emits_late:
-                        yield from self._late.rows(con, [behind], clock.watermark)
-            state.append(WAITING, rows, clock.batch)
-        if self.by_instant or clock.watermark is not None:
-            if self._final(con, state, on_time, clock.watermark):
-                self._number(con, state, clock)
+                        yield from self._late.rows(con, [behind], times.watermark)
+            state.append(WAITING, rows, times.batch)
+        if self.by_instant or times.watermark is not None:
+            if self._final(con, state, in_time, times.watermark):
+                self._number(con, state, times)
                 yield from self._complete(con)
-                self._remember(con, state, clock)
-            self._key_state.sweep(con, state, clock)
-        state.event_timer = state.forget(con, WAITING, NEVER if clock.watermark is None else clock.watermark)
+                self._remember(con, state, times)
+            self._key_state.sweep(con, state, times)
+        state.event_timer = state.forget(con, WAITING, NEVER if times.watermark is None else times.watermark)
 
     def _final(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: EventTime | None
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, in_time: list[pa.Table], watermark: EventTime | None
     ) -> int:
         """Create `_final`, the rows to number, and return how many there are."""
         [waiting, *_] = self.tables
         passed = None if self.by_instant else state.relation(WAITING, up_to=watermark)
         rows = f"SELECT * FROM {passed or empty_relation(waiting)}"
-        if on_time:
-            con.register("_on_time", pa.concat_tables(on_time, promote_options="permissive"))
-            rows += f" UNION ALL SELECT {typed(self._row)} FROM _on_time"
+        if in_time:
+            con.register("_in_time", pa.concat_tables(in_time, promote_options="permissive"))
+            rows += f" UNION ALL SELECT {typed(self._row)} FROM _in_time"
         return keep_and_count(con, "_final", Select(rows))[1]
 
-    def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+    def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
         """Create `_new`, rows with their new numbers, and `_after`, the number of rows of each key before and after."""
         if self.keys:
             keep(con, TOUCHED, Select(f"SELECT DISTINCT {names(self.key_columns)} FROM _final"))
-        self._key_state.load(con, state, clock)
+        self._key_state.load(con, state, times)
         joined = self._key_state.same("_final", "_before")
         order = f"{self._by} ORDER BY {', '.join(c.name for c in (TIME, *self._ties))}"
-        place = f"row_number() OVER ({order}) + _count"
+        numbered = f"row_number() OVER ({order}) + _count"
         counts = (
             f"SELECT _final.*, coalesce(_before.{NUMBER.name}, 0) AS _count "
             f"FROM _final LEFT JOIN _old_{COUNTED} _before ON {joined}"
         )
-        keep(con, "_new", Select(f"SELECT {names(self._row)}, {place} AS {NUMBER.name}, _count FROM ({counts})"))
+        keep(con, "_new", Select(f"SELECT {names(self._row)}, {numbered} AS {NUMBER.name}, _count FROM ({counts})"))
         by = f"GROUP BY {names(self.key_columns)}" if self.keys else "HAVING count(*) > 0"
         listed = "".join(f"{c.name}, " for c in self.key_columns)
         number = f"max({NUMBER.name}) AS {NUMBER.name}, min(_count) AS _count"
         keep(con, "_after", Select(f"SELECT {listed}{number}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _new {by}"))
 
     @cached_property
-    def _placed(self) -> Relation:
+    def _numbered(self) -> Relation:
         """The numbered rows of keys that have changed, with the key's number of rows before and after."""
         numbered = names((*self._row, NUMBER))
         both = f"SELECT {numbered} FROM _old_{NUMBERED} UNION ALL SELECT {numbered} FROM _new"
@@ -238,7 +238,7 @@ class CountWindowOperator(Operator):
         number, slide = NUMBER.name, self.slide
         first = f"greatest((({number} - 1) // {slide} + 1) * {slide}, (_before // {slide} + 1) * {slide})"
         last = f"least({number} + {self.size - 1}, _until)"
-        ends = f"SELECT *, unnest(generate_series({first}, {last}, {slide})) AS _end FROM {self._placed}"
+        ends = f"SELECT *, unnest(generate_series({first}, {last}, {slide})) AS _end FROM {self._numbered}"
         window = ", ".join([*(c.name for c in self.key_columns), "_end"])
         start, end = (f"{f}({TIME.name}) OVER (PARTITION BY {window})" for f in ("min", "max"))
         bounds = f"{start} AS _first, {end} AS _last"
@@ -252,13 +252,13 @@ class CountWindowOperator(Operator):
         """Return the SQL of a stored time as the bound of a window."""
         return f"CAST(make_timestamptz(epoch_us({time})) AS TIMESTAMP)" if self.by_instant else time
 
-    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
         """Store the rows that later windows need, and the number of rows of each key."""
         needed = f"{NUMBER.name} > (_until // {self.slide} + 1) * {self.slide} - {self.size}"
         columns = names((*self._row, NUMBER))
-        needed_rows = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._placed} WHERE {needed})"
+        needed_rows = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._numbered} WHERE {needed})"
         counted = ", ".join(
-            [*self.hash_columns, NUMBER.name, f"CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name}", WEIGHT]
+            [*self.hash_columns, NUMBER.name, f"CAST({to_millis(times.time)} AS BIGINT) AS {AT.name}", WEIGHT]
         )
-        self._key_state.store(con, state, NUMBERED, Relation(needed_rows), clock)
-        self._key_state.store(con, state, COUNTED, Relation(f"(SELECT {counted} FROM _after)"), clock)
+        self._key_state.store(con, state, NUMBERED, Relation(needed_rows), times)
+        self._key_state.store(con, state, COUNTED, Relation(f"(SELECT {counted} FROM _after)"), times)

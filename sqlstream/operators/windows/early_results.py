@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Literal
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import FALSE, Condition, Items, Relation, Relations, Select, names, rows_where, same_columns
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.operators.groups import Grouping, Groups
-from sqlstream.operators.operator import Clock
+from sqlstream.operators.operator import StepTimes
 from sqlstream.operators.windows.assigners import ROWS
 from sqlstream.operators.windows.emitted import weighted
 from sqlstream.storage.zsets import WEIGHT
@@ -29,21 +29,21 @@ class EveryInterval:
     every: Duration
     by: Literal["time", "event"]
 
-    def due(self, clock: Clock) -> int:
+    def due(self, times: StepTimes) -> int:
         """Return when a result must show a row of this batch at the latest, as DUE is stored: the next multiple of the interval.
 
         Before the first watermark, event time gives NEVER.
         """
-        now = clock.time if self.by == "time" else clock.watermark
+        now = times.time if self.by == "time" else times.watermark
         if now is None:
             return NEVER
         due = (now // self.every + 1) * self.every
         # The clock goes by milliseconds: the first one from which on it is due.
         return -(-due // MILLISECOND) if self.by == "time" else due
 
-    def condition(self, clock: Clock) -> Condition:
+    def condition(self, times: StepTimes) -> Condition:
         """Return the condition on the pending rows of a window that its result is due in this batch."""
-        now = to_millis(clock.time) if self.by == "time" else clock.watermark
+        now = to_millis(times.time) if self.by == "time" else times.watermark
         return FALSE if now is None else Condition(f"min({DUE}) <= {now}")
 
     @property
@@ -58,11 +58,11 @@ class EveryRows:
 
     rows: int
 
-    def due(self, clock: Clock) -> int:
+    def due(self, times: StepTimes) -> int:
         """Return the value to store in DUE, which is not read if results are due by numbers of rows."""
         return self.rows
 
-    def condition(self, clock: Clock) -> Condition:
+    def condition(self, times: StepTimes) -> Condition:
         """Return the condition on the pending rows of a window that its result is due."""
         return Condition(f"sum({ROWS}) >= {self.rows}")
 
@@ -85,32 +85,40 @@ class EarlyResults:
     @cached_property
     def table(self) -> TableDeclaration:
         """The table PENDING; a weight is a number of rows."""
-        return weighted(PENDING, (*self.groups.place, Column(DUE, "BIGINT")), self.groups.windows)
+        return weighted(PENDING, (*self.groups.window_keys, Column(DUE, "BIGINT")), self.groups.windows)
 
     @cached_property
-    def _place(self) -> Items:
-        return names(self.groups.place)
+    def _window_keys(self) -> Items:
+        return names(self.groups.window_keys)
 
-    def due(self, pending: Relation, clock: Clock) -> Select:
-        """Return the windows to emit now, as `place`."""
-        due = self.interval.condition(clock)
-        return Select(f"SELECT {self._place} FROM ({self.waiting(pending)}) GROUP BY {self._place} HAVING {due}")
+    def due(self, pending: Relation, times: StepTimes) -> Select:
+        """Return the windows to emit now, as `window_keys`."""
+        due = self.interval.condition(times)
+        return Select(
+            f"SELECT {self._window_keys} FROM ({self.waiting(pending)}) GROUP BY {self._window_keys} HAVING {due}"
+        )
 
     def waiting(self, pending: Relation) -> Select:
-        """Return the windows with rows that no result shows: `place`, DUE, and the number of those rows as ROWS."""
-        place, total = f"{self._place}, {DUE}", f"sum({WEIGHT})"
-        return Select(f"SELECT {place}, {total} AS {ROWS} FROM {pending} GROUP BY {place} HAVING {total} > 0")
+        """Return the windows with rows that no result shows: `window_keys`, DUE, and the number of those rows as ROWS."""
+        window_keys, total = f"{self._window_keys}, {DUE}", f"sum({WEIGHT})"
+        return Select(
+            f"SELECT {window_keys}, {total} AS {ROWS} FROM {pending} GROUP BY {window_keys} HAVING {total} > 0"
+        )
 
-    def added(self, arrived: Relation, clock: Clock) -> Relations:
+    def added(self, arrived: Relation, times: StepTimes) -> Relations:
         """Return what to store, by table: open windows of the rows that `arrived`, DUE, and their number."""
-        due = f"CAST({self.interval.due(clock)} AS BIGINT) AS {DUE}"
+        due = f"CAST({self.interval.due(times)} AS BIGINT) AS {DUE}"
         number = f"CAST(sum({ROWS}) AS BIGINT) AS {WEIGHT}"
-        return {PENDING: Relation(f"(SELECT {self._place}, {due}, {number} FROM {arrived} GROUP BY {self._place})")}
+        return {
+            PENDING: Relation(
+                f"(SELECT {self._window_keys}, {due}, {number} FROM {arrived} GROUP BY {self._window_keys})"
+            )
+        }
 
     def emitted(self, pending: Relation, windows: Relation) -> Relations:
         """Return what to store, by table, when `windows` are emitted: the rows in them are no longer pending."""
-        same = same_columns("_waiting_", "_in_", [c.name for c in self.groups.place])
+        same = same_columns("_waiting_", "_in_", [c.name for c in self.groups.window_keys])
         rows = f"({self.waiting(pending)}) _waiting_ SEMI JOIN {windows} _in_ ON {same}"
         number = f"CAST(-({self.interval.shown}) AS BIGINT) AS {WEIGHT}"
-        deductions = Relation(f"(SELECT {self._place}, {DUE}, {number} FROM {rows})")
+        deductions = Relation(f"(SELECT {self._window_keys}, {DUE}, {number} FROM {rows})")
         return {PENDING: rows_where(deductions, Condition(f"{WEIGHT} <> 0"))}

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Relation, Relations, Select, names, quote_name, subquery
-from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.aggregates.grouped import GroupedCalls
 from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.windows.assigners import START, window_time
 from sqlstream.operators.windows.retention import KEPT, Retention
@@ -34,7 +34,7 @@ def weighted(name: str, columns: Sequence[Column], windows: Grouping) -> TableDe
 class EmittedResults:
     """The table EMITTED: emitted rows of a result, with the bounds that they show, and the current bounds of their windows."""
 
-    result: Grouped
+    result: GroupedCalls
     retention: Retention
 
     @property
@@ -44,7 +44,7 @@ class EmittedResults:
     @cached_property
     def table(self) -> TableDeclaration:
         """The table EMITTED: keys, current bounds, emitted bounds and results, KEPT, weight."""
-        return weighted(EMITTED, (*self.groups.place, *self._shown), self.groups.windows)
+        return weighted(EMITTED, (*self.groups.window_keys, *self._shown), self.groups.windows)
 
     @cached_property
     def _shown(self) -> tuple[Column, ...]:
@@ -53,12 +53,12 @@ class EmittedResults:
         return (Column(_START, "TIMESTAMP"), Column(_END, "TIMESTAMP"), *calls)
 
     @cached_property
-    def _renamed(self) -> Grouped:
+    def _renamed(self) -> GroupedCalls:
         """The result under internal names."""
         groups = self.groups
         keys = tuple((column, sql) for column, (_, sql) in zip(groups.key_columns, groups.keys, strict=True))
         calls = tuple((f"r{i}", call) for i, (_, call) in enumerate(self.result.calls))
-        return Grouped(Groups(keys, groups.windows), (_START, _END, None), calls)
+        return GroupedCalls(Groups(keys, groups.windows), (_START, _END, None), calls)
 
     def changes(self, new: Relations, old: Relation | None) -> Select:
         """Return the changes, with weights, that turn emitted rows into the current result.
@@ -68,7 +68,7 @@ class EmittedResults:
         bounds = ", ".join(f"{_START if name == START else _END} AS {name}" for name in self.groups.windows.bounds)
         items = ", ".join([*self.groups.key_names, bounds, names(self._shown)])
         rows = Select(f"SELECT {items}, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self._renamed.result(new)})")
-        return rows if old is None else difference((*self.groups.place, *self._shown), subquery(rows), old)
+        return rows if old is None else difference((*self.groups.window_keys, *self._shown), subquery(rows), old)
 
     def leaving(self, changes: Relation) -> Select:
         """Return changes as the operator emits them: output columns and weight."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck import clock
+from sqlstream.duck import time_variables
 from sqlstream.duck.sql import TRUE, Condition, Rows, Select, quote_text, quoted, rows_where, subquery, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.groups import ComputedColumns, Groups, stored_columns
-from sqlstream.operators.late_rows import MARK, TIME
+from sqlstream.operators.late_rows import TIME, WATERMARK
 from sqlstream.operators.windows.assigners import WindowAssigner
 from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.units import NO_TIME, Duration, EventTime
@@ -50,14 +50,16 @@ class LateRowsPart:
     @property
     def table(self) -> TableDeclaration:
         """The table of late rows: `stored`, and MARK, the watermark that the rows came behind."""
-        return TableDeclaration(LATE, (*(c for c, _ in self.stored), MARK))
+        return TableDeclaration(LATE, (*(c for c, _ in self.stored), WATERMARK))
 
     def part(self, groups: Groups[WindowAssigner]) -> Select:
         """Return what the upstream fragment computes: rows that may be late, as `arriving`, encoded for storage."""
         items = [*groups.key_items, *(f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns)]
         items += [f"{sql} AS {c.name}" for c, sql in self.stored]
         rows = Select(f"SELECT {', '.join(items)} FROM {groups.source} WHERE {self.where}")
-        late = Condition(f"{groups.windows.may_be_late} <= {clock.WATERMARK_ABOVE} - to_microseconds({self.lateness})")
+        late = Condition(
+            f"{groups.windows.may_be_late} <= {time_variables.WATERMARK_ABOVE} - to_microseconds({self.lateness})"
+        )
         return encoded(self.arriving(groups), rows_where(subquery(rows), late))
 
     def arriving(self, groups: Groups[WindowAssigner]) -> tuple[Column, ...]:
@@ -69,12 +71,12 @@ class LateRowsPart:
         assert batch.closed is not None
         batch.con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
         candidates = subquery(Select(f"SELECT {typed(self.arriving(groups))} FROM _may_be_late"))
-        mark = f"{time_literal(batch.clock.watermark or EventTime(0), 'TIMESTAMP')} AS {MARK.name}"
-        late = Select(f"SELECT *, {mark} FROM {groups.windows.late(candidates, groups.key_names, batch.closed)}")
+        watermark = f"{time_literal(batch.times.watermark or EventTime(0), 'TIMESTAMP')} AS {WATERMARK.name}"
+        late = Select(f"SELECT *, {watermark} FROM {groups.windows.late(candidates, groups.key_names, batch.closed)}")
         return batch.con.sql(encoded(self.table.columns, subquery(late))).to_arrow_table()
 
     def view(self, operator: str) -> Rows:
         """Return the view of the stored late rows: their columns, event time, watermark, and the operator's name."""
         own = [(c.name, c.type, f"c{i}") for i, c in enumerate(self.columns)]
-        added = ((TIME, TIME.name), (MARK, MARK.name), (OPERATOR, quote_text(operator)))
+        added = ((TIME, TIME.name), (WATERMARK, WATERMARK.name), (OPERATOR, quote_text(operator)))
         return Rows.selected(quoted(LATE), [*own, *((c.name, c.type, sql) for c, sql in added)])

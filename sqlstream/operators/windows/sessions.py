@@ -20,9 +20,9 @@ from sqlstream.operators.windows.assigners import (
     END,
     PARTIALS,
     START,
-    Admitted,
+    AdmittedRows,
     Arrival,
-    Due,
+    DueRows,
     Read,
     WindowSpan,
     ended,
@@ -104,7 +104,7 @@ class Sessions:
 
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
-    ) -> Due | None:
+    ) -> DueRows | None:
         """Return the rows of sessions that close, and the passed rows of sessions that continue, to be stored again."""
         past, pieces = ended(span.watermark), relations[PARTIALS]
         passed = {name: rows_where(rows, past) for name, rows in relations.items()}
@@ -121,7 +121,7 @@ class Sessions:
         closed = {name: within(rows, _SESSIONS, keys, past) for name, rows in passed.items()}
         stays = Condition(f"NOT ({past})")
         again = {name: within(rows, _SESSIONS, keys, stays) for name, rows in passed.items()}
-        return Due(closed, again)
+        return DueRows(closed, again)
 
     def admit(
         self,
@@ -130,7 +130,7 @@ class Sessions:
         after: Relations,
         keys: Sequence[str],
         watermark: EventTime,
-    ) -> Admitted:
+    ) -> AdmittedRows:
         """Store rows whose session is open or opens with them; rows whose session has closed are late."""
         both = Relation(f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})")
         pieces = of_keys(both, after[PARTIALS], keys)
@@ -138,7 +138,7 @@ class Sessions:
         past = ended(watermark)
         stays = Condition(f"NOT ({past})")
         rows = {name: within(rows, _SESSIONS, keys, stays) for name, rows in after.items()}
-        return Admitted(rows, within(after[PARTIALS], _SESSIONS, keys, past))
+        return AdmittedRows(rows, within(after[PARTIALS], _SESSIONS, keys, past))
 
     def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
         sessions = subquery(sessions_of(self.pieces.present(relations[PARTIALS]), keys))

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Relation, Relations, Select, all_of, rows_where, same_columns, subquery, union_all
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.operators.groups import ROWS_OF_BATCH, ComputedColumns
 from sqlstream.operators.windows.assigners import (
     END,
     PARTIALS,
-    Admitted,
+    AdmittedRows,
     Arrival,
-    Due,
+    DueRows,
     Read,
     WindowSpan,
     ended,
@@ -115,14 +115,14 @@ class SlicedWindows:
 
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
-    ) -> Due | None:
+    ) -> DueRows | None:
         first = None if span.closed is None else self.grid.first_end(EventTime(span.closed + 1))
         if first is not None and first > span.watermark:
             return None
         if first is not None and (span.watermark - first) // self.grid.slide < FEW_WINDOWS:
             ends = [EventTime(end) for end in range(first, span.watermark + 1, self.grid.slide)]
-            return Due({table: self._of_ends(rows, ends) for table, rows in relations.items()})
-        return Due({table: self.spread(rows, first, str(span.watermark)) for table, rows in relations.items()})
+            return DueRows({table: self._of_ends(rows, ends) for table, rows in relations.items()})
+        return DueRows({table: self.spread(rows, first, str(span.watermark)) for table, rows in relations.items()})
 
     def admit(
         self,
@@ -131,8 +131,8 @@ class SlicedWindows:
         after: Relations,
         keys: Sequence[str],
         watermark: EventTime,
-    ) -> Admitted:
-        return Admitted(after)
+    ) -> AdmittedRows:
+        return AdmittedRows(after)
 
     def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
         after = self.grid.first_end_sql(f"({watermark} + 1)")

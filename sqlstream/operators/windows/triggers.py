@@ -8,8 +8,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Relations, Select
+from sqlstream.duck.time_variables import NEVER
 from sqlstream.operators.windows.assigners import WindowAssigner
 from sqlstream.operators.windows.results import WindowResult
 from sqlstream.operators.windows.retention import Retention
@@ -55,7 +55,7 @@ class Trigger(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AtEnd:
+class EventTimeTrigger:
     """A window emits once, when the watermark passes its end."""
 
     @property
@@ -81,9 +81,9 @@ class AtEnd:
         return None
 
     def set_timers(self, batch: WindowBatch, windows: WindowAssigner) -> None:
-        watermark = batch.clock.watermark
+        watermark = batch.times.watermark
         earliest = batch.forget(NEVER if watermark is None else watermark)
         batch.state.event_timer = windows.next_time(earliest, watermark)
 
 
-AT_END = AtEnd()
+AT_END = EventTimeTrigger()

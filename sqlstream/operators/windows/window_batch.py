@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sqlstream.duck.sql import Condition, Relation, Relations, no_rows, subquery
 from sqlstream.duck.types import encoded
-from sqlstream.operators.operator import Clock
+from sqlstream.operators.operator import StepTimes
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.storage.bucket import Bucket
 from sqlstream.units import EventTime
@@ -26,7 +26,7 @@ class WindowBatch:
 
     con: duckdb.DuckDBPyConnection
     state: Bucket
-    clock: Clock
+    times: StepTimes
     tables: Mapping[str, TableDeclaration]
     row_tables: tuple[str, ...]
     retention: Retention
@@ -34,7 +34,7 @@ class WindowBatch:
     @property
     def closed(self) -> EventTime | None:
         """The time up to which windows are closed, None before the first watermark."""
-        return self.retention.closed(self.clock.watermark)
+        return self.retention.closed(self.times.watermark)
 
     def relation(self, table: str, up_to: EventTime | None = None) -> Relation:
         """Return a table's stored rows, with a time of at most `up_to` if set; without rows an empty relation."""
@@ -52,7 +52,7 @@ class WindowBatch:
             if name in rows
         }
         for name, new_rows in stored.items():
-            self.state.append(name, new_rows, self.clock.batch)
+            self.state.append(name, new_rows, self.times.batch)
         return stored
 
     def forget(self, watermark: EventTime) -> EventTime | None:

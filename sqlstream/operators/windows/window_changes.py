@@ -9,7 +9,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.sql import Condition, Relation, Relations, Select, names, rows_where, subquery
-from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.aggregates.grouped import GroupedCalls
 from sqlstream.operators.groups import ROWS_OF_BATCH, ComputedColumns, Grouping, Groups, stored_columns
 from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import END, PARTIALS
@@ -59,8 +59,8 @@ class WindowChanges:
         return self.of.outputs
 
     def result(self, relations: Relations) -> Select:
-        placed = (*self.groups.place, *(c for c, _ in self._rows))
-        rows = repeated(placed, subquery(summed(placed, relations[PARTIALS])))
+        columns_of_rows = (*self.groups.window_keys, *(c for c, _ in self._rows))
+        rows = repeated(columns_of_rows, subquery(summed(columns_of_rows, relations[PARTIALS])))
         return self.of.of_rows(subquery(rows))
 
     def present(self, partials: Relation) -> Relation:
@@ -68,7 +68,7 @@ class WindowChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class WindowedGrouping:
     """A grouping of rows that have the bounds of their windows as columns."""
 
     bounds: tuple[str, ...]
@@ -101,9 +101,11 @@ class AggregatesOfRows:
     calls: tuple[tuple[str, AggregateCall], ...]
 
     @cached_property
-    def _grouped(self) -> Grouped:
+    def _grouped(self) -> GroupedCalls:
         windows = self.groups.windows
-        return Grouped(Groups(self.groups.keys, Placed(windows.bounds, windows.start)), self.bounds, self.calls)
+        return GroupedCalls(
+            Groups(self.groups.keys, WindowedGrouping(windows.bounds, windows.start)), self.bounds, self.calls
+        )
 
     @property
     def outputs(self) -> tuple[Column, ...]:

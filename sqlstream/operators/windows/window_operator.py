@@ -12,9 +12,9 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Relations, Rows, Select, subquery, typed
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.aggregates.grouped import GroupedCalls
 from sqlstream.operators.groups import Groups
-from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Holds, Inputs, Operator, SideRows, StepTimes
 from sqlstream.operators.scratch import leaving
 from sqlstream.operators.windows.assigners import PARTIALS, WindowAssigner, WindowSpan, weights
 from sqlstream.operators.windows.late_rows import LATE, LateRowsPart
@@ -29,7 +29,7 @@ from sqlstream.warehouse.declarations import TableDeclaration
 
 
 @dataclass(slots=True)
-class Received:
+class PendingRows:
     """Rows of a batch that are still to be processed once they are read.
 
     `added` are the partials that were stored, only for a trigger that corrects: they may be many. `after` are, by table, rows
@@ -95,11 +95,11 @@ class WindowOperator(Operator):
         """Return the results of windows that can still change, then `accumulators`."""
         closed = self.trigger.retention.closed_sql(watermark)
         rows = self.groups.windows.open(relations, self.groups.key_names, closed)
-        return self.of.result(rows, accumulators=True) if isinstance(self.of, Grouped) else self.of.result(rows)
+        return self.of.result(rows, accumulators=True) if isinstance(self.of, GroupedCalls) else self.of.result(rows)
 
     @property
     def accumulators(self) -> tuple[Column, ...]:
-        return tuple(column for column, _ in self.of.accumulators) if isinstance(self.of, Grouped) else ()
+        return tuple(column for column, _ in self.of.accumulators) if isinstance(self.of, GroupedCalls) else ()
 
     @property
     def holds(self) -> Holds:
@@ -120,39 +120,39 @@ class WindowOperator(Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         inputs: Inputs,
-        clock: Clock,
+        times: StepTimes,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take a batch. Yield and forget the windows that the watermark closes, then late rows, then other changes.
 
         Rows behind the watermark that are not late are added last: windows close without them, as after an empty batch.
         """
         names = tuple(t.name for t in self._row_tables)
-        batch = WindowBatch(con, state, clock, {t.name: t for t in self.tables}, names, self.trigger.retention)
+        batch = WindowBatch(con, state, times, {t.name: t for t in self.tables}, names, self.trigger.retention)
         received = self._receive(batch, inputs)
-        if clock.watermark is not None:
-            if (closing := self._close(batch, clock.watermark)) is not None:
+        if times.watermark is not None:
+            if (closing := self._close(batch, times.watermark)) is not None:
                 yield from leaving(con, self.outputs, closing)
-            batch.forget(clock.watermark)
+            batch.forget(times.watermark)
             self._admit(batch, received)
             yield from self._take_late(batch, received)
         if (changes := self.trigger.changes(batch, received.added)) is not None:
             yield from leaving(con, self.outputs, changes)
         self.trigger.set_timers(batch, self.groups.windows)
 
-    def _receive(self, batch: WindowBatch, inputs: Inputs) -> Received:
+    def _receive(self, batch: WindowBatch, inputs: Inputs) -> PendingRows:
         """Add the rows of a batch that are in no closed window; return the others."""
-        received = Received()
+        received = PendingRows()
         for port, rows in inputs:
             if port.part == LATE:
                 received.may_be_late.append(batch.state.read(rows) if isinstance(rows, Segment) else rows)
-            elif port.on_time or batch.closed is None:
+            elif port.never_late or batch.closed is None:
                 self._add(batch, port.part, rows, received)
             else:
                 self._arrive(batch, port.part, rows, batch.closed, received)
         return received
 
     def _arrive(
-        self, batch: WindowBatch, part: str, rows: pa.Table | Segment, closed: EventTime, received: Received
+        self, batch: WindowBatch, part: str, rows: pa.Table | Segment, closed: EventTime, received: PendingRows
     ) -> None:
         """Add rows that are in no closed window; count late ones, and put the others aside."""
         if isinstance(rows, Segment):
@@ -171,11 +171,11 @@ class WindowOperator(Operator):
             self._count_late(batch, arrival.late_rows)
             batch.state.count("missed_windows", arrival.missed_windows)
 
-    def _add(self, batch: WindowBatch, part: str, rows: pa.Table | Segment, received: Received) -> None:
+    def _add(self, batch: WindowBatch, part: str, rows: pa.Table | Segment, received: PendingRows) -> None:
         if isinstance(rows, Segment):
             batch.state.adopt(part, [rows])
         else:
-            batch.state.append(part, rows, batch.clock.batch)
+            batch.state.append(part, rows, batch.times.batch)
         if self.trigger.corrects and part == PARTIALS:
             received.added.append(rows)
 
@@ -193,7 +193,7 @@ class WindowOperator(Operator):
         batch.store(due.again)
         return self.trigger.closing(batch, self.of, due.closed)
 
-    def _admit(self, batch: WindowBatch, received: Received) -> None:
+    def _admit(self, batch: WindowBatch, received: PendingRows) -> None:
         """Add rows that arrived behind the watermark, if a window of theirs is open."""
         if not received.after or batch.closed is None:
             return
@@ -216,7 +216,7 @@ class WindowOperator(Operator):
         if self.late is None:
             batch.state.count(LATE, rows)
 
-    def _take_late(self, batch: WindowBatch, received: Received) -> Iterator[SideRows]:
+    def _take_late(self, batch: WindowBatch, received: PendingRows) -> Iterator[SideRows]:
         """Store or emit the rows that are late.
 
         Rows may be late by the job's watermark, and on time by the operator's, which is behind it.
@@ -228,6 +228,6 @@ class WindowOperator(Operator):
         dropped = self.late.dropped(self.groups, received.may_be_late, batch)
         batch.state.count(LATE, dropped.num_rows)
         if self.late.in_table:
-            batch.state.append(LATE, dropped, batch.clock.batch)
+            batch.state.append(LATE, dropped, batch.times.batch)
         if self.late.emitted:
             yield from (SideRows(LATE, some) for some in dropped.to_batches())

@@ -41,8 +41,8 @@ class Ranking:
     def call(self, partition: str, columns: tuple[Column, ...]) -> str:
         """Return the SQL window function over `partition`. ROW_NUMBER and NTILE break ties by all columns, in their order."""
         is_call = self.function.endswith(")")
-        ties = [quote_name(c.name) for c in columns] if self.function == "row_number" or is_call else []
-        order = ", ".join([*self.order, *ties])
+        tie_breakers = [quote_name(c.name) for c in columns] if self.function == "row_number" or is_call else []
+        order = ", ".join([*self.order, *tie_breakers])
         return f"{self.function}{'' if is_call else '()'} OVER (PARTITION BY {partition} ORDER BY {order})"
 
     def call_of_new(self, partition: str, columns: tuple[Column, ...]) -> str:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from sqlstream.duck.aggregates.aggregate_call import row_of
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.sql import Items, quote_name
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Reads
-from sqlstream.logical.plan.over import PLACED, RANKS, OverItem
+from sqlstream.logical.plan.expressions import AggregateItem, Dependencies, Expression
+from sqlstream.logical.plan.over import POSITIONAL, RANKS, OverItem
 from sqlstream.physical.batch.rows import CannotVerify
 
 
@@ -97,25 +97,25 @@ def over(
     keys: tuple[Expression, ...],
     time: str,
     order: tuple[str, ...],
-    ties: Items,
+    tie_breakers: Items,
     *,
     by_arrival: bool = False,
 ) -> str:
     """Return a call with OVER as a select item, with the name of its result.
 
     `keys` are the expressions of PARTITION BY. Rows are ordered by the SQL `time`, then by the items of `order`; equal rows by
-    `ties`, `by_arrival` if these begin with the order of arrival. Raises CannotVerify as `aggregate` does, and for an aggregate
-    function of Python.
+    `tie_breakers`, `by_arrival` if these begin with the order of arrival. Raises CannotVerify as `aggregate` does, and for an
+    aggregate function of Python.
     """
     call, frame = item.call, item.frame
     deterministic((*keys, *call.expressions))
     by = f"PARTITION BY {', '.join(k.sql for k in keys)} " if keys else ""
-    peers, rows = ", ".join([time, *order]), ", ".join([time, *order, ties])
+    peers, rows = ", ".join([time, *order]), ", ".join([time, *order, tie_breakers])
     name = quote_name(call.name)
     if call.function in RANKS:
         return f"{call.function}() OVER ({by}ORDER BY {rows if call.function == 'row_number' else peers}) AS {name}"
     nulls = " IGNORE NULLS" if item.ignore_nulls else ""
-    if call.function in PLACED:
+    if call.function in POSITIONAL:
         inside = ", ".join(e.sql for e in call.arguments)
         # A frame of RANGE holds all rows of one time: the order of their columns decides which is the first.
         among = f" ORDER BY {rows}" if frame.mode == "range" and call.function not in ("lag", "lead") else ""
@@ -141,7 +141,7 @@ def _in_order(call: AggregateItem, rows: str) -> AggregateItem:
     shape = FUNCTIONS.get(ALIASES.get(call.function, call.function))
     if shape is None or not shape.ordered or shape.kind is Kind.QUANTILE or call.distinct:
         return call
-    return replace(call, order_by=(*call.order_by, Expression(rows, "", reads=Reads())))
+    return replace(call, order_by=(*call.order_by, Expression(rows, "", reads=Dependencies())))
 
 
 def _bound(distance: int | None, forth: str, back: str, unit: str = "{}") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from sqlstream.duck.internal_columns import ADDS, ARRIVED, CHANGE, PLACE, internal
+from sqlstream.duck.internal_columns import ADDS, ARRIVED, CHANGE, FILE_ORDER, internal
 from sqlstream.duck.sql import TRUE, Condition, Relation, Select, all_of, quote_name, union_all
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.lookups import LookupJoin
@@ -130,7 +130,7 @@ def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> BatchRows:
     where = f"{CHANGE.name} <> 'B' AND NOT {UNTIMED.name}"
     if query.corrections.late:
         where += f" AND {query.in_time(node, since)}"
-    order = ", ".join(f"{c.name} DESC" for c in (BATCH, *PLACE))
+    order = ", ".join(f"{c.name} DESC" for c in (BATCH, *FILE_ORDER))
     sql = f"SELECT {listed(columns)}, {since} AS {_AT}, {ADDS} AS {_THERE} FROM {read} WHERE {where}"
     sql += f" QUALIFY row_number() OVER ({by} ORDER BY {order}) = 1"
     return query.add(f"{below.alias}_versions", sql, columns)

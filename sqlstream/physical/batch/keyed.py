@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlstream.duck.internal_columns import ADDS, PLACE, internal
+from sqlstream.duck.internal_columns import ADDS, FILE_ORDER, internal
 from sqlstream.duck.sql import Condition, quote_name, same_columns
 from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.graph import walk
@@ -17,11 +17,11 @@ from sqlstream.physical.batch.calls import aggregate
 from sqlstream.physical.batch.rows import (
     AT,
     BATCH,
-    MARK,
     READ,
     STANDS,
     TIMES,
     UNTIMED,
+    WATERMARK,
     BatchRows,
     CannotVerify,
     listed,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _LIFE = internal("life")
 _WAS = internal("was")
-_PLACE = internal("place")
+_NUMBER = internal("place")
 _NEXT = "_next"
 
 
@@ -44,20 +44,20 @@ def normalized(query: BatchQuery, node: Normalize) -> BatchRows:
     if read is None:
         return query.rows(node.input)
     name, by = node.input.alias, listed(node.keys)
-    order = ", ".join([BATCH.name, *(c.name for c in PLACE)])
+    order = ", ".join([BATCH.name, *(c.name for c in FILE_ORDER)])
     there = f"{ADDS}" + (f" AND NOT {UNTIMED.name}" if query.corrections.untimed else "")
     hidden = ", ".join(c.name for c in READ if c is not TIMES)
-    placed = query.add(
+    numbered = query.add(
         f"{name}_changes",
         f"SELECT *, {there} AS {_LIFE}, row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS {_WAS} FROM {read}",
         columns,
     )
-    after = f"SELECT {listed(columns)}, {hidden}, 1 AS {TIMES.name} FROM {placed.sql} WHERE {_LIFE}"
+    after = f"SELECT {listed(columns)}, {hidden}, 1 AS {TIMES.name} FROM {numbered.sql} WHERE {_LIFE}"
     same = same_columns("_new", "_old", map(quote_name, node.keys))
     olds = ", ".join(f"_old.{quote_name(c)}" for c in columns)
     marks = ", ".join(f"_new.{c.name}" for c in READ if c is not TIMES)
     before = (
-        f"SELECT {olds}, {marks}, -1 AS {TIMES.name} FROM {placed.sql} _new JOIN {placed.sql} _old"
+        f"SELECT {olds}, {marks}, -1 AS {TIMES.name} FROM {numbered.sql} _new JOIN {numbered.sql} _old"
         f" ON {same} AND _new.{_WAS} = _old.{_WAS} + 1 WHERE _old.{_LIFE}"
     )
     return query.add(name, f"{after} UNION ALL {before}", columns, is_read=True)
@@ -73,10 +73,10 @@ def aggregated(query: BatchQuery, node: Aggregate) -> BatchRows:
     calls = [aggregate(a, runs=query.runs) for a in node.aggregates]
     if node.ttl and query.corrections.expired:
         below = _lives(query, node, node.ttl)
-        by = ", ".join([*(str(place) for place in range(1, len(keys) + 1)), _LIFE])
+        by = ", ".join([*(str(ordinal) for ordinal in range(1, len(keys) + 1)), _LIFE])
     else:
         below = query.settled(node.input)
-        by = ", ".join(str(place) for place in range(1, len(keys) + 1))
+        by = ", ".join(str(ordinal) for ordinal in range(1, len(keys) + 1))
     grouped = f" GROUP BY {by}" if by else ""
     sql = f"SELECT {', '.join([*keys, *calls])} FROM {below.sql}{grouped}"
     for number in node.empty_sets:
@@ -142,12 +142,12 @@ def first_rows(query: BatchQuery, node: Rank) -> BatchRows:
     keys = [k.sql for k in node.keys]
     by = f"PARTITION BY {', '.join(keys)} " if keys else ""
     order = ", ".join([*(o.sql for o in node.order), below.listed])
-    placed = f"SELECT *, row_number() OVER ({by}ORDER BY {order}) AS {_PLACE} FROM {below.sql}"
-    of_batch = f"min({_PLACE}) OVER (PARTITION BY {', '.join([*keys, BATCH.name])})"
-    best = f"SELECT * FROM ({placed}) QUALIFY {_PLACE} = {of_batch}"
-    before = f"min({_PLACE}) OVER ({by}ORDER BY {BATCH.name} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    better = f"SELECT * FROM ({best}) QUALIFY coalesce({_PLACE} < {before}, true)"
-    marks = (MARK, BATCH, AT)
+    numbered = f"SELECT *, row_number() OVER ({by}ORDER BY {order}) AS {_NUMBER} FROM {below.sql}"
+    of_batch = f"min({_NUMBER}) OVER (PARTITION BY {', '.join([*keys, BATCH.name])})"
+    best = f"SELECT * FROM ({numbered}) QUALIFY {_NUMBER} = {of_batch}"
+    before = f"min({_NUMBER}) OVER ({by}ORDER BY {BATCH.name} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    better = f"SELECT * FROM ({best}) QUALIFY coalesce({_NUMBER} < {before}, true)"
+    marks = (WATERMARK, BATCH, AT)
     nexts = ", ".join(f"lead({c.name}) OVER ({by}ORDER BY {BATCH.name}) AS {c.name}{_NEXT}" for c in marks)
     name = node.name or node.function
     first = query.add(f"{name}_changes", f"SELECT *, {nexts} FROM ({better})", below.columns, is_read=True)
@@ -164,7 +164,7 @@ def set_operation(query: BatchQuery, node: SetOperation) -> BatchRows:
     below = query.settled(node.input)
     columns = [f.name for f in node.schema]
     side = quote_name(node.side)
-    left_count, right_count = (f"count(*) FILTER (WHERE {side} = {place})" for place in (0, 1))
+    left_count, right_count = (f"count(*) FILTER (WHERE {side} = {ordinal})" for ordinal in (0, 1))
     if node.function == "intersect":
         times = f"least({left_count}, {right_count})"
     else:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def passed(query: BatchQuery, node: Over | Sort) -> BatchRows:
     """Return the input rows whose time the watermark has passed; over processing time, all of them.
 
-    Rows that leave in the batch of their arrival keep the columns READ, but for their place in the batch.
+    Rows that leave in the batch of their arrival keep the columns READ, but for their position in the batch.
     """
     if node.leaves_at_once:
         return _at_once(query, query.rows(node.input))
@@ -33,10 +33,10 @@ def over_rows(query: BatchQuery, node: Over) -> BatchRows:
     rows = passed(query, node)
     ordered_by = in_utc(node.time) if node.by_clock else time_of(node.input, node.time)
     order = tuple(o.sql for o in declared(node.order)[1:])
-    ties = Items(", ".join([*(o.sql for o in arrived(node.order)), rows.listed]))
+    tie_breakers = Items(", ".join([*(o.sql for o in arrived(node.order)), rows.listed]))
     by_arrival = bool(arrived(node.order))
-    calls = [over(c, node.keys, ordered_by, order, ties, by_arrival=by_arrival) for c in node.calls]
-    final = _final(query, node, ordered_by, order, ties)
+    calls = [over(c, node.keys, ordered_by, order, tie_breakers, by_arrival=by_arrival) for c in node.calls]
+    final = _final(query, node, ordered_by, order, tie_breakers)
     sql = f"SELECT {rows.listed}, {', '.join(calls)}{rows.hidden} FROM {rows.sql}{final}"
     return query.add(node.name or "over", sql, [f.name for f in node.schema], is_read=rows.is_read)
 
@@ -55,12 +55,12 @@ def _until_passed(node: Over | Sort) -> str:
     return f"{micros_of(node.input, node.time)} + 1"
 
 
-def _final(query: BatchQuery, node: Over, ordered_by: str, order: tuple[str, ...], ties: Items) -> str:
+def _final(query: BatchQuery, node: Over, ordered_by: str, order: tuple[str, ...], tie_breakers: Items) -> str:
     """Return a QUALIFY clause that leaves out rows whose frames may still get rows; empty if there are no such rows."""
     by = f"PARTITION BY {', '.join(k.sql for k in node.keys)} " if node.keys else ""
     conditions = []
     if query.is_over(node, "0") != "true" and node.following:
-        in_order = ", ".join([ordered_by, *order, ties])
+        in_order = ", ".join([ordered_by, *order, tie_breakers])
         conditions.append(f"lead(true, {node.following}) OVER ({by}ORDER BY {in_order}) IS NOT NULL")
     later = max((c.frame.following for c in node.calls if c.frame.mode == "range"), default=0)
     if later > 0:

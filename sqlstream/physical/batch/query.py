@@ -24,14 +24,14 @@ from sqlstream.physical.batch.calls import deterministic
 from sqlstream.physical.batch.rows import (
     AT,
     BATCH,
-    MARK,
     READ,
     STANDS,
     TIMES,
     UNTIMED,
+    WATERMARK,
     BatchRows,
     CannotVerify,
-    LeftOut,
+    StreamRules,
 )
 from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.lateral import with_made_rows
@@ -53,17 +53,17 @@ class Inputs:
     `read` returns the rows of a scan; with `is_read` they have the columns READ and UNTIMED. `looked_up` returns a lookup table.
     `processed` runs a process function over its inputs, and returns its outputs, by name; if it is None, a query with a process
     function raises CannotVerify. `sessions` returns the rows of a SELECT, partitioned by keys, that were not late for their
-    session, with its bounds (see `jobs/verification/sessions`); it is not None with `is_read`. `mark` returns, as SQL over a row
-    with the columns READ, the watermark of an operator before the batch of that row. `reached` returns the watermark of an
+    session, with its bounds (see `jobs/verification/sessions`); it is not None with `is_read`. `watermark` returns, as SQL over a
+    row with the columns READ, the watermark of an operator before the batch of that row. `reached` returns the watermark of an
     operator at the verified version. Neither is reduced by the operator's delay.
     """
 
     read: Callable[[Scan], Relation]
     looked_up: Callable[[LookupJoin], Relation]
     is_read: bool = False
-    processed: Callable[[Process, Sequence[FunctionInput], LeftOut], Relations] | None = None
+    processed: Callable[[Process, Sequence[FunctionInput], StreamRules], Relations] | None = None
     sessions: Callable[[Select, Sequence[str]], Relation] | None = None
-    mark: Callable[[Node], str] = lambda node: MARK.name
+    watermark: Callable[[Node], str] = lambda node: WATERMARK.name
     reached: Callable[[Node], EventTime | None] = lambda node: None
 
 
@@ -77,8 +77,8 @@ class BatchQuery:
     Rows of tables keep the columns READ up to the first stateful operator, which leaves out late rows if `corrections` say so.
     """
 
-    def __init__(self, corrections: LeftOut | None = None, inputs: Inputs = TABLES):
-        self.corrections = corrections or LeftOut()
+    def __init__(self, corrections: StreamRules | None = None, inputs: Inputs = TABLES):
+        self.corrections = corrections or StreamRules()
         self._inputs = inputs
         self._parts: dict[str, Select] = {}
         self._by_node: dict[int, tuple[Node, BatchRows]] = {}
@@ -135,25 +135,25 @@ class BatchQuery:
             self._by_node[id(node)] = (node, self._rows(node))
         return self._by_node[id(node)][1]
 
-    def mark(self, node: Node) -> str:
+    def watermark(self, node: Node) -> str:
         """Return the SQL of the watermark of an operator before the batch of a row with READ, in microseconds; NULL: none."""
         delay = node.delay_below
-        return f"{self._inputs.mark(node)}{f' - {delay}' if delay else ''}"
+        return f"{self._inputs.watermark(node)}{f' - {delay}' if delay else ''}"
 
     def in_time(self, node: Node, time: str) -> Condition:
         """Return the condition that a row with READ was not late for an operator; `time` is SQL in microseconds."""
-        mark = self.mark(node)
-        return Condition(f"({mark} IS NULL OR {time} > {mark})")
+        watermark = self.watermark(node)
+        return Condition(f"({watermark} IS NULL OR {time} > {watermark})")
 
     def is_over(self, node: Node, micros: str) -> Condition:
         """Return the condition that the watermark of an operator has reached a time; `micros` is its SQL, in microseconds.
 
         The condition is `true` without the rule `due`.
         """
-        mark = self._inputs.reached(node)
-        if not self.corrections.due or mark == END_OF_INPUT:
+        watermark = self._inputs.reached(node)
+        if not self.corrections.due or watermark == END_OF_INPUT:
             return TRUE
-        return FALSE if mark is None else Condition(f"{micros} <= {mark - node.delay_below}")
+        return FALSE if watermark is None else Condition(f"{micros} <= {watermark - node.delay_below}")
 
     def settled(self, node: Node, time: str | None = None, above: Node | None = None) -> BatchRows:
         """Return the rows of a node as the operator `above` sees them: repeated by their weights, without late rows and READ.
@@ -172,11 +172,11 @@ class BatchQuery:
             )
         if not below.is_read:
             return below
-        on_time = None
+        in_time = None
         if time is not None and self.corrections.late:
             assert above is not None
-            on_time = self.in_time(above, time)
-        return self.consolidated(node, below, on_time)
+            in_time = self.in_time(above, time)
+        return self.consolidated(node, below, in_time)
 
     def with_changes(self, node: Node) -> Node:
         """Return the plan of a node whose ranks emit changes batch by batch, if late rows are left out; else the node itself.
@@ -286,7 +286,8 @@ class BatchQuery:
             hidden = below.hidden
             if is_read and not below.is_read:
                 # Rows that an operator has emitted are never late.
-                hidden = f", NULL AS {MARK.name}, NULL AS {BATCH.name}, NULL AS {AT.name}, 1 AS {TIMES.name}, 0 AS {STANDS.name}"
+                nulls = "".join(f", NULL AS {c.name}" for c in (WATERMARK, BATCH, AT))
+                hidden = f"{nulls}, 1 AS {TIMES.name}, 0 AS {STANDS.name}"
             selects.append(Select(f"SELECT {items}{hidden} FROM {below.sql}"))
         return self.add("union_all", union_all(selects), columns, is_read=is_read)
 
@@ -304,16 +305,16 @@ class BatchQuery:
                 hint="sqlstream verify runs it anew over all that the job has read.",
             )
         if id(process) not in self._emitted:
-            inputs = [self._function_input(process, place) for place in range(len(process.inputs))]
+            inputs = [self._function_input(process, index) for index in range(len(process.inputs))]
             self._emitted[id(process)] = (process, self._inputs.processed(process, inputs, self.corrections))
         columns = [f.name for f in node.schema]
         emitted = self._emitted[id(process)][1][name]
         sql = f"SELECT {', '.join(map(quote_name, columns))} FROM {emitted}"
         return self.add(process.name or process.function.name, sql, columns)
 
-    def _function_input(self, node: Process, place: int) -> FunctionInput:
+    def _function_input(self, node: Process, index: int) -> FunctionInput:
         """Return the rows of an input of a process function; late rows are left out if the input has an ORDER BY."""
-        below, read = node.inputs[place], node.reads[place]
+        below, read = node.inputs[index], node.reads[index]
         if below.is_changelog:
             raise CannotVerify(f"{node.label} gets rows that are taken back, which a batch does not have", node.span)
         rows = self.rows(below)

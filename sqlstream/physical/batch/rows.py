@@ -11,16 +11,16 @@ from sqlstream.duck.sql import Items, Relation, quote_name, quoted
 from sqlstream.errors import SqlStreamError
 
 # The batch in which the job read a row: the watermark before it (NULL: none; microseconds), its number, and its processing time
-# (microseconds). Then the weight of the row, its place in the order of the batch's rows (0: not known), and whether the row has
-# no event time although its table has a time attribute.
-MARK = Column(internal("mark"), "BIGINT")
+# (microseconds). Then the weight of the row, its position in the order of the batch's rows (0: not known), and whether the row
+# has no event time although its table has a time attribute.
+WATERMARK = Column(internal("mark"), "BIGINT")
 BATCH = Column(internal("batch"), "BIGINT")
 AT = Column(internal("read_at"), "BIGINT")
 TIMES = Column(internal("times"), "BIGINT")
 STANDS = Column(internal("stands"), "BIGINT")
 UNTIMED = Column(internal("untimed"), "BOOLEAN")
 # The columns that stay with a row up to the first stateful operator.
-READ = (MARK, BATCH, AT, TIMES, STANDS)
+READ = (WATERMARK, BATCH, AT, TIMES, STANDS)
 
 
 class CannotVerify(SqlStreamError):
@@ -30,7 +30,7 @@ class CannotVerify(SqlStreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class StreamRules:
     """The rules of streams that a batch query applies. With all of them its answer is what the job should have written.
 
     `untimed`: rows without an event time are left out. `late`: late rows are left out. `expired`: a key that got no row for its

@@ -131,11 +131,11 @@ def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Dura
     `lateness` after their end. The rows of the input have the columns READ.
     """
     below = query.rows(node.input)
-    passed = f"{query.mark(node)}{f' - {lateness}' if lateness else ''}"
+    passed = f"{query.watermark(node)}{f' - {lateness}' if lateness else ''}"
     if node.input.is_changelog:
         # A change is late when the watermark has reached the time of its row; so it never touches a closed session.
-        on_time = Condition(f"coalesce({micros_of(node.input, node.time_column)} > {passed}, true)")
-        return in_sessions(node, query.consolidated(node.input, below, on_time))
+        in_time = Condition(f"coalesce({micros_of(node.input, node.time_column)} > {passed}, true)")
+        return in_sessions(node, query.consolidated(node.input, below, in_time))
     assert query.sessions is not None
     items = f"{micros_of(node.input, node.time_column)} AS {START}, {gap_end(node)} AS {END}, {passed} AS {PASSED}"
     bounded = query.sessions(query.with_relations(f"SELECT *, {items} FROM {below.sql}"), node.keys)
@@ -145,14 +145,14 @@ def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Dura
 def in_count_windows(node: CountWindows, below: BatchRows) -> Select:
     """Return rows, each once for every complete count window that contains it, with bounds and `window_id`."""
     time = in_utc(node.time_column) if node.zone else time_of(node.input, node.time_column)
-    ties = [ARRIVED.name] if ARRIVED.name in below.columns else []
-    by, order = _by(node.keys), f"ORDER BY {', '.join([time, *ties, below.listed])}"
+    tie_breakers = [ARRIVED.name] if ARRIVED.name in below.columns else []
+    by, order = _by(node.keys), f"ORDER BY {', '.join([time, *tie_breakers, below.listed])}"
     size, slide = node.size, node.slide
     numbered = f"SELECT *, row_number() OVER ({by} {order}) AS {_ROW}, count(*) OVER ({by}) AS {END} FROM {below.sql}"
     last = f"least(({_ROW} + {size - 1}) // {slide}, {END} // {slide})"
     windows = f"unnest(generate_series(({_ROW} + {slide - 1}) // {slide}, {last})) AS {_SESSION}"
-    placed = f"SELECT *, {windows} FROM ({numbered})"
-    whole = f"SELECT * EXCLUDE ({END}), {_edges(node.keys, f'epoch_us({time})', f'epoch_us({time})')} FROM ({placed})"
+    numbered_rows = f"SELECT *, {windows} FROM ({numbered})"
+    whole = f"SELECT * EXCLUDE ({END}), {_edges(node.keys, f'epoch_us({time})', f'epoch_us({time})')} FROM ({numbered_rows})"
     start, end = (
         f"epoch_us(timezone('{node.zone}', timezone('UTC', make_timestamp({edge}))))" if node.zone else edge
         for edge in (START, END)
@@ -214,7 +214,7 @@ def aggregated(query: BatchQuery, node: WindowAggregate, sessions_below: Session
     keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
     bounds = [quote_name(name) for name in node.window.names]
     items = [*keys, *bounds, *(aggregate(a, runs=query.runs) for a in node.aggregates)]
-    by = ", ".join(str(place) for place in range(1, len(keys) + len(bounds) + 1))
+    by = ", ".join(str(index) for index in range(1, len(keys) + len(bounds) + 1))
     where = "" if due == "true" else f" WHERE {due}"
     sql = f"SELECT {', '.join(items)} FROM {below.sql}{where} GROUP BY {by}"
     return query.add(node.name or "window_aggregate", sql, [f.name for f in node.schema])

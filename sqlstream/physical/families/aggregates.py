@@ -17,7 +17,7 @@ from sqlstream.logical.plan.relational import Expand, Filter, Projection
 from sqlstream.logical.plan.state_settings import AggregateState, EarlyFiring, WindowAggregateState, WindowBounds
 from sqlstream.logical.plan.windows import BOUNDS, RegularWindows, SessionWindow, bound_of_sessions
 from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
-from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.aggregates.grouped import GroupedCalls
 from sqlstream.operators.aggregates.retracted_aggregates import RetractedAggregates, can_retract
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
 from sqlstream.operators.changelog.kept_rows import KeptRows
@@ -89,7 +89,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
             columns = used_columns(node)
             of = WindowChanges(groups, columns, AggregatesOfRows(groups, columns, bounds, calls))
             return WindowOperator("window_aggregate", groups, of)
-        result = Grouped(groups, bounds, calls)
+        result = GroupedCalls(groups, bounds, calls)
         trigger = self._corrections(groups.windows, result) if node.corrects else AT_END
         return WindowOperator("window_aggregate", groups, result, trigger)
 
@@ -106,7 +106,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
                 return sessions(session, quote_name(start), quote_name(end))
         return super()._assigner()
 
-    def _corrections(self, windows: Assigner, result: Grouped) -> Corrections:
+    def _corrections(self, windows: Assigner, result: GroupedCalls) -> Corrections:
         """Return the trigger of results that late or early rows correct."""
         emitted, early = EmittedResults(result, Retention(self.node.lateness)), None
         if self.node.early is not None:

@@ -36,17 +36,17 @@ class KeyItem:
 
 @dataclass(frozen=True, slots=True)
 class ColumnItem:
-    """A stored column of the input with the index `place`; `Operator.holds` has its state columns under the key `held_as`."""
+    """A stored column of the input with the index `index`; `Operator.holds` has its state columns under the key `held_as`."""
 
     name: str
     expression: Expression
-    place: int = 0
+    index: int = 0
     held_as: str = ""
 
     @classmethod
-    def of(cls, field: Field, place: int = 0) -> ColumnItem:
+    def of(cls, field: Field, index: int = 0) -> ColumnItem:
         """Return the item of a column that is stored as it is, under its own name."""
-        return cls(field.name, Expression.of_column(field.name, field.type), place, field.name)
+        return cls(field.name, Expression.of_column(field.name, field.type), index, field.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +73,28 @@ Item = ColumnItem | CallItem | StateItem
 
 
 class InputOrigins:
-    """Inlines expressions over the inputs of a node; `place` is the index of an input, from 0."""
+    """Inlines expressions over the inputs of a node; `index` is the index of an input, from 0."""
 
     def __init__(self, node: StatefulNode):
         self._node = node
         self.origins = [origins_of(child) for child in node.children]
 
-    def inlined(self, expression: Expression, place: int = 0) -> str:
+    def inlined(self, expression: Expression, index: int = 0) -> str:
         """Return the inlined SQL of an expression over an input."""
-        return inlined(expression, self.origins[place])
+        return inlined(expression, self.origins[index])
 
-    def order(self, expressions: Iterable[Expression], place: int = 0) -> tuple[Sql, ...]:
+    def order(self, expressions: Iterable[Expression], index: int = 0) -> tuple[Sql, ...]:
         """Return the inlined items of an order over an input."""
-        return tuple(Sql(self.inlined(e, place)) for e in expressions)
+        return tuple(Sql(self.inlined(e, index)) for e in expressions)
 
     def condition(self, condition: Expression | None) -> Sql | None:
         """Return an inlined condition over all inputs, or None."""
         together = {name: sql for origins in self.origins for name, sql in origins.items()}
         return Sql(inlined(condition, together)) if condition is not None else None
 
-    def time(self, column: str, place: int = 0) -> Sql:
+    def time(self, column: str, index: int = 0) -> Sql:
         """Return the inlined time column of an input."""
-        return Sql(self.inlined(column_of(self._node.children[place], column), place))
+        return Sql(self.inlined(column_of(self._node.children[index], column), index))
 
     def windows(self) -> tuple[Windows, ...]:
         """Return the windows of the rows of the only input."""

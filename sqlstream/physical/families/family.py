@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import reached
 from sqlstream.duck.sql import Relation, Rows, quote_name, quoted, subquery
+from sqlstream.duck.time_variables import reached
 from sqlstream.logical.plan.expressions import Item as SelectItem
 from sqlstream.logical.plan.expressions import visible
 from sqlstream.logical.plan.node import Node
@@ -20,7 +20,7 @@ from sqlstream.operators.operator import Operator
 from sqlstream.physical.branches import Branch, branches
 from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item
 from sqlstream.physical.plan import ResultWindows
-from sqlstream.warehouse.declarations import Remembered
+from sqlstream.warehouse.declarations import ExpiringState
 
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
@@ -73,7 +73,7 @@ class OperatorPlan(ABC, Generic[N]):
         return None
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         """The parts of its state that a time to live bounds, or could bound."""
         return self.operator.remembered if self.node.can_forget else ()
 
@@ -142,6 +142,6 @@ def key_columns(node: Node, names: tuple[str, ...]) -> tuple[tuple[Column, str],
     return tuple((Column(name, types[name]), quote_name(name)) for name in names)
 
 
-def kept_rows(node: Node, place: int = 0) -> Iterator[ColumnItem]:
-    """Yield an item for every column of a node, the input at `place` of an operator that stores whole rows."""
-    return (ColumnItem.of(field, place) for field in node.schema)
+def kept_rows(node: Node, index: int = 0) -> Iterator[ColumnItem]:
+    """Yield an item for every column of a node, the input at `index` of an operator that stores whole rows."""
+    return (ColumnItem.of(field, index) for field in node.schema)

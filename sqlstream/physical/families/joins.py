@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from msgspec import structs
 
-from sqlstream.duck.clock import reached
 from sqlstream.duck.sql import Condition, Rows
+from sqlstream.duck.time_variables import reached
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.nodes import Joins
 from sqlstream.logical.plan.state_settings import Interval, IntervalJoinState, JoinState, Sql, TemporalJoinState
 from sqlstream.operators.joins.interval_join import IntervalJoinOperator
-from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.joins.matching import JoinCondition
 from sqlstream.operators.joins.regular_join import RegularJoin
 from sqlstream.operators.joins.temporal_join import TemporalJoinOperator
 from sqlstream.physical.batch import joins
@@ -23,7 +23,7 @@ from sqlstream.physical.families.declared import InputOrigins, Item
 from sqlstream.physical.families.family import FeedingPath, OperatorPlan, columns_of, kept_rows, state_tables
 from sqlstream.physical.windows import time_sql
 from sqlstream.units import NO_TIME
-from sqlstream.warehouse.declarations import Remembered
+from sqlstream.warehouse.declarations import ExpiringState
 
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
@@ -45,7 +45,7 @@ class JoinedPlan(OperatorPlan[J]):
     @property
     def input_names(self) -> tuple[str, ...]:
         """The aliases of the inputs in the query; "left" or "right" for an input without one."""
-        return tuple(alias or ("left", "right")[place] for place, alias in enumerate(self.node.aliases))
+        return tuple(alias or ("left", "right")[index] for index, alias in enumerate(self.node.aliases))
 
     def side_views(self) -> Iterator[tuple[str, Rows]]:
         operator = self.operator
@@ -53,20 +53,20 @@ class JoinedPlan(OperatorPlan[J]):
         return zip(self.input_names, views, strict=True)
 
     def items(self) -> Iterator[Item]:
-        for place, below in enumerate(self.node.inputs):
-            yield from kept_rows(below, place)
+        for index, below in enumerate(self.node.inputs):
+            yield from kept_rows(below, index)
 
     @property
-    def _matching(self) -> Matching:
+    def _matching(self) -> JoinCondition:
         node = self.node
         keys = tuple((pair[0].type, tuple(k.sql for k in pair)) for pair in zip(*node.keys, strict=True))
         condition = Condition(node.condition.sql) if node.condition else None
-        return Matching(keys, tuple(columns_of(below) for below in node.inputs), condition)
+        return JoinCondition(keys, tuple(columns_of(below) for below in node.inputs), condition)
 
 
 def _with_changes(branch: Branch, *, is_changelog: bool) -> Branch:
     """Return a path into a join, with weights if its input is a changelog."""
-    return branch.with_weight() if is_changelog and not branch.placed else branch
+    return branch.with_weight() if is_changelog and not branch.ordered else branch
 
 
 class JoinPlan(JoinedPlan[Join]):
@@ -79,13 +79,13 @@ class JoinPlan(JoinedPlan[Join]):
         return RegularJoin(self._matching, node.kind, changing, tuple(ttl or NO_TIME for ttl in node.ttls))
 
     @property
-    def remembered(self) -> tuple[Remembered, ...]:
+    def remembered(self) -> tuple[ExpiringState, ...]:
         """The rows of each input, which a time to live bounds or could bound, under the name of the input."""
         pairs = zip(self.operator.remembered, self.input_names, strict=True)
         return tuple(structs.replace(one, name=name) for one, name in pairs)
 
     def settings(self, inputs: InputOrigins) -> JoinState:
-        ttls = tuple((place, ttl) for place, ttl in enumerate(self.node.ttls) if ttl)
+        ttls = tuple((index, ttl) for index, ttl in enumerate(self.node.ttls) if ttl)
         return JoinState(join=self.node.kind, condition=inputs.condition(self.node.condition), ttls=ttls)
 
     def batch(self, query: BatchQuery) -> BatchRows:
@@ -140,4 +140,4 @@ class TemporalJoinPlan(JoinedPlan[TemporalJoin]):
 
 def _times(node: IntervalJoin | TemporalJoin, inputs: InputOrigins) -> tuple[Sql, ...]:
     """Return the times of the inputs."""
-    return tuple(inputs.time(time, place) for place, time in enumerate(node.times))
+    return tuple(inputs.time(time, index) for index, time in enumerate(node.times))

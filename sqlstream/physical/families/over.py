@@ -38,7 +38,7 @@ class OverPlan(OperatorPlan[Over]):
             node.by_clock,
             ttl=node.ttl or NO_TIME,
             emits_late=node.late_reads is not None,
-            ties=_sqls(arrived(node.order)),
+            tie_breakers=_sqls(arrived(node.order)),
             is_total=has_total_order(node),
             zone=node.zone,
         )
@@ -69,9 +69,11 @@ class SortPlan(OperatorPlan[Sort]):
     def operator(self) -> OverOperator:
         node = self.node
         time, order = order_time(node.input, node.time, by_instant=node.by_clock), _sqls(declared(node.order)[1:])
-        ties = _sqls(arrived(node.order))
+        tie_breakers = _sqls(arrived(node.order))
         columns, is_total = columns_of(node.input), has_total_order(node)
-        return OverOperator((), columns, time, order, by_clock=node.by_clock, sorts=True, ties=ties, is_total=is_total)
+        return OverOperator(
+            (), columns, time, order, by_clock=node.by_clock, sorts=True, tie_breakers=tie_breakers, is_total=is_total
+        )
 
     def items(self) -> Iterator[Item]:
         return kept_rows(self.node.input)

@@ -19,7 +19,7 @@ from sqlstream.operators.process.operator import ProcessOperator
 from sqlstream.physical.branches import branches
 from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item, StateItem
 from sqlstream.physical.families.family import FeedingPath, OperatorPlan, state_tables
-from sqlstream.physical.row_order import Ordered, arriving
+from sqlstream.physical.row_order import OrderedPlan, arriving
 from sqlstream.physical.windows import time_sql
 
 if TYPE_CHECKING:
@@ -47,36 +47,36 @@ class ProcessPlan(OperatorPlan[Process]):
             node.late_reads.inputs if node.late_reads else (),
         )
 
-    def _input(self, place: int) -> InputPlan:
-        node, below, read = self.node, self.node.inputs[place], self.node.reads[place]
+    def _input(self, index: int) -> InputPlan:
+        node, below, read = self.node, self.node.inputs[index], self.node.reads[index]
         return InputPlan(
-            f"rows_{place}",
-            node.function.tables[place].name,
+            f"rows_{index}",
+            node.function.tables[index].name,
             tuple(k.column or "" for k in read.keys),
             tuple(k.sql for k in read.keys),
             tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
             time_sql(below, read.time) if read.time else None,
-            self.arriving(place).columns,
+            self.arriving(index).columns,
             tuple(map(_sorted_by, read.order[1:])) if read.order else None,
             below.is_changelog,
             read.broadcast,
         )
 
-    def arriving(self, place: int) -> Ordered:
-        """Return the input at `place` with the columns of the order of its rows, if the function depends on that order."""
-        node, below, read = self.node, self.node.inputs[place], self.node.reads[place]
+    def arriving(self, index: int) -> OrderedPlan:
+        """Return the input at `index` with the columns of the order of its rows, if the function depends on that order."""
+        node, below, read = self.node, self.node.inputs[index], self.node.reads[index]
         if has_arrival(below):
-            place_column = arrival_of(below)
-            return Ordered(below, (Column(place_column.column or "", place_column.type),))
+            index_column = arrival_of(below)
+            return OrderedPlan(below, (Column(index_column.column or "", index_column.type),))
         whole_buckets = node.function.vectorized == "bucket" and not node.function.ordered
         wants_order = not read.order and (not whole_buckets or read.broadcast)
-        return arriving(below) if wants_order and not below.is_changelog else Ordered(below, ())
+        return arriving(below) if wants_order and not below.is_changelog else OrderedPlan(below, ())
 
     def feeds(self) -> list[FeedingPath]:
         return [
             FeedingPath(branch.with_weight() if below.is_changelog else branch, (part,))
-            for place, (below, part) in enumerate(zip(self.node.inputs, self.operator.parts, strict=True))
-            for branch in branches(self.arriving(place).node)
+            for index, (below, part) in enumerate(zip(self.node.inputs, self.operator.parts, strict=True))
+            for branch in branches(self.arriving(index).node)
         ]
 
     def side_views(self) -> Iterator[tuple[str, Rows]]:
@@ -88,29 +88,29 @@ class ProcessPlan(OperatorPlan[Process]):
 
     def items(self) -> Iterator[Item]:
         yield from map(StateItem, self.node.function.states)
-        for place, read in enumerate(self.node.reads):
-            table = self.node.function.tables[place].name
-            yield from (ColumnItem(i.name, i.expression, place, f"{table}.{i.name}") for i in read.columns)
+        for index, read in enumerate(self.node.reads):
+            table = self.node.function.tables[index].name
+            yield from (ColumnItem(i.name, i.expression, index, f"{table}.{i.name}") for i in read.columns)
 
     def settings(self, inputs: InputOrigins) -> ProcessState:
         node, function = self.node, self.node.function
         ttls = ((state.name, node.ttl_of(state)) for state in function.states)
-        orders = [self._order(place, inputs) for place in range(len(node.reads))]
+        orders = [self._order(index, inputs) for index in range(len(node.reads))]
         return ProcessState(
             function=function.name,
             state_ttls=tuple((name, ttl) for name, ttl in ttls if ttl),
-            inputs=tuple((place, order) for place, order in enumerate(orders) if order != InputOrder()),
+            inputs=tuple((index, order) for index, order in enumerate(orders) if order != InputOrder()),
             timers=function.has_timers,
             changes=function.changelog_mode,
             outputs=tuple((c.name, c.type) for c in function.outputs) if function.changelog_mode == "upsert" else (),
             late_rows=node.late_rows,
         )
 
-    def _order(self, place: int, inputs: InputOrigins) -> InputOrder:
-        read = self.node.reads[place]
-        time = inputs.time(read.time, place) if read.time else None
-        ties: Literal["columns", "arrival"] = "arrival" if waits_by_arrival(self.node, place) else "columns"
-        return InputOrder(inputs.order(read.order, place), time, read.broadcast, ties)
+    def _order(self, index: int, inputs: InputOrigins) -> InputOrder:
+        read = self.node.reads[index]
+        time = inputs.time(read.time, index) if read.time else None
+        ties: Literal["columns", "arrival"] = "arrival" if waits_by_arrival(self.node, index) else "columns"
+        return InputOrder(inputs.order(read.order, index), time, read.broadcast, ties)
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return query.output(self.node, "", self.node)

@@ -16,7 +16,7 @@ from sqlstream.logical.plan.nodes import Windowed
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.relational import Expand
 from sqlstream.logical.plan.windows import SessionWindow
-from sqlstream.operators.late_rows import MARK, TIME
+from sqlstream.operators.late_rows import TIME, WATERMARK
 from sqlstream.operators.windows.assigners import AssignedWindows
 from sqlstream.operators.windows.late_rows import LATE, OPERATOR, LateRowsPart
 from sqlstream.operators.windows.session_pieces import ChangingPieces, Pieces
@@ -75,7 +75,7 @@ class WindowedPlan(OperatorPlan[W]):
         if not self.has_late_rows:
             return None
         for field in self.node.input.schema:
-            if field.name.lower() in (TIME.name, MARK.name, OPERATOR.name):
+            if field.name.lower() in (TIME.name, WATERMARK.name, OPERATOR.name):
                 raise UnsupportedError(
                     f'LATE_ROWS of rows with a column "{field.name}"',
                     self.node.span,
@@ -113,7 +113,7 @@ class OverWindowsPlan(WindowedPlan[G]):
         feeds = []
         for branch in branches(self.node.input, self.windows_made_here, timed=LATE in parts):
             # Late rows come from tables, through a window function on the path.
-            can_be_late = not branch.on_time and branch.timed
+            can_be_late = not branch.never_late and branch.timed
             feeds.append(FeedingPath(branch, tuple(part for part in parts if part != LATE or can_be_late)))
         return feeds
 

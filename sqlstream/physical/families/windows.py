@@ -45,7 +45,7 @@ class SessionWindowPlan(WindowedPlan[SessionWindow]):
         parts = self.operator.parts
         return [
             # Rows that operators emit are on time.
-            FeedingPath(branch, tuple(part for part in parts if part != LATE or not branch.on_time))
+            FeedingPath(branch, tuple(part for part in parts if part != LATE or not branch.never_late))
             for branch in branches(self.node.input)
         ]
 

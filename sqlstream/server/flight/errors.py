@@ -1,4 +1,4 @@
-"""Errors for Flight's clients: a status of Flight, and the text of our error with its place in the statement."""
+"""Errors for Flight's clients: a status of Flight, and the text of our error with its position in the statement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOO_LONG = "the query took longer than"
 ENDS = "the server ends"
 # A message is sent in a header, whose size is limited: this many bytes as it is sent.
 _MOST_BYTES = 5000
-# The width of lines that show the place of an error, in columns.
+# The width of lines that show the position of an error, in columns.
 _WIDTH = 120
 _log = logging.getLogger(__name__)
 
@@ -64,8 +64,8 @@ def _shortened(text: str) -> str:
     return text
 
 
-def placed(error: SqlStreamError, source: SourceText) -> SqlStreamError:
-    """Move the place of an error from the text that ran to the text that the client wrote; return the error."""
+def with_client_span(error: SqlStreamError, source: SourceText) -> SqlStreamError:
+    """Move the position of an error from the text that ran to the text that the client wrote; return the error."""
     if error.span is not None:
         error.span = Span(source, error.span.start, error.span.end)
     return error

@@ -117,8 +117,8 @@ def _classes() -> dict[str, type[Message]]:
     return {name: message_factory.GetMessageClass(kind) for name, kind in descriptors.items()}
 
 
-def _add_field(kind: Any, place: str, type_name: str, label: str = "") -> None:
-    name, _, number = place.partition("=")
+def _add_field(kind: Any, assignment: str, type_name: str, label: str = "") -> None:
+    name, _, number = assignment.partition("=")
     repeated = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
     once = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
     field = kind.field.add(

@@ -92,10 +92,10 @@ def schema_of(name: str, command: Any) -> pa.Schema | None:
     return _SCHEMAS.get(name)
 
 
-def place_of(table: ListedTable) -> tuple[str, str]:
+def catalog_and_schema(table: ListedTable) -> tuple[str, str]:
     """Return the catalog and the schema of a table.
 
-    >>> place_of(ListedTable("state.by.hour", "counts", ())), place_of(ListedTable("sqlstream", "jobs", ()))
+    >>> catalog_and_schema(ListedTable("state.by.hour", "counts", ())), catalog_and_schema(ListedTable("sqlstream", "jobs", ()))
     (('state', 'by.hour'), ('memory', 'sqlstream'))
     """
     catalog, dot, schema = table.schema.partition(".")
@@ -119,9 +119,9 @@ class Metadata:
             case "CommandGetSqlInfo":
                 return sql_info(set(command.info))
             case "CommandGetCatalogs":
-                rows: set[tuple[Any, ...]] = {(place_of(t)[0],) for t in self._tables()} | {(_CATALOG,)}
+                rows: set[tuple[Any, ...]] = {(catalog_and_schema(t)[0],) for t in self._tables()} | {(_CATALOG,)}
             case "CommandGetDbSchemas":
-                rows = {(c, s) for c, s in map(place_of, self._tables()) if _fits(command, c, s)}
+                rows = {(c, s) for c, s in map(catalog_and_schema, self._tables()) if _fits(command, c, s)}
             case "CommandGetTableTypes":
                 rows = {(TABLE,), (VIEW,)}
             case "CommandGetTables":
@@ -134,14 +134,14 @@ class Metadata:
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def _row(self, table: ListedTable, with_schema: bool) -> tuple[Any, ...]:
-        row = (*place_of(table), table.name, _type(table))
+        row = (*catalog_and_schema(table), table.name, _type(table))
         return (*row, self._columns(table).serialize().to_pybytes()) if with_schema else row
 
     def _columns(self, table: ListedTable) -> pa.Schema:
         items = ", ".join(f"CAST(NULL AS {kind}) AS {quote_name(name)}" for name, kind in table.columns)
         with self._typing:
             schema = self._types.sql(f"SELECT {items} LIMIT 0").to_arrow_table().schema
-        catalog, db_schema = place_of(table)
+        catalog, db_schema = catalog_and_schema(table)
         fields = []
         for field, (_, kind) in zip(schema, table.columns, strict=True):
             properties = {
@@ -171,7 +171,7 @@ def _type(table: ListedTable) -> str:
 
 def _is_asked_for(command: Any, table: ListedTable) -> bool:
     return (
-        _fits(command, *place_of(table))
+        _fits(command, *catalog_and_schema(table))
         and _matches(optional_text(command, "table_name_filter_pattern"), table.name)
         and (not command.table_types or _type(table) in command.table_types)
     )

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from sqlstream.errors import SourceText, SqlStreamError
-from sqlstream.server.flight.errors import flight_exception, placed
-from sqlstream.server.flight.result_memory import HeldMemory
+from sqlstream.server.flight.errors import flight_exception, with_client_span
+from sqlstream.server.flight.result_memory import ResultMemory
 from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.record_answers import RecordRequest
 from sqlstream.server.state_reader import RunningAnswer, RunningQuery, StateReader
@@ -57,7 +57,7 @@ class ClientQueries:
         self._reader, self._limits, self._watcher = reader, limits, watcher
         self._turns = threading.Semaphore(limits.queries)
         self._results = threading.Semaphore(limits.results)
-        self._held = HeldMemory(limits.memory)
+        self._held = ResultMemory(limits.memory)
         self._changing = threading.Lock()
         # Queries between the call that returns their columns and the call that fetches their rows; and those whose rows are sent.
         self._waiting: dict[bytes, OpenedQuery] = {}
@@ -91,7 +91,7 @@ class ClientQueries:
             try:
                 answer = self._reader.open(request, running)
             except SqlStreamError as error:
-                raise placed(error, source) from error
+                raise with_client_span(error, source) from error
         return OpenedQuery(source, running, answer, pa.ipc.read_schema(pa.py_buffer(answer.head)))
 
     def keep(self, opened: OpenedQuery) -> bytes:
@@ -177,4 +177,4 @@ class ClientQueries:
                     yield pa.ipc.read_record_batch(pa.py_buffer(data), opened.schema)
                     call.sending = False
             except SqlStreamError as error:
-                raise placed(error, opened.source) from error
+                raise with_client_span(error, opened.source) from error

@@ -118,7 +118,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
                 result = message("DoPutPreparedStatementResult", prepared_statement_handle=handle)
                 writer.write(result.SerializeToString())
             case "CommandStatementUpdate" | "CommandPreparedStatementUpdate":
-                # A statement that is no query is refused here, with its place.
+                # A statement that is no query is refused here, with its position.
                 self._queries.schema(self._statement(name, command, context).described(), context)
                 raise QueryError("a query changes nothing", hint="Run it as a query, which has a result.")
             case _:

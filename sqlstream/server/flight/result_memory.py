@@ -7,7 +7,7 @@ import threading
 import pyarrow.flight as fl
 
 
-class HeldMemory:
+class ResultMemory:
     """Counts the bytes of the results that clients are reading: sorted or grouped rows stay in memory until they are read."""
 
     def __init__(self, most: int | None):

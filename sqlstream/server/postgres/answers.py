@@ -48,7 +48,7 @@ class PostgresRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _KeptCatalog:
+class _CachedCatalog:
     """The catalog of a session, kept for its next query. `of` identifies the session: process, user, database, parameters."""
 
     of: object
@@ -62,7 +62,7 @@ def _catalog(request: PostgresRequest, worker: Worker) -> ClientCatalog:
     if entry is None or entry.of != of:
         if entry is not None:
             entry.catalog.close()
-        entry = worker.memory[_CATALOG] = _KeptCatalog(of, ClientCatalog(session, request.process))
+        entry = worker.memory[_CATALOG] = _CachedCatalog(of, ClientCatalog(session, request.process))
     catalog: ClientCatalog = entry.catalog
     return catalog
 

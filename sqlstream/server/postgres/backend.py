@@ -12,16 +12,16 @@ from sqlstream.server.postgres.answers import PostgresRequest
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.parameters import arrays, literal, null
 from sqlstream.server.postgres.results import ClientAnswer, StreamedRows, TextRows
-from sqlstream.server.postgres.session import ClientSession, Reply, Written
+from sqlstream.server.postgres.session import ClientSession, Reply, StatementText
 from sqlstream.server.postgres.types import TEXT
 from sqlstream.server.state_reader import RunningQuery, StateReader
 
 
 @dataclass(slots=True)
-class Prepared:
-    """A statement with the types (oid) of its parameters, 0 for an unspecified one. `written` is None for an empty statement."""
+class PreparedStatement:
+    """A statement with the types (oid) of its parameters, 0 for an unspecified one. `statement` is None for an empty one."""
 
-    written: Written | None
+    statement: StatementText | None
     types: tuple[int, ...] = ()
 
     def typed(self) -> tuple[int, ...]:
@@ -30,7 +30,7 @@ class Prepared:
 
     def _parameter_types(self) -> tuple[int, ...]:
         """Return the oids of the types of all parameters. 0 is an untyped text: it takes the type that it is compared with."""
-        sql = self.written.sql if self.written else ""
+        sql = self.statement.sql if self.statement else ""
         lists = arrays(sql)
         types_by_number = dict(enumerate(self.types, 1))
         numbers = range(1, parameter_count(sql) + 1)
@@ -68,7 +68,7 @@ class ClientLimits:
     characters: int = 48 << 20
 
 
-class ResultPlaces:
+class ResultLimit:
     """Limits the number of open results, because each of them occupies a process."""
 
     def __init__(self, most: int):
@@ -93,7 +93,7 @@ class ResultPlaces:
 class Portal:
     """A statement with values for its parameters: its answer, once it is executed, and the number of rows sent so far."""
 
-    prepared: Prepared
+    prepared: PreparedStatement
     literals: Sequence[str]
     formats: Sequence[int]
     # Whether only the columns are requested.
@@ -103,22 +103,22 @@ class Portal:
     reply: Reply | None = None
     sent: int = 0
     done: bool = False
-    # The text that runs, for the places of errors.
+    # The text that runs, for the positions of errors.
     source: SourceText | None = None
     # Where its place is taken, while its query has a process.
-    places: ResultPlaces | None = None
+    limit: ResultLimit | None = None
 
     def close(self) -> None:
         """Close the answer, which frees its process."""
-        places, self.places = self.places, None
+        limit, self.limit = self.limit, None
         if self.answer is not None:
             self.answer.close()
-        if places is not None:
-            places.leave()
+        if limit is not None:
+            limit.leave()
 
     def is_idle(self, since: float) -> bool:
         """Return whether its query has a process, and no rows were fetched after the time `since`."""
-        return self.places is not None and isinstance(self.answer, StreamedRows) and self.answer.since < since
+        return self.limit is not None and isinstance(self.answer, StreamedRows) and self.answer.since < since
 
     @property
     def size(self) -> int:
@@ -130,21 +130,21 @@ class Backend:
     """Opens the queries of a client; its methods run in threads."""
 
     def __init__(
-        self, reader: StateReader, session: ClientSession, process: int, limits: ClientLimits, places: ResultPlaces
+        self, reader: StateReader, session: ClientSession, process: int, limits: ClientLimits, limit: ResultLimit
     ):
         self._reader, self._session, self._process = reader, session, process
-        self._limits, self._places = limits, places
+        self._limits, self._limit = limits, limit
 
     def open(self, portal: Portal) -> None:
         """Bind a portal's query, which determines its columns. Raises SqlStreamError, QueryStopped and ProtocolError."""
-        written = portal.prepared.written
-        assert written is not None
-        portal.source = filled(written.sql, portal.literals)
+        statement = portal.prepared.statement
+        assert statement is not None
+        portal.source = filled(statement.sql, portal.literals)
         request = PostgresRequest(
             portal.source.text, self._session, self._process, portal.formats, self._limits.rows, portal.is_described
         )
-        self._places.take()
-        portal.places = self._places
+        self._limit.take()
+        portal.limit = self._limit
         try:
             portal.answer = StreamedRows(self._reader.open(request, portal.running))
         except BaseException:

@@ -17,10 +17,10 @@ from typing import TypeVar
 from sqlstream.errors import SqlStreamError
 from sqlstream.server.placeholders import check_text
 from sqlstream.server.postgres import messages
-from sqlstream.server.postgres.backend import Backend, ClientLimits, Portal, Prepared, answer_of
+from sqlstream.server.postgres.backend import Backend, ClientLimits, Portal, PreparedStatement, answer_of
 from sqlstream.server.postgres.errors import ProtocolError, cancelled, fields_of
 from sqlstream.server.postgres.messages import Body
-from sqlstream.server.postgres.session import ClientSession, Written, split
+from sqlstream.server.postgres.session import ClientSession, StatementText, split
 from sqlstream.server.state_reader import QueryStopped, RunningQuery
 
 # The most bytes and seconds of the start of a connection, before the client has authenticated.
@@ -32,12 +32,12 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-class ClientLeft(Exception):
+class ClientDisconnected(Exception):
     """The client has left, or its connection is broken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Authentication:
     """How clients are authenticated.
 
     `allows` checks a password; None lets in all clients. `certificate` is the server's; None without TLS.
@@ -59,7 +59,7 @@ class ClientConnection:
         self.key, self._limits, self._pool = key, limits, pool
         self._running: RunningQuery | None = None
         self._deadline: float | None = None
-        self._prepared: dict[str, Prepared] = {}
+        self._prepared: dict[str, PreparedStatement] = {}
         self._portals: dict[str, Portal] = {}
         self._encrypted = self._skipping = False
 
@@ -68,20 +68,24 @@ class ClientConnection:
         if self._running is not None:
             self._running.stop(why)
 
-    async def begin(self, door: Door, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
+    async def begin(
+        self, authentication: Authentication, cancel: Callable[[int, int], None]
+    ) -> Mapping[str, str] | None:
         """Authenticate a client; return its startup parameters, or None if the connection was only for cancelling a query.
 
-        Raises ProtocolError, ClientLeft and TimeoutError.
+        Raises ProtocolError, ClientDisconnected and TimeoutError.
         """
         async with asyncio.timeout(_STARTUP_SECONDS):
-            parameters = await self._started(door, cancel)
+            parameters = await self._started(authentication, cancel)
             if parameters is None:
                 return None
-            if door.allows is not None:
-                await self._let_in(door)
+            if authentication.allows is not None:
+                await self._let_in(authentication)
         return parameters
 
-    async def _started(self, door: Door, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
+    async def _started(
+        self, authentication: Authentication, cancel: Callable[[int, int], None]
+    ) -> Mapping[str, str] | None:
         while True:
             length = int.from_bytes(await self._read(4), "big")
             if not 8 <= length <= _STARTUP_BYTES:
@@ -91,8 +95,8 @@ class ClientConnection:
             if code == messages.CANCEL:
                 cancel(body.number(4), body.number(4))
                 return None
-            if code == messages.SSL and door.certificate is not None and not self._encrypted:
-                await self._encrypt(door.certificate)
+            if code == messages.SSL and authentication.certificate is not None and not self._encrypted:
+                await self._encrypt(authentication.certificate)
             elif code in (messages.SSL, messages.GSS):
                 await self._send(b"N")
             elif code >> 16 == 3:
@@ -109,7 +113,7 @@ class ClientConnection:
             await self._writer.start_tls(certificate)
         except OSError as error:
             # The client does not trust the certificate, or does not speak TLS.
-            raise ClientLeft from error
+            raise ClientDisconnected from error
         self._encrypted = True
 
     def _parameters(self, body: Body, minor: int) -> Mapping[str, str]:
@@ -124,19 +128,19 @@ class ClientConnection:
             self._writer.write(messages.message(b"v", struct.pack(">ii", messages.VERSION, len(unknown)) + names))
         return {name: value for name, value in parameters.items() if name not in unknown}
 
-    async def _let_in(self, door: Door) -> None:
-        if not (self._encrypted or door.is_local):
+    async def _let_in(self, authentication: Authentication) -> None:
+        if not (self._encrypted or authentication.is_local):
             hint = "Connect with sslmode=require."
             raise ProtocolError("a token is not sent unencrypted", "28000", fatal=True, hint=hint)
         await self._send(messages.ASK_PASSWORD)
         kind, body = await self._message(_STARTUP_BYTES)
-        assert door.allows is not None
-        if kind != b"p" or not door.allows(body.text()):
+        assert authentication.allows is not None
+        if kind != b"p" or not authentication.allows(body.text()):
             hint = "The password is a token of the server; the name of the user does not matter."
             raise ProtocolError("password authentication failed", "28P01", fatal=True, hint=hint)
 
     async def serve(self, session: ClientSession, backend: Backend) -> None:
-        """Answer the messages of a client until it leaves. Raises ClientLeft, and ProtocolError for a fatal error."""
+        """Answer the messages of a client until it leaves. Raises ClientDisconnected, and ProtocolError for a fatal error."""
         self._session, self._backend = session, backend
         reports = b"".join(messages.parameter(name, value) for name, value in session.reported().items())
         await self._send(
@@ -165,9 +169,9 @@ class ClientConnection:
             if error.fatal:
                 raise
             await self._failed(error.fields())
-        except _Placed as placed:
-            await self._failed(placed.fields)
-        except (ClientLeft, TimeoutError):
+        except _PositionedError as positioned:
+            await self._failed(positioned.fields)
+        except (ClientDisconnected, TimeoutError):
             raise
         except Exception as error:
             _log.exception("a statement of a PostgreSQL client failed")
@@ -240,11 +244,11 @@ class ClientConnection:
 
     async def _simple(self, text: str) -> None:
         check_text(text)
-        written = split(text)
-        if not written:
+        statements = split(text)
+        if not statements:
             self._writer.write(messages.EMPTY)
-        for one in written:
-            portal = Portal(Prepared(one), (), ())
+        for one in statements:
+            portal = Portal(PreparedStatement(one), (), ())
             try:
                 with self._watched(portal):
                     await self._open(portal)
@@ -252,7 +256,7 @@ class ClientConnection:
                         self._writer.write(messages.row_description(portal.answer.columns))
                     await self._rows(portal, None)
             except SqlStreamError as error:
-                raise _Placed(fields_of(error, portal.source, one.offset)) from error
+                raise _PositionedError(fields_of(error, portal.source, one.offset)) from error
             finally:
                 portal.close()
         await self._ready()
@@ -260,13 +264,13 @@ class ClientConnection:
     async def _parse(self, body: Body) -> None:
         name, text = body.text(), body.text()
         check_text(text)
-        written = split(text)
-        if len(written) > 1:
+        statements = split(text)
+        if len(statements) > 1:
             raise ProtocolError("cannot insert multiple commands into a prepared statement", "42601")
         if name and name in self._prepared:
             raise ProtocolError(f'prepared statement "{name}" already exists', "42P05")
         types = tuple(body.number(4) & 0xFFFFFFFF for _ in range(body.count()))
-        prepared = Prepared(written[0] if written else None, types)
+        prepared = PreparedStatement(statements[0] if statements else None, types)
         prepared.typed()
         self._prepared.pop(name, None)
         if len(self._prepared) >= self._limits.statements:
@@ -294,7 +298,7 @@ class ClientConnection:
 
     def _check_room(self, size: int) -> None:
         """Raise ProtocolError if the statements and values of the connection would become too large."""
-        statements = sum(len(one.written.sql) for one in self._prepared.values() if one.written is not None)
+        statements = sum(len(one.statement.sql) for one in self._prepared.values() if one.statement is not None)
         if statements + sum(portal.size for portal in self._portals.values()) + size > self._limits.characters:
             raise _too_many(f"statements and values of {self._limits.characters} characters")
 
@@ -305,29 +309,29 @@ class ClientConnection:
             portal = Portal(prepared, prepared.nulls(), (), is_described=True)
         else:
             portal = self._portal(name)
-        written = portal.prepared.written
-        if written is not None and not portal.done and self._has_rows(written):
-            await self._placed(portal, self._open(portal))
+        statement = portal.prepared.statement
+        if statement is not None and not portal.done and self._has_rows(statement):
+            await self._answered(portal, self._open(portal))
         answer = portal.answer
         self._writer.write(messages.NO_ROWS if answer is None else messages.row_description(answer.columns))
         if portal.is_described:
             portal.close()
 
-    def _has_rows(self, written: Written) -> bool:
-        return written.words[0] == "SHOW" or not self._session.is_command(written)
+    def _has_rows(self, statement: StatementText) -> bool:
+        return statement.words[0] == "SHOW" or not self._session.is_command(statement)
 
     async def _execute(self, name: str, limit: int) -> None:
         portal = self._portal(name)
-        if portal.prepared.written is None:
+        if portal.prepared.statement is None:
             self._writer.write(messages.EMPTY)
             return
-        await self._placed(portal, self._executed(portal, limit if limit > 0 else None))
+        await self._answered(portal, self._executed(portal, limit if limit > 0 else None))
 
     async def _executed(self, portal: Portal, limit: int | None) -> None:
         await self._open(portal)
         await self._rows(portal, limit)
 
-    async def _placed(self, portal: Portal, done: Awaitable[None]) -> None:
+    async def _answered(self, portal: Portal, done: Awaitable[None]) -> None:
         """Await work on a portal. Raises _Placed in place of a SqlStreamError, and closes the portal after any error."""
         try:
             with self._watched(portal):
@@ -336,10 +340,10 @@ class ClientConnection:
             portal.close()
             if not isinstance(error, SqlStreamError):
                 raise
-            offset = portal.prepared.written.offset if portal.prepared.written else 0
-            raise _Placed(fields_of(error, portal.source, offset)) from error
+            offset = portal.prepared.statement.offset if portal.prepared.statement else 0
+            raise _PositionedError(fields_of(error, portal.source, offset)) from error
 
-    def _statement(self, name: str) -> Prepared:
+    def _statement(self, name: str) -> PreparedStatement:
         if name not in self._prepared:
             raise ProtocolError(f'prepared statement "{name}" does not exist', "26000")
         return self._prepared[name]
@@ -351,13 +355,13 @@ class ClientConnection:
 
     async def _open(self, portal: Portal) -> None:
         """Run the portal's session statement, or bind its query, unless that was done before."""
-        written = portal.prepared.written
-        assert written is not None
+        statement = portal.prepared.statement
+        assert statement is not None
         if portal.answer is not None or portal.reply is not None:
             return
-        if written.words[0] == "DEALLOCATE":
-            self._deallocate(written)
-        portal.reply = self._session.answer(written)
+        if statement.words[0] == "DEALLOCATE":
+            self._deallocate(statement)
+        portal.reply = self._session.answer(statement)
         if portal.reply is None:
             await self._in_thread(portal.running, lambda: self._backend.open(portal))
             return
@@ -367,9 +371,9 @@ class ClientConnection:
         for name, value in portal.reply.changed.items():
             self._writer.write(messages.parameter(name, value))
 
-    def _deallocate(self, written: Written) -> None:
-        name = written.sql.split()[-1].strip('"')
-        if written.words[-1] == "ALL":
+    def _deallocate(self, statement: StatementText) -> None:
+        name = statement.sql.split()[-1].strip('"')
+        if statement.words[-1] == "ALL":
             self._prepared.clear()
         elif self._prepared.pop(name, None) is None:
             raise ProtocolError(f'prepared statement "{name}" does not exist', "26000")
@@ -401,7 +405,7 @@ class ClientConnection:
             yield
         except QueryStopped as stopped:
             if self._has_left:
-                raise ClientLeft from stopped
+                raise ClientDisconnected from stopped
             raise cancelled(str(stopped)) from stopped
         finally:
             self._running = None
@@ -455,18 +459,18 @@ class ClientConnection:
         try:
             return await self._reader.readexactly(count)
         except (IncompleteReadError, OSError) as error:
-            raise ClientLeft from error
+            raise ClientDisconnected from error
 
     async def _send(self, data: bytes) -> None:
         self._writer.write(data)
         try:
             await self._writer.drain()
         except OSError as error:
-            raise ClientLeft from error
+            raise ClientDisconnected from error
 
     async def refuse(self, error: ProtocolError) -> None:
         """Send a client the reason why its connection is closed."""
-        with contextlib.suppress(ClientLeft):
+        with contextlib.suppress(ClientDisconnected):
             await self._send(messages.error(error.fields()))
 
 
@@ -474,7 +478,7 @@ def _too_many(what: str) -> ProtocolError:
     return ProtocolError(f"a connection keeps {what} at most", "54000", hint="Close those that are not needed.")
 
 
-class _Placed(Exception):
+class _PositionedError(Exception):
     """An error in the form of protocol fields, whose position refers to the text that the client wrote."""
 
     def __init__(self, fields: Mapping[str, str]):

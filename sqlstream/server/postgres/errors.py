@@ -1,4 +1,4 @@
-"""Errors for PostgreSQL's clients: with an SQLSTATE, and the place in the statement."""
+"""Errors for PostgreSQL's clients: with an SQLSTATE, and the position in the statement."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cancelled(why: str) -> ProtocolError:
 def fields_of(error: SqlStreamError, written: SourceText | None = None, offset: int = 0) -> Mapping[str, str]:
     """Return the fields of the message for an error, by their letters in the protocol.
 
-    `written` is the text that ran, which maps the error's place to the client's statement. The client's text may have several
+    `written` is the text that ran, which maps the error's position to the client's statement. The client's text may have several
     statements: `offset` is where this one begins.
     """
     fields = {"S": "ERROR", "V": "ERROR", "C": sqlstate(error), "M": masked(error.message)}

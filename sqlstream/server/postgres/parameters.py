@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def arrays(sql: str) -> set[int]:
-    """Return the numbers of the parameters that must be arrays, from their places in a statement.
+    """Return the numbers of the parameters that must be arrays, from their positions in a statement.
 
     >>> arrays("SELECT $1 WHERE k = ANY($2)")
     {2}

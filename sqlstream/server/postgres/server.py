@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from sqlstream.errors import UsageError
-from sqlstream.server.postgres.backend import Backend, ClientLimits, ResultPlaces
-from sqlstream.server.postgres.connection import ClientConnection, ClientLeft, Door
+from sqlstream.server.postgres.backend import Backend, ClientLimits, ResultLimit
+from sqlstream.server.postgres.connection import Authentication, ClientConnection, ClientDisconnected
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.session import ClientSession
 from sqlstream.server.query_processes.pool import QueryProcesses
@@ -59,10 +59,10 @@ class PostgresServer:
             hint = "Give it tokens and a certificate, or listen on 127.0.0.1."
             raise UsageError(f'clients from other machines are not served on "{host}" without both', hint=hint)
         self.host, self.port = host, port
-        self._door = Door(allows, certificate, local or insecure)
+        self._authentication = Authentication(allows, certificate, local or insecure)
         self._limits = limits or ClientLimits()
         self._reader = StateReader(processes)
-        self._results = ResultPlaces(self._limits.results)
+        self._results = ResultLimit(self._limits.results)
         self._pool = ThreadPoolExecutor(self._limits.queries, thread_name_prefix="postgres")
         self._connections: dict[tuple[int, int], ClientConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,7 +113,7 @@ class PostgresServer:
         except asyncio.CancelledError:
             # The server ends: do not wait for a client that does not read.
             writer.transport.abort()
-        except (ClientLeft, TimeoutError):
+        except (ClientDisconnected, TimeoutError):
             pass
         except Exception:
             _log.exception("a connection of a PostgreSQL client failed")
@@ -130,7 +130,7 @@ class PostgresServer:
         key = next(self._numbers), secrets.randbits(31)
         connection = ClientConnection(reader, writer, key, self._limits, self._pool)
         try:
-            parameters = await connection.begin(self._door, self._cancel)
+            parameters = await connection.begin(self._authentication, self._cancel)
             if parameters is None:
                 return
             self._forget_stranger()

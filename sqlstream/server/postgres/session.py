@@ -91,7 +91,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StatementText:
     """A statement of a client's text: its SQL, its offset in the text, and its words in upper case."""
 
     sql: str
@@ -99,7 +99,7 @@ class Written:
     words: tuple[str, ...]
 
 
-def split(text: str) -> list[Written]:
+def split(text: str) -> list[StatementText]:
     """Split a text at its semicolons, without empty statements.
 
     >>> [s.sql for s in split("BEGIN; SELECT ';' ;; ")]
@@ -113,7 +113,7 @@ def split(text: str) -> list[Written]:
             start = i + 1
             if part:
                 sql = text[part[0].start : part[-1].end]
-                statements.append(Written(sql, part[0].start, tuple(t.word for t in part)))
+                statements.append(StatementText(sql, part[0].start, tuple(t.word for t in part)))
     return statements
 
 
@@ -146,12 +146,12 @@ class ClientSession:
         """Mark the open transaction, if there is one, as failed: it accepts no further statements."""
         self.status = "E" if self.status != "I" else "I"
 
-    def is_command(self, written: Written) -> bool:
+    def is_command(self, written: StatementText) -> bool:
         """Return whether a statement is one of the session, not a query."""
         word = written.words[0]
         return word in _COMMANDS or word in _DONE or (word == "SHOW" and self.shown(written) is not None)
 
-    def answer(self, written: Written) -> Reply | None:
+    def answer(self, written: StatementText) -> Reply | None:
         """Run a statement of the session; return None for a query. Raises ProtocolError."""
         words = written.words
         if self.status == "E" and words[0] not in ("COMMIT", "END", "ROLLBACK", "ABORT"):
@@ -176,7 +176,7 @@ class ClientSession:
             return Reply(_DONE[words[0]])
         return None
 
-    def shown(self, written: Written) -> Reply | None:
+    def shown(self, written: StatementText) -> Reply | None:
         """Return the reply to SHOW of a parameter; None for any other SHOW, such as SHOW TABLES."""
         words = [word.strip('"').lower() for word in written.words[1:]]
         name = {"time zone": "timezone", "transaction isolation level": "transaction_isolation"}.get(" ".join(words))
@@ -192,7 +192,7 @@ class ClientSession:
         """Return the value of a parameter; None if there is none of this name."""
         return self._values.get(name.lower())
 
-    def _changed(self, written: Written) -> Reply:
+    def _changed(self, written: StatementText) -> Reply:
         tokens = tokenize(written.sql)
         words = [t.word for t in tokens]
         if words[0] == "RESET":

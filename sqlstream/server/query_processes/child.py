@@ -19,7 +19,7 @@ from sqlstream.project import Project
 from sqlstream.queries.query import QueryLimits
 from sqlstream.secrets import masked
 from sqlstream.server.query_processes.memory import add_memory, bound_memory, has_grown, out_of_memory
-from sqlstream.server.query_processes.priority import Courtesy, SharedSpending
+from sqlstream.server.query_processes.priority import ProcessPriority, SharedSpending
 from sqlstream.server.query_processes.protocol import ComputationCall, Condition, NextPart, ProcessAnswer, ProcessReply
 from sqlstream.server.query_processes.worker import Worker
 
@@ -59,7 +59,7 @@ class _Child:
 
     def __init__(self, server: Connection, project: Project, limits: QueryLimits, together: SharedSpending):
         self._server, self._limits = server, limits
-        self._courtesy = Courtesy(together)
+        self._courtesy = ProcessPriority(together)
         with self._courtesy.working():
             self._worker = Worker(project, limits)
         self._answer: ProcessAnswer | None = None

@@ -24,7 +24,7 @@ _SLOW_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Idle:
+class _IdleProcess:
     process: QueryProcess
     condition: Condition
     since: float
@@ -43,7 +43,7 @@ class QueryProcesses:
         # Reentrant: an answer that nobody has closed returns its process at any time, when Python collects it.
         self._changing, self._starting = threading.RLock(), threading.Lock()
         self._seed: SeedProcess | None = None
-        self._idle: list[_Idle] = []
+        self._idle: list[_IdleProcess] = []
         self._lent: set[QueryProcess] = set()
         self._wake = threading.Event()
         self._warmer: threading.Thread | None = None
@@ -104,7 +104,7 @@ class QueryProcesses:
             self._lent.discard(process)
             is_kept = condition is not Condition.SPENT and not self._is_closed and len(self._idle) < _MOST_IDLE
             if is_kept:
-                self._idle.append(_Idle(process, condition, time.monotonic()))
+                self._idle.append(_IdleProcess(process, condition, time.monotonic()))
         if not is_kept:
             process.close()
             self._wake.set()

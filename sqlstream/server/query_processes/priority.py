@@ -45,7 +45,7 @@ class SharedSpending:
         return spent > _TOGETHER_SECONDS
 
 
-class Courtesy:
+class ProcessPriority:
     """Lowers the priority of this process when it, or all query processes of the server together, have used much processor time.
 
     `gives_way` is True from then on. The priority cannot be raised again.

@@ -32,7 +32,7 @@ class OpenRelation:
 
 
 @dataclass(slots=True)
-class _Opened:
+class _PendingConnections:
     """The connections of queries that are being opened."""
 
     connections: list[duckdb.DuckDBPyConnection] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Worker:
 
     def open(self, sql: str) -> OpenRelation:
         """Return the result of a query, not yet computed. Raises SqlStreamError."""
-        opened = _Opened()
+        opened = _PendingConnections()
         try:
             relation = self._queries.query(sql, limits=self._limits, opened=opened.connections.append)
         except BaseException:

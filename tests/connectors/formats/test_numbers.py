@@ -12,7 +12,7 @@ import pytest
 
 from sqlstream import Session
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.lookup import FilesNow
+from sqlstream.connectors.filesystem.lookup import CurrentFilesLookup
 from sqlstream.connectors.formats import faults
 from sqlstream.connectors.formats.faults import number_faults
 from sqlstream.connectors.formats.file_split import FileSplit
@@ -204,7 +204,7 @@ def test_lookups_read_the_same_numbers(tmp_path: Path) -> None:
     options = {"connector": "filesystem", "path": "in", "format": "json"}
     columns = (Column("k", "BIGINT"), Column("d", "DOUBLE"), Column("f", "FLOAT"))
     keys = pa.table({"k": pa.array([2], pa.int64())})
-    look_up = FilesNow(Table("t", columns, options=options), str(tmp_path))
+    look_up = CurrentFilesLookup(Table("t", columns, options=options), str(tmp_path))
     assert look_up(keys).select(["k", "d", "f"]).to_pylist() == [{"k": 2, "d": INFINITE, "f": -INFINITE}]
     with databases.passing() as con:
         named = f"SELECT count(*) FROM duckdb_functions() WHERE starts_with(function_name, '{INTERNAL}number_faults')"

@@ -11,7 +11,7 @@ from sqlstream.connectors.kafka import cluster
 from sqlstream.connectors.kafka.client import settings
 from sqlstream.connectors.kafka.producing import Sender, Topic
 from sqlstream.connectors.registry import source_of
-from sqlstream.connectors.tables import identity
+from sqlstream.connectors.tables import identifying_options
 from sqlstream.errors import BindError, SqlStreamError, UsageError
 from tests.kafka_broker import free_port
 from tests.kinds import last_job
@@ -124,8 +124,8 @@ def test_a_job_is_the_same_however_it_connects() -> None:
     there = declared(
         "k STRING, n INT", **{"properties.bootstrap.servers": "elsewhere:1", "scan.startup.mode": "latest-offset"}
     )
-    assert identity(here) == identity(there)
-    assert identity(here) != identity(declared(topic="others"))
+    assert identifying_options(here) == identifying_options(there)
+    assert identifying_options(here) != identifying_options(declared(topic="others"))
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from sqlstream.connectors.delta.reading import DeltaSplit, read_versions
 from sqlstream.connectors.delta.schema import create
 from sqlstream.connectors.delta.versions import DeltaDiscovery
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
-from sqlstream.connectors.iceberg.catalogs import Located
+from sqlstream.connectors.iceberg.catalogs import CatalogTable
 from sqlstream.errors import DataError
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.paths import Warehouse
@@ -229,7 +229,7 @@ def test_an_iceberg_table_cannot_be_confined(project: Path) -> None:
     # Its metadata may name files anywhere; SQL of the role submit cannot declare one.
     table = replace(confined(project), options={"connector": "iceberg", "table": "db.t"})
     with pytest.raises(DataError, match=LEADS_OUTSIDE):
-        Located.of(table, str(project))
+        CatalogTable.of(table, str(project))
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.iceberg import upserts
-from sqlstream.connectors.iceberg.catalogs import Located
+from sqlstream.connectors.iceberg.catalogs import CatalogTable
 from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.errors import SqlStreamError
@@ -127,7 +127,9 @@ def batches(path: Path, records: Path, committed: int = -1) -> BatchProperty:
     given = {"connector": "iceberg", "table": "db.t", "catalog.type": "sql"}
     given |= {"catalog.uri": f"sqlite:///{path}/catalog.db", "catalog.warehouse": f"{path}/lake"}
     table = Table("t", (Column("k", "BIGINT"),), options=given)
-    return BatchProperty(Located.of(table, "/"), SinkContext(LocalFilesystem(), "/", str(records), committed, "job"))
+    return BatchProperty(
+        CatalogTable.of(table, "/"), SinkContext(LocalFilesystem(), "/", str(records), committed, "job")
+    )
 
 
 def test_a_batch_is_written_once_and_again_when_another_writer_was_faster(tmp_path: Path) -> None:

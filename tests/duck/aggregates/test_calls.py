@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, NotIncremental
 from sqlstream.duck.aggregates.calls import is_aggregate, partial, partials, reason, strategy, values
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
 
@@ -49,7 +49,7 @@ def call_of(function: str, *arguments: str, type: str = "BIGINT", result: str = 
 def test_refuses(call: AggregateCall, why: str) -> None:
     assert strategy(call) is None
     assert reason(call) == why
-    with pytest.raises(Refused, match="^" + re.escape(why) + "$"):
+    with pytest.raises(NotIncremental, match="^" + re.escape(why) + "$"):
         partial(call, "p")
 
 

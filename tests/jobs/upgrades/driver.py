@@ -17,11 +17,11 @@ from sqlstream.duck.types import encoded
 from sqlstream.errors import SourceText
 from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs.upgrades.adaptations.registry import adapted
-from sqlstream.jobs.upgrades.changes import Adapted, NotAdaptable
+from sqlstream.jobs.upgrades.changes import AdaptedOperator, UnadaptableOperator
 from sqlstream.jobs.upgrades.shapes import shapes
 from sqlstream.logical.plan.state_settings import Ties
-from sqlstream.operators.operator import Clock, Port
-from sqlstream.runtime.fragments import part_queries, set_clock
+from sqlstream.operators.operator import Port, StepTimes
+from sqlstream.runtime.fragments import part_queries, set_times
 from sqlstream.storage.bucket import Bucket
 from sqlstream.units import NO_TIME, SECOND, EventTime, from_millis
 from sqlstream.warehouse.filesystem import LocalFilesystem
@@ -81,12 +81,12 @@ class Driven:
         """
         if watermark is not None:
             self.watermark = EventTime(watermark * SECOND)
-        clock = Clock(self.batch, self.watermark, from_millis(self.batch * 1000))
-        set_clock(self.con, clock.time, clock.watermark)
+        times = StepTimes(self.batch, self.watermark, from_millis(self.batch * 1000))
+        set_times(self.con, times.time, times.watermark)
         state = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
-        found = self.operator.step(self.con, state, self._inputs(given), clock)
+        found = self.operator.step(self.con, state, self._inputs(given), times)
         tables = [rows for rows in found if isinstance(rows, pa.RecordBatch)]
-        self.manifest = state.commit(self.con, self.batch, clock.time, clock.watermark)
+        self.manifest = state.commit(self.con, self.batch, times.time, times.watermark)
         self.batch += 1
         if not tables:
             return []
@@ -126,17 +126,17 @@ class Driven:
 
     def upgraded(
         self, script: str, folder: Path, functions: Sequence[Callable[..., Any]] = ()
-    ) -> tuple[Driven, Adapted]:
+    ) -> tuple[Driven, AdaptedOperator]:
         """Return the operator of another script with the state that an adaptation makes of that of this one."""
         new = Driven(script, folder, functions)
         change = self.change(new)
-        assert isinstance(change, Adapted), change
+        assert isinstance(change, AdaptedOperator), change
         old = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
         for table in self.operator.tables:
             rows = old.relation(table.name) or subquery(no_rows(table.columns))
             self.con.execute(f"CREATE OR REPLACE TEMP VIEW {quote_name(table.name)} AS SELECT * FROM {rows}")
         state = Bucket.open(LocalFilesystem(), new.folder, 0, new.operator.tables, None, NO_TIME)
-        set_clock(self.con, from_millis(self.batch * 1000), self.watermark)
+        set_times(self.con, from_millis(self.batch * 1000), self.watermark)
         for table in new.operator.tables:
             columns = ", ".join(quote_name(c.name) for c in table.columns)
             kept = f"SELECT {columns} FROM {quote_name(table.name)}"
@@ -155,12 +155,12 @@ class Driven:
         state = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
         relations = {t.name: state.relation(t.name) or subquery(no_rows(t.columns)) for t in self.operator.tables}
         watermark = "CAST(NULL AS BIGINT)" if self.watermark is None else str(self.watermark)
-        set_clock(self.con, from_millis(self.batch * 1000), self.watermark)
+        set_times(self.con, from_millis(self.batch * 1000), self.watermark)
         return sorted(
             self.con.sql(f"SELECT {columns} FROM ({self.operator.current(relations, watermark)})").fetchall(), key=repr
         )
 
-    def change(self, new: Driven) -> Adapted | NotAdaptable:
+    def change(self, new: Driven) -> AdaptedOperator | UnadaptableOperator:
         """Return what becomes of the operator in another plan."""
         return adapted(self.record, new.record, new.stage)
 

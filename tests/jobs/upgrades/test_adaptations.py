@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from sqlstream.jobs.upgrades.changes import Adapted, NotAdaptable
+from sqlstream.jobs.upgrades.changes import AdaptedOperator, UnadaptableOperator
 from tests.jobs.upgrades.driver import Driven, Row, total
 
 TABLE = """
@@ -47,7 +47,7 @@ def batch(sql: str, **rows: Sequence[Row]) -> list[tuple[Any, ...]]:
 
 def refused(old: Driven, script: str, folder: Path) -> str:
     change = old.change(Driven(script, folder))
-    assert isinstance(change, NotAdaptable), change
+    assert isinstance(change, UnadaptableOperator), change
     return change.reason
 
 
@@ -99,7 +99,7 @@ def test_an_average_does_not_begin_beside_a_sum_that_goes_on(tmp_path: Path) -> 
     assert reason.endswith(': sum("x") is not kept')
     # Of itself it may.
     new = Driven(f"{A} SELECT k, avg(x) AS m FROM a GROUP BY k", tmp_path / "new")
-    assert not isinstance(old.change(new), NotAdaptable)
+    assert not isinstance(old.change(new), UnadaptableOperator)
 
 
 def test_aggregates_over_changes(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_aggregates_over_changes(tmp_path: Path) -> None:
     old = Driven(f"{A} {query.format('sum(y) AS s, count(*) AS n')}", tmp_path, place=1)
     new = Driven(f"{WIDE} {query.format('count(*) AS n, avg(y) AS m')}", tmp_path, place=1)
     change = old.change(new)
-    assert isinstance(change, Adapted)
+    assert isinstance(change, AdaptedOperator)
     [sums] = new.operator.tables
     assert [c.name for c in sums.columns] == ["__sqlstream_k0", "_rows", "s0", "s1", "s2", "_at", "__sqlstream_weight"]
     with duckdb.connect() as con:
@@ -119,10 +119,10 @@ def test_aggregates_over_changes(tmp_path: Path) -> None:
     # A sum that begins now would be less than what is taken away.
     more = Driven(f"{A} {query.format('sum(y) AS s, count(*) AS n, sum(y + 1) AS t')}", tmp_path, place=1)
     reason = old.change(more)
-    assert isinstance(reason, NotAdaptable)
+    assert isinstance(reason, UnadaptableOperator)
     assert reason.reason.startswith('"t": rows that were not counted in it may be taken back')
     rows = old.change(Driven(f"{A} {query.format('sum(y) AS s, max(y) AS top')}", tmp_path, place=1))
-    assert isinstance(rows, NotAdaptable)
+    assert isinstance(rows, UnadaptableOperator)
     assert rows.reason == "the new aggregates follow from rows, and the job kept sums"
 
 
@@ -282,7 +282,7 @@ def test_bounds_of_old_windows_are_not_kept(tmp_path: Path) -> None:
     counts = f"SELECT {BOUNDS}, count(*) AS n FROM {{}} GROUP BY {BOUNDS}"
     top = f"{A} SELECT k, window_end FROM (SELECT *, {ranks} FROM ({counts})) WHERE r <= 2"
     old = Driven(top.format(TUMBLE.format(10)), tmp_path / "old", place=1)
-    assert isinstance(old.change(Driven(top.format(TUMBLE.format(60)), tmp_path / "new", place=1)), Adapted)
+    assert isinstance(old.change(Driven(top.format(TUMBLE.format(60)), tmp_path / "new", place=1)), AdaptedOperator)
 
 
 # -- rows that are kept
@@ -327,7 +327,7 @@ def test_fewer_best_rows_of_a_changelog_are_refused(tmp_path: Path) -> None:
     old = Driven(query.format(columns="k, x", n=2), tmp_path / "old", place=1)
     new = Driven(query.format(columns="k, x", n=1), tmp_path / "new", place=1)
     change = old.change(new)
-    assert isinstance(change, NotAdaptable)
+    assert isinstance(change, UnadaptableOperator)
     assert "rows beyond the best 1 were emitted" in change.reason
 
 
@@ -347,7 +347,7 @@ def test_numbers_of_equal_rows_stay(tmp_path: Path) -> None:
     left += new.picked(new.step(a=[row("u", 9, y=3)]), *names)
     assert total(left) == [("u", 5, 1, 2), ("u", 9, 3, 1)]
     one = Driven(best("k, x, y, -y AS z", n=1), tmp_path / "one")
-    assert isinstance(one.change(Driven(best("k, x, -y AS z, y", n=1), tmp_path / "two")), Adapted)
+    assert isinstance(one.change(Driven(best("k, x, -y AS z, y", n=1), tmp_path / "two")), AdaptedOperator)
 
 
 def test_columns_of_best_rows(tmp_path: Path) -> None:

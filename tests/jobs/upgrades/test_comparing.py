@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.jobs.launch import job_record, job_spec
-from sqlstream.jobs.upgrades.changes import Change, Comparison, Dropped, Kept, NotAdaptable
+from sqlstream.jobs.upgrades.changes import Change, Comparison, DroppedOperator, KeptOperator, UnadaptableOperator
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.warehouse.jobs import JobRecord, RowPath
 from tests.kinds import last_job
@@ -37,7 +37,7 @@ def change_of(folder: Path, before: tuple[str, str], after: tuple[str, str]) -> 
     """Return what becomes of the second operator."""
     old, new = planned(*before), planned(*after)
     found = compare(record(old, folder), record(new, folder), new.physical.stages).operators
-    return next(one for one in found if not isinstance(one, Dropped) and one.operator == "counted")
+    return next(one for one in found if not isinstance(one, DroppedOperator) and one.operator == "counted")
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_what_would_take_back_other_rows_is_refused(
     tmp_path: Path, before: tuple[str, str], after: tuple[str, str], reason: str
 ) -> None:
     change = change_of(tmp_path, before, after)
-    assert isinstance(change, NotAdaptable)
+    assert isinstance(change, UnadaptableOperator)
     assert reason in change.reason
 
 
 def test_what_takes_back_the_same_rows_goes_on(tmp_path: Path) -> None:
     same = (NEWEST.replace("v FROM", "v, min(v) AS low FROM"), TOTAL)
-    assert isinstance(change_of(tmp_path, (NEWEST, TOTAL), same), Kept)
+    assert isinstance(change_of(tmp_path, (NEWEST, TOTAL), same), KeptOperator)
 
 
 HIGH, LOW = "SELECT k, v AS high FROM t WHERE v > 5", "SELECT k, v AS low FROM u"
@@ -92,7 +92,7 @@ HIGH, LOW = "SELECT k, v AS high FROM t WHERE v > 5", "SELECT k, v AS low FROM u
 def test_inputs_in_other_places_are_refused(tmp_path: Path, before: str, after: str) -> None:
     old, new = (("SELECT 1 AS one FROM t", f"SELECT a.k, high, low {joined}") for joined in (before, after))
     change = change_of(tmp_path, old, new)
-    assert isinstance(change, NotAdaptable)
+    assert isinstance(change, UnadaptableOperator)
     assert "another order" in change.reason
 
 
@@ -100,7 +100,7 @@ def test_sides_in_other_places_are_refused(tmp_path: Path) -> None:
     sides = ("SELECT k FROM t", "SELECT k FROM u")
     old, new = (("SELECT 1 AS one FROM t", " EXCEPT ".join(s)) for s in (sides, sides[::-1]))
     change = change_of(tmp_path, old, new)
-    assert isinstance(change, NotAdaptable)
+    assert isinstance(change, UnadaptableOperator)
     assert "another order" in change.reason
 
 
@@ -123,7 +123,7 @@ def test_a_scan_goes_on_where_the_scan_with_its_options_was(tmp_path: Path, othe
     found = compared(tmp_path, union(one, two), union(two, one))
     assert [source.was for source in found.sources] == [1, 0]
     [change] = found.operators
-    assert isinstance(change, Kept)
+    assert isinstance(change, KeptOperator)
 
 
 def test_an_option_of_the_table_may_change_for_all_its_scans(tmp_path: Path) -> None:
@@ -140,17 +140,17 @@ def test_a_filter_that_moves_to_another_scan_of_the_table_is_told(tmp_path: Path
     before = union(f"SELECT k FROM {PLAIN} WHERE v > 5", f"SELECT k FROM {other}")
     after = union(f"SELECT k FROM {other} WHERE v > 5", f"SELECT k FROM {PLAIN}")
     [change] = compared(tmp_path, before, after).operators
-    assert isinstance(change, Kept)
+    assert isinstance(change, KeptOperator)
     assert "it reads or filters otherwise from now on" in str(change.notes)
     [same] = compared(tmp_path, before, before).operators
-    assert same == Kept("counted", "counted", ())
+    assert same == KeptOperator("counted", "counted", ())
 
 
 def test_scans_of_a_table_in_other_places_of_a_join_are_refused(tmp_path: Path) -> None:
     sides = f"(SELECT k, v AS high FROM {PLAIN}) a", f"(SELECT k, v AS low FROM {OLD}) b"
     before, after = (f"SELECT a.k, high, low FROM {one} JOIN {two} ON a.k = b.k" for one, two in (sides, sides[::-1]))
     [change] = compared(tmp_path, before, after).operators
-    assert isinstance(change, NotAdaptable)
+    assert isinstance(change, UnadaptableOperator)
     assert "another order" in change.reason
 
 
@@ -186,7 +186,7 @@ def test_a_record_that_does_not_say_which_scan_it_was(tmp_path: Path) -> None:
         sinks=tuple(replace(sink, paths=tuple(map(older, sink.paths))) for sink in new.sinks),
     )
     found = compare(old, new, job.physical.stages)
-    assert found.operators == (Kept("counted", "counted", ()),)
+    assert found.operators == (KeptOperator("counted", "counted", ()),)
     assert [source.was for source in found.sources] == [0, 1]
     assert not any(sink.notes for sink in found.sinks)
 
@@ -208,8 +208,9 @@ def test_the_current_rows_of_a_table_do_not_go_on_with_those_of_another_place(tm
     old, new = record(one, tmp_path), record(two, tmp_path)
     assert [o.name for o in old.operators] == [o.name for o in new.operators] == ["r_current", "r_current_2"]
     for change in compare(old, new, two.physical.stages).operators:
-        assert isinstance(change, NotAdaptable)
+        assert isinstance(change, UnadaptableOperator)
         assert "it reads or filters otherwise" in change.reason
     assert all(
-        isinstance(change, Kept) for change in compare(old, record(one, tmp_path), one.physical.stages).operators
+        isinstance(change, KeptOperator)
+        for change in compare(old, record(one, tmp_path), one.physical.stages).operators
     )

@@ -10,7 +10,7 @@ import pytest
 
 from sqlstream import Session, SqlStreamError
 from sqlstream.errors import SourceText
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.migrations import Migrations, carried_out, check, given_state
 from sqlstream.session.state_queries import query
 from sqlstream.sql.migrations import only_migrations
@@ -155,7 +155,7 @@ def test_nothing_is_computed_before_it_is_asked_for(made: Made) -> None:
     record = next(o for o in made.record.operators if o.name == "by_key")
     stage = next(s for s in planned(made.session).physical.stages if s.name == "by_key")
     change = adaptation(record, record, stage)
-    assert isinstance(change, Adapted)
+    assert isinstance(change, AdaptedOperator)
     assert (change.operator, change.was, change.notes) == (
         "by_key",
         "by_key",

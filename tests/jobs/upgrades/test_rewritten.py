@@ -9,7 +9,13 @@ import pytest
 
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.jobs.launch import job_record, job_spec
-from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Dropped, Kept, NotAdaptable
+from sqlstream.jobs.upgrades.changes import (
+    AdaptedOperator,
+    Comparison,
+    DroppedOperator,
+    KeptOperator,
+    UnadaptableOperator,
+)
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.forms import columns_form, key_forms, steps_form
 from sqlstream.logical.plan.state_settings import JoinState
@@ -102,7 +108,9 @@ def shown(comparison: Comparison) -> Sequence[object]:
 def test_what_only_a_rule_has_changed_is_kept(tmp_path: Path, kind: str) -> None:
     query = QUERIES[kind][0]
     found = compared(tmp_path, query, query)
-    assert found.operators == tuple(Kept(one.operator, one.was) for one in found.operators if isinstance(one, Kept))
+    assert found.operators == tuple(
+        KeptOperator(one.operator, one.was) for one in found.operators if isinstance(one, KeptOperator)
+    )
     assert not found.refused
     assert not any(notes for notes in (*(s.notes for s in found.sources), *(s.notes for s in found.sinks)))
 
@@ -112,7 +120,7 @@ def test_a_changed_query_goes_on_as_without_the_rule(tmp_path: Path, kind: str) 
     query, change, _ = QUERIES[kind]
     after = changed(query, change)
     found = compared(tmp_path, query, after)
-    assert isinstance(found.operators[-1], Adapted)
+    assert isinstance(found.operators[-1], AdaptedOperator)
     job = last_job(TABLES + after)
     plain = compare(record(last_job(TABLES + query), tmp_path), record(job, tmp_path), job.physical.stages)
     assert shown(found) == shown(plain)
@@ -123,11 +131,11 @@ def test_a_real_change_is_still_found(tmp_path: Path, kind: str) -> None:
     query, _, change = QUERIES[kind]
     [*_, last] = compared(tmp_path, query, changed(query, change)).operators
     if kind == "aggregate":
-        assert isinstance(last, Adapted)
+        assert isinstance(last, AdaptedOperator)
         assert last.notes == ('"s": {since}; rows before are not in it', '"s": no longer kept')
     else:
         # With other keys it is another operator.
-        assert isinstance(last, NotAdaptable | Dropped)
+        assert isinstance(last, UnadaptableOperator | DroppedOperator)
 
 
 def test_rows_of_a_table_without_a_key_are_made_as_before(tmp_path: Path) -> None:

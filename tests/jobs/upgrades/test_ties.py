@@ -15,8 +15,8 @@ from sqlstream import Session
 from sqlstream.errors import UsageError
 from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.jobs.savepoints.restore_plans import Restore
-from sqlstream.jobs.upgrades.adaptations.places import GivenPlaces
-from sqlstream.jobs.upgrades.changes import NotAdaptable
+from sqlstream.jobs.upgrades.adaptations.positions import ArrivalPositions
+from sqlstream.jobs.upgrades.changes import UnadaptableOperator
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.physical.batch.rows import CannotVerify
@@ -208,7 +208,7 @@ def test_rows_above_a_rank_take_the_order_of_arrival_with_an_upgrade(tmp_path: P
 def test_a_job_keeps_columns_where_its_state_has_no_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "a", FIRST)
     start_by_columns(tmp_path, firsts(), FIRST)
-    monkeypatch.setattr(GivenPlaces, "places", lambda self: {})
+    monkeypatch.setattr(ArrivalPositions, "positions", lambda self: {})
     kept = 'operator "first_values": "f" does not keep which of its rows came first'
     with open_session(tmp_path) as session:
         assert compared(session, firsts(), "firsts").endswith(f"ties      by columns, as before\n            {kept}")
@@ -321,5 +321,5 @@ def test_calls_over_copies_of_rows_do_not_go_on(tmp_path: Path) -> None:
     script = TABLE.format(name="a", columns="k STRING, x INT, y INT") + f"SELECT * FROM {copies}"
     old = Driven(script, tmp_path / "old", ties="columns")
     change = old.change(Driven(script, tmp_path / "new"))
-    assert isinstance(change, NotAdaptable)
+    assert isinstance(change, UnadaptableOperator)
     assert change.reason == '"f" does not keep which of its rows came first'

@@ -18,7 +18,7 @@ import pytest
 from sqlstream import Session
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
-from sqlstream.jobs.upgrades.changes import Adapted, Kept
+from sqlstream.jobs.upgrades.changes import AdaptedOperator, KeptOperator
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Layout
@@ -60,7 +60,7 @@ class Case:
     """A job and its upgrade: the columns of the table `out` and the query, before and after; DuckDB's query for `shown`."""
 
     name: str
-    becomes: type[Kept | Adapted]
+    becomes: type[KeptOperator | AdaptedOperator]
     tables: tuple[str, str]
     out: tuple[str, str]
     query: tuple[str, ...]
@@ -76,7 +76,7 @@ def kept(name: str, tables: str, out: str, query: str, expected: str, **more: An
     `{a}` stands in the query for the rows of `a`, `{by}` for a factor behind a column.
     """
     queries = (query.format(a="a", by=""), query.format(a="(SELECT * FROM a WHERE x <> 6) a", by=" * 10"))
-    return Case(name, Kept, (tables, tables), (out, out), queries, expected, **more)
+    return Case(name, KeptOperator, (tables, tables), (out, out), queries, expected, **more)
 
 
 # Rows that a job has read: after the upgrade without those that its filter takes.
@@ -141,7 +141,7 @@ CASES = [
     ),
     Case(
         "columns of an interval join",
-        Adapted,
+        AdaptedOperator,
         (A + B, A + B),
         ("k STRING, x INT, z INT", "k STRING, x INT, z INT, w INT"),
         (joined("LEFT", 9, "a.k, x, z", "k, x, z"), joined("LEFT", 9, "a.k, x, z, w", "k, x, z, w")),
@@ -149,7 +149,7 @@ CASES = [
     ),
     Case(
         "a shorter interval",
-        Adapted,
+        AdaptedOperator,
         (A + B, A + B),
         ("k STRING, x INT, z INT", "k STRING, x INT, z INT"),
         (joined("", 9, "a.k, x, z", "k, x, z"), joined("", 3, "a.k, x, z", "k, x, z")),
@@ -157,7 +157,7 @@ CASES = [
     ),
     Case(
         "a longer interval",
-        Adapted,
+        AdaptedOperator,
         (A + B, A + B),
         ("k STRING, x INT, z INT", "k STRING, x INT, z INT"),
         (joined("", 3, "a.k, x, z", "k, x, z"), joined("", 9, "a.k, x, z", "k, x, z")),
@@ -174,7 +174,7 @@ CASES = [
     ),
     Case(
         "columns of versions",
-        Adapted,
+        AdaptedOperator,
         (A + VERSIONS, A + VERSIONS),
         ("k STRING, x INT, z INT", "k STRING, x INT, z INT, w INT"),
         (
@@ -193,7 +193,7 @@ CASES = [
     ),
     Case(
         "sessions with a longer gap",
-        Adapted,
+        AdaptedOperator,
         (A, A),
         ("k STRING, e TIMESTAMP(3), n BIGINT", "k STRING, e TIMESTAMP(3), n BIGINT, m BIGINT"),
         (
@@ -205,7 +205,7 @@ CASES = [
     ),
     Case(
         "another lateness",
-        Adapted,
+        AdaptedOperator,
         (A, A),
         (
             "k STRING, e TIMESTAMP(3), n BIGINT, PRIMARY KEY (k, e) NOT ENFORCED",
@@ -229,7 +229,7 @@ CASES = [
     ),
     Case(
         "more ranks in windows",
-        Adapted,
+        AdaptedOperator,
         (A.replace(", y INT", ""), A),
         ("k STRING, x INT, r BIGINT", "k STRING, x INT, y INT, r BIGINT"),
         (
@@ -240,7 +240,7 @@ CASES = [
     ),
     Case(
         "fewer best rows",
-        Adapted,
+        AdaptedOperator,
         (A, A),
         ("k STRING, x INT, r BIGINT",) * 2,
         (f"{TOP.format(n=3)} SELECT k, x, r FROM op", f"{TOP.format(n=1)} SELECT k, x, r FROM op"),
@@ -248,7 +248,7 @@ CASES = [
     ),
     Case(
         "fewer rows of LIMIT",
-        Adapted,
+        AdaptedOperator,
         (A, A),
         ("k STRING, x INT",) * 2,
         tuple(f"WITH op AS (SELECT k, x FROM a ORDER BY x DESC LIMIT {n}) SELECT k, x FROM op" for n in (4, 2)),
@@ -256,7 +256,7 @@ CASES = [
     ),
     Case(
         "more rows WITH TIES",
-        Adapted,
+        AdaptedOperator,
         (A, A),
         ("k STRING, x INT",) * 2,
         tuple(
@@ -267,7 +267,7 @@ CASES = [
     ),
     Case(
         "fewer best rows below an aggregate",
-        Adapted,
+        AdaptedOperator,
         (A, A),
         ("n BIGINT, s BIGINT",) * 2,
         (
@@ -285,7 +285,7 @@ CASES = [
     ),
     Case(
         "calls of OVER",
-        Adapted,
+        AdaptedOperator,
         (A, A),
         ("k STRING, x INT, n BIGINT, h INT", "k STRING, x INT, n BIGINT, h INT, m DOUBLE, l INT"),
         (
@@ -299,7 +299,7 @@ CASES = [
     ),
     Case(
         "a process function with migrate",
-        Adapted,
+        AdaptedOperator,
         (A, A),
         ("k STRING, total DOUBLE, visits BIGINT, seen STRING",) * 2,
         (SPENT, SPENT),
@@ -309,7 +309,7 @@ CASES = [
     ),
     Case(
         "aggregates that are called as what they read",
-        Adapted,
+        AdaptedOperator,
         (A, A),
         (
             "k STRING, x BIGINT, y INT, PRIMARY KEY (k) NOT ENFORCED",
@@ -324,7 +324,7 @@ CASES = [
     ),
     Case(
         "a table with a key",
-        Adapted,
+        AdaptedOperator,
         (CHANGES.format(more=""), CHANGES.format(more=", y INT")),
         ("id INT, x INT, PRIMARY KEY (id) NOT ENFORCED", "id INT, x INT, y INT, PRIMARY KEY (id) NOT ENFORCED"),
         ("SELECT id, x FROM c", "SELECT id, x, y FROM c"),
@@ -332,7 +332,7 @@ CASES = [
     ),
     Case(
         "aggregates over a table with a key",
-        Adapted,
+        AdaptedOperator,
         (CHANGES.format(more=""), CHANGES.format(more="")),
         (
             "p INT, n BIGINT, t BIGINT, PRIMARY KEY (p) NOT ENFORCED",
@@ -393,7 +393,7 @@ def run(folder: Path, case: Case, place: int) -> None:
             assert record is not None
             found = Upgrader(session.warehouse, planned, session.project.root, upgrade).compared(record)
             assert [*found.refused] == []
-            assert case.becomes in {type(one) for one in found.operators} <= {Kept, case.becomes}
+            assert case.becomes in {type(one) for one in found.operators} <= {KeptOperator, case.becomes}
         job = session._jobs.start(planned, {}, engine=LocalEngine(), upgrade=upgrade)
         assert job.wait(SECONDS)
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from sqlstream.errors import UsageError
-from sqlstream.jobs.upgrades.changes import Adapted, Change, NotAdaptable
+from sqlstream.jobs.upgrades.changes import AdaptedOperator, Change, UnadaptableOperator
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.widening import is_wider, unfit, widened
 from tests.jobs.savepoint_jobs import open_session
@@ -195,7 +195,7 @@ def test_a_job_with_other_dates_goes_on(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(("before", "after"), [("DOUBLE", "BIGINT"), ("DECIMAL(9,2)", "INTEGER"), ("BIGINT", "DOUBLE")])
 def test_a_sum_does_not_follow_from_an_average_of_other_values(tmp_path: Path, before: str, after: str) -> None:
     [change] = averages_to_sums(tmp_path, before, after)
-    assert isinstance(change, NotAdaptable)
+    assert isinstance(change, UnadaptableOperator)
     assert "does not have all of its values" in change.reason
 
 
@@ -204,7 +204,7 @@ def test_a_sum_does_not_follow_from_an_average_of_other_values(tmp_path: Path, b
 )
 def test_a_sum_follows_from_an_average_of_narrower_values(tmp_path: Path, before: str, after: str) -> None:
     [change] = averages_to_sums(tmp_path, before, after)
-    assert isinstance(change, Adapted)
+    assert isinstance(change, AdaptedOperator)
     # The average of a DECIMAL is a sum and a count, and the sum is what it was.
     note = 'result "sum_x" is called "r" now' if before.startswith("DECIMAL") else "from what is kept"
     assert note in " ".join(change.notes)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from sqlstream.connectors.formats.avro.containers import AvroContainer
 from sqlstream.connectors.formats.avro.schemas import OWN, Avro, AvroSchema
-from sqlstream.connectors.formats.decoded import Decoded
+from sqlstream.connectors.formats.decoded import DecodedValues
 
 _END = "__sqlstream_end"
 _SENTINEL = secrets.randbits(62)
@@ -38,8 +38,8 @@ _TOO_LARGE, _EXACT = Decimal(1 << 256), Context(prec=MAX_PREC, Emax=MAX_EMAX, Em
 
 def decode(
     schema: AvroSchema, messages: Sequence[bytes], numbers: Sequence[int], names: Collection[str] | None = None
-) -> Decoded:
-    """Decode messages of a schema; `numbers` are their indexes among all values, see `Decoded`.
+) -> DecodedValues:
+    """Decode messages of a schema; `numbers` are their indexes among all values, see `DecodedValues`.
 
     `names` are the names in lower case of the fields that are read, by default all. A value of another field need not fit its
     type. Raises DataError if fastavro rejects the schema.
@@ -48,7 +48,7 @@ def decode(
     untyped = {name.lower(): type_ for name, type_ in schema.untyped.items()}
     rows = _all(schema, fields, messages) if schema.is_plain() and has_polars() else None
     if rows is not None:
-        return Decoded(schema.name, rows, numbers, untyped=untyped)
+        return DecodedValues(schema.name, rows, numbers, untyped=untyped)
     parsed = schema.readable
     records, good, faults = [], [], dict[int, str]()
     for number, message in zip(numbers, messages, strict=True):
@@ -59,7 +59,7 @@ def decode(
             # A decoder may raise anything for damaged bytes.
             reason = str(error) or type(error).__name__
             faults[number] = f"The value is no message of {schema.name}: {reason}"
-    decoded = Decoded(schema.name, fields.empty_table(), good, faults, untyped=untyped)
+    decoded = DecodedValues(schema.name, fields.empty_table(), good, faults, untyped=untyped)
     try:
         return replace(decoded, rows=_table(fields, records))
     except Exception:
@@ -71,7 +71,7 @@ def chosen(schema: AvroSchema, names: Collection[str] | None) -> pa.Schema:
     return schema.arrow if names is None else pa.schema([f for f in schema.arrow if f.name.lower() in names])
 
 
-def _fitting(fields: pa.Schema, rows: Sequence[Mapping[str, Any]], decoded: Decoded) -> Decoded:
+def _fitting(fields: pa.Schema, rows: Sequence[Mapping[str, Any]], decoded: DecodedValues) -> DecodedValues:
     """Return the rows that Arrow's types can hold, and faults for the others, such as a number with too many digits."""
     fitting_rows, good, faults = [], [], dict(decoded.faults)
     for number, row in zip(decoded.numbers, rows, strict=True):

@@ -16,7 +16,7 @@ from sqlstream.connectors.formats.avro.schemas import (
     defaults_of,
     given_schema,
 )
-from sqlstream.connectors.formats.decoded import Decoded, bytes_of, literal, relation
+from sqlstream.connectors.formats.decoded import DecodedValues, bytes_of, literal, relation
 from sqlstream.connectors.formats.schema_registry import (
     HEAD,
     NoSchema,
@@ -47,14 +47,14 @@ def confluent_values(
     messages, rest = bytes_of(con, values, passthrough)
     reader, registry = given_schema(table, CONFLUENT), SchemaRegistry.of(table, CONFLUENT)
     groups, faults = by_schema(messages)
-    decoded = [Decoded("", rest.slice(0, 0), (), faults)]
+    decoded = [DecodedValues("", rest.slice(0, 0), (), faults)]
     names = _names(columns, reader)
     for id, numbers in groups.items():
         try:
             schema = registered(registry.by_id(id), f"schema {id}")
         except NoSchema:
             absent = dict.fromkeys(numbers, f"The registry has no schema {id}")
-            decoded.append(Decoded("", rest.slice(0, 0), (), absent))
+            decoded.append(DecodedValues("", rest.slice(0, 0), (), absent))
             continue
         decoded.append(_renamed(decode(schema, [messages[n][HEAD:] for n in numbers], numbers, names), reader))
     return relation(con, table, columns, rest, decoded, _defaults(reader))
@@ -77,7 +77,7 @@ def avro_values(
     numbers = [number for number, message in enumerate(messages) if message is not None]
     absent = {n: "There is no value" for n, message in enumerate(messages) if message is None}
     decoded = decode(schema, [messages[n] for n in numbers], numbers, _names(columns, None))
-    return relation(con, table, columns, rest, [decoded, Decoded("", rest.slice(0, 0), (), absent)], {})
+    return relation(con, table, columns, rest, [decoded, DecodedValues("", rest.slice(0, 0), (), absent)], {})
 
 
 def columns_of(table: Table, format: str) -> Sequence[Column]:
@@ -114,7 +114,7 @@ def _names(columns: Sequence[Column], reader: AvroSchema | None) -> frozenset[st
     return frozenset((*names, *(alias for name in names for alias in aliases.get(name, ()))))
 
 
-def _renamed(decoded: Decoded, reader: AvroSchema | None) -> Decoded:
+def _renamed(decoded: DecodedValues, reader: AvroSchema | None) -> DecodedValues:
     """Return decoded rows with the names of the writer's fields that the reader's schema knows by an alias."""
     there = {name.lower() for name in decoded.rows.column_names}
     names = {

@@ -53,9 +53,10 @@ def encoder(
         type_, head = declared_type(table), b""
     else:
         registered_type = _registered_type(table, columns, part)
-        type_, place = registered_type.type, registered_type.place
+        type_, index_path = registered_type.type, registered_type.index_path
         head = framed(
-            registered_type.id, b"\0" if place == (0,) else b"".join(_zigzag(n) for n in (len(place), *place))
+            registered_type.id,
+            b"\0" if index_path == (0,) else b"".join(_zigzag(n) for n in (len(index_path), *index_path)),
         )
     fitted = _fitted(table, columns, type_)
 

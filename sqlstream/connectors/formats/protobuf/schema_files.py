@@ -91,12 +91,12 @@ def _of_schema(table: Table, path: str) -> tuple[bytes, ...]:
             raise DataError(
                 f'file "{path}" of table "{table.name}" cannot be compiled', span, detail=str(error)
             ) from None
-        place = f"line {match['line']}, column {match['column']}"
+        position = f"line {match['line']}, column {match['column']}"
         where = (
             f'file "{path}"' if os.path.basename(match["file"]) == os.path.basename(path) else f'file "{match["file"]}"'
         )
         raise DataError(
-            f'{where} of table "{table.name}" is no schema of Protobuf: {place}', span, detail=str(error)
+            f'{where} of table "{table.name}" is no schema of Protobuf: {position}', span, detail=str(error)
         ) from None
 
 

@@ -1,7 +1,7 @@
 """Reads Protobuf values: all of the message type that the table names, or with the id of a registry's schema in front.
 
-ptars decodes all messages of a type at once into Arrow. In the registry's wire format, the place of the message type in its file
-follows the id: a number of indexes, and the indexes, one per level of nesting; or a single 0 for the first type.
+ptars decodes all messages of a type at once into Arrow. In the registry's wire format, the position of the message type in its
+file follows the id: a number of indexes, and the indexes, one per level of nesting; or a single 0 for the first type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.formats.decoded import Decoded, bytes_of, relation
+from sqlstream.connectors.formats.decoded import DecodedValues, bytes_of, relation
 from sqlstream.connectors.formats.protobuf.schema_files import DESCRIPTORS, SCHEMA, declared_files
 from sqlstream.connectors.formats.schema_registry import (
     HEAD,
@@ -64,10 +64,10 @@ class ProtobufType:
         pool = ptars.HandlerPool([descriptor.file], config=config)
         return cls(descriptor, pool.get_for_message(descriptor), name)
 
-    def decode(self, messages: Sequence[bytes], numbers: Sequence[int]) -> Decoded:
-        """Decode messages; `numbers` are their indexes among all values, see `Decoded`."""
+    def decode(self, messages: Sequence[bytes], numbers: Sequence[int]) -> DecodedValues:
+        """Decode messages; `numbers` are their indexes among all values, see `DecodedValues`."""
         try:
-            return Decoded(self.name, self._rows(messages), numbers)
+            return DecodedValues(self.name, self._rows(messages), numbers)
         except ValueError:
             good, faults = [], dict[int, str]()
         for number, body in zip(numbers, messages, strict=True):
@@ -76,7 +76,7 @@ class ProtobufType:
                 good.append((number, body))
             except ValueError as error:
                 faults[number] = f"The value is no message of {self.name}: {error}"
-        return Decoded(self.name, self._rows([body for _, body in good]), [number for number, _ in good], faults)
+        return DecodedValues(self.name, self._rows([body for _, body in good]), [number for number, _ in good], faults)
 
     def _rows(self, messages: Sequence[bytes]) -> pa.Table:
         return pa.Table.from_batches([self.handler.list_to_record_batch(list(messages))])
@@ -102,7 +102,7 @@ def protobuf_values(
     numbers = [number for number, body in enumerate(messages) if body is not None]
     absent = {n: "There is no value" for n, body in enumerate(messages) if body is None}
     decoded = declared_type(table).decode([messages[n] for n in numbers], numbers)
-    return relation(con, table, columns, rest, [decoded, Decoded("", rest.slice(0, 0), (), absent)], {})
+    return relation(con, table, columns, rest, [decoded, DecodedValues("", rest.slice(0, 0), (), absent)], {})
 
 
 def confluent_values(
@@ -126,17 +126,17 @@ def confluent_values(
         bodies: dict[tuple[int, ...], list[tuple[int, bytes]]] = {}
         for number in numbers:
             try:
-                place, start = _place(messages[number])
-                bodies.setdefault(place, []).append((number, messages[number][start:]))
+                index_path, start = _index_path(messages[number])
+                bodies.setdefault(index_path, []).append((number, messages[number][start:]))
             except ValueError:
                 faults[number] = "The value does not say which message of its schema it is"
-        for place, pairs in bodies.items():
-            type_ = _registered(schema, f"schema {id}", place, table)
+        for index_path, pairs in bodies.items():
+            type_ = _registered(schema, f"schema {id}", index_path, table)
             if type_ is None:
-                faults |= dict.fromkeys((n for n, _ in pairs), f"Schema {id} has no message at {list(place)}")
+                faults |= dict.fromkeys((n for n, _ in pairs), f"Schema {id} has no message at {list(index_path)}")
             else:
                 decoded.append(type_.decode([body for _, body in pairs], [number for number, _ in pairs]))
-    decoded.append(Decoded("", rest.slice(0, 0), (), faults))
+    decoded.append(DecodedValues("", rest.slice(0, 0), (), faults))
     return relation(con, table, columns, rest, decoded, {})
 
 
@@ -183,11 +183,11 @@ def _newest_there(table: Table) -> ProtobufType:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredType:
-    """A message type of a registry's schema, with the schema's id, and the type's place in it."""
+    """A message type of a registry's schema, with the schema's id, and the type's position in it."""
 
     type: ProtobufType
     id: int
-    place: tuple[int, ...]
+    index_path: tuple[int, ...]
 
 
 def newest_type(table: Table, subject: str) -> RegisteredType:
@@ -198,19 +198,19 @@ def newest_type(table: Table, subject: str) -> RegisteredType:
     schema = SchemaRegistry.of(table, CONFLUENT).newest(subject, serialized=True)
     name = f'the schema of subject "{subject}"'
     message_name = table.options.get(f"{CONFLUENT}.{MESSAGE_NAME}")
-    for place, descriptor in _messages(_file(schema, name)):
+    for index_path, descriptor in _messages(_file(schema, name)):
         if message_name in (None, descriptor.full_name):
-            return RegisteredType(ProtobufType.of(descriptor, name, table), schema.id, place)
+            return RegisteredType(ProtobufType.of(descriptor, name, table), schema.id, index_path)
     raise DataError(f'{name} has no message "{message_name}"')
 
 
 def _messages(file: FileDescriptor) -> Sequence[tuple[tuple[int, ...], Descriptor]]:
-    """Return (place, message type) of the types in a file, nested types behind the type that contains them."""
+    """Return (position, message type) of the types in a file, nested types behind the type that contains them."""
 
-    def inside(descriptor: Descriptor, place: tuple[int, ...]) -> list[tuple[tuple[int, ...], Descriptor]]:
-        pairs = [(place, descriptor)]
+    def inside(descriptor: Descriptor, index_path: tuple[int, ...]) -> list[tuple[tuple[int, ...], Descriptor]]:
+        pairs = [(index_path, descriptor)]
         for number, nested in enumerate(descriptor.nested_types):
-            pairs += inside(nested, (*place, number))
+            pairs += inside(nested, (*index_path, number))
         return pairs
 
     listed = list(file.message_types_by_name.values())
@@ -218,12 +218,12 @@ def _messages(file: FileDescriptor) -> Sequence[tuple[tuple[int, ...], Descripto
 
 
 @lru_cache(maxsize=1024)
-def _types(schema: RegisteredSchema, name: str, place: tuple[int, ...]) -> Descriptor | None:
-    return dict(_messages(_file(schema, name))).get(place)
+def _types(schema: RegisteredSchema, name: str, index_path: tuple[int, ...]) -> Descriptor | None:
+    return dict(_messages(_file(schema, name))).get(index_path)
 
 
-def _registered(schema: RegisteredSchema, name: str, place: tuple[int, ...], table: Table) -> ProtobufType | None:
-    descriptor = _types(schema, name, place)
+def _registered(schema: RegisteredSchema, name: str, index_path: tuple[int, ...], table: Table) -> ProtobufType | None:
+    descriptor = _types(schema, name, index_path)
     return None if descriptor is None else ProtobufType.of(descriptor, name, table)
 
 
@@ -272,10 +272,10 @@ def pool_of(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
     return pool
 
 
-def _place(value: bytes) -> tuple[tuple[int, ...], int]:
+def _index_path(value: bytes) -> tuple[tuple[int, ...], int]:
     """Return (indexes of a value's message type, offset of its message). Raises ValueError if the indexes are malformed.
 
-    >>> _place(b"....." + b"\\0x"), _place(b"....." + b"\\x04\\x02\\x00x")
+    >>> _index_path(b"....." + b"\\0x"), _index_path(b"....." + b"\\x04\\x02\\x00x")
     (((0,), 6), ((1, 0), 8))
     """
     count, at = _number(value, HEAD)
@@ -291,8 +291,8 @@ def _place(value: bytes) -> tuple[tuple[int, ...], int]:
 def _number(value: bytes, at: int) -> tuple[int, int]:
     """Return the number that begins at an index, and the index behind it. Raises ValueError if it is cut off, or too long."""
     whole = 0
-    for place, byte in enumerate(value[at : at + _NUMBER_BYTES]):
-        whole |= (byte & 127) << 7 * place
+    for index_path, byte in enumerate(value[at : at + _NUMBER_BYTES]):
+        whole |= (byte & 127) << 7 * index_path
         if byte < 128:
-            return (whole >> 1) ^ -(whole & 1), at + place + 1
+            return (whole >> 1) ^ -(whole & 1), at + index_path + 1
     raise ValueError("a number that is cut off, or too long")

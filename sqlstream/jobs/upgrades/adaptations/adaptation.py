@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
 from sqlstream.duck.sql import Select
-from sqlstream.jobs.upgrades.adaptations.carrying import Carrying
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.adaptations.transfer import StateTransfer
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord
@@ -30,18 +30,18 @@ class Adaptation(ABC, Generic[S]):
         self.old, self.new, self.stage = old, new, stage
 
     @cached_property
-    def carrying(self) -> Carrying:
+    def transfer(self) -> StateTransfer:
         """The columns of the old state that the new state takes over."""
-        return Carrying(self.old, self.new)
+        return StateTransfer(self.old, self.new)
 
     def check_settings(self) -> None:
         """Raise CannotAdapt if a setting has changed that is not in `may_differ`."""
-        self.carrying.check_settings(self.may_differ)
+        self.transfer.check_settings(self.may_differ)
 
     @abstractmethod
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         """Return the new state, with notes for people. Raises CannotAdapt."""
 
-    def result(self, notes: list[str], tables: dict[str, Select]) -> Adapted:
+    def result(self, notes: list[str], tables: dict[str, Select]) -> AdaptedOperator:
         """Return an Adapted with notes for people and the state tables."""
-        return Adapted(self.new.name, self.old.name, tuple(notes), tables)
+        return AdaptedOperator(self.new.name, self.old.name, tuple(notes), tables)

@@ -9,8 +9,8 @@ from typing import ClassVar
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.calls import PartsOf, columns_in_others, merged_parts
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
-from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.jobs.upgrades.adaptations.transfer import CannotAdapt, StateTransfer, listed
+from sqlstream.jobs.upgrades.changes import SINCE, AdaptedOperator
 from sqlstream.jobs.upgrades.forms import CallForm, call_form
 from sqlstream.jobs.upgrades.settings_words import TTLS, changed_settings
 from sqlstream.logical.plan.state_settings import AggregateState
@@ -26,37 +26,37 @@ class AggregateAdaptation(Adaptation[AggregateState]):
 
     may_differ: ClassVar[tuple[str, ...]] = ("ttl",)
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         self.check_settings()
-        operator, carrying = self.stage.operator, self.carrying
+        operator, transfer = self.stage.operator, self.transfer
         assert isinstance(operator, ChangelogOperator)
-        notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
+        notes = [*transfer.widened(), *transfer.recomputed_below(), *ttl_notes(transfer)]
         match operator.of:
             case MergedAggregates(calls=calls):
                 _check_table(self.old, PARTIALS)
-                expressions, call_notes = added_calls(carrying, dict(calls), PARTIALS, merged_parts)
+                expressions, call_notes = added_calls(transfer, dict(calls), PARTIALS, merged_parts)
                 notes += call_notes
             case RetractedAggregates(calls=calls):
                 _check_table(self.old, SUMS)
                 linear = {name: call for name, call in calls if is_linear(call)}
-                expressions, call_notes = added_calls(carrying, linear, SUMS, linear_parts, since=False)
+                expressions, call_notes = added_calls(transfer, linear, SUMS, linear_parts, since=False)
                 notes += call_notes
-                if others := [item for item in carrying.added if item.name not in linear]:
+                if others := [item for item in transfer.added if item.name not in linear]:
                     raise CannotAdapt(f"{listed(others)}: {_TAKEN_BACK}")
             case _:
                 _check_table(self.old, "rows")
                 expressions = {}
-                check_added_columns(carrying)
-                notes += recomputed_notes(carrying)
-        notes += removed_notes(carrying)
-        return self.result(notes, replace(carrying, expressions=expressions).tables())
+                check_added_columns(transfer)
+                notes += recomputed_notes(transfer)
+        notes += removed_notes(transfer)
+        return self.result(notes, replace(transfer, expressions=expressions).tables())
 
 
 _TAKEN_BACK = "rows that were not counted in it may be taken back, so it cannot begin now"
 
 
 def added_calls(
-    carrying: Carrying, calls: Mapping[str, AggregateCall], table: str, parts_of: PartsOf, *, since: bool = True
+    transfer: StateTransfer, calls: Mapping[str, AggregateCall], table: str, parts_of: PartsOf, *, since: bool = True
 ) -> tuple[dict[tuple[str, str], str], list[str]]:
     """Return the SQL of added aggregates over the old table `table`, by table and column, and notes. Raises CannotAdapt.
 
@@ -64,10 +64,10 @@ def added_calls(
     """
     expressions: dict[tuple[str, str], str] = {}
     complete, begins = [], []
-    for item in carrying.added:
+    for item in transfer.added:
         if item.kind != "aggregate" or item.name not in calls:
             continue
-        sources = columns_in_others(item, calls[item.name], carrying.old_shape.items, table, parts_of)
+        sources = columns_in_others(item, calls[item.name], transfer.old_shape.items, table, parts_of)
         own = [c for columns in item.columns.values() for c in columns]
         if own and all(column in sources or column == ROWS for column in own):
             complete.append(item)
@@ -77,7 +77,7 @@ def added_calls(
             begins.append(item)
     if begins and not since:
         raise CannotAdapt(f"{listed(begins)}: {_TAKEN_BACK}")
-    goes_on = [*(pair.new for pair in carrying.items), *complete]
+    goes_on = [*(pair.new for pair in transfer.items), *complete]
     held = {(t, column): item for item in goes_on for t, columns in item.columns.items() for column in columns}
     for item in begins:
         # One part of it would count all rows, another one only the rows from now on.
@@ -105,29 +105,29 @@ def _lacks(item: ShapeItem, other: ShapeItem) -> str:
     return lacks.get(there, "") if there is not None else ""
 
 
-def removed_notes(carrying: Carrying) -> list[str]:
+def removed_notes(transfer: StateTransfer) -> list[str]:
     """Return a note about items that are not stored any more."""
-    return [f"{listed(carrying.removed)}: no longer kept"] if carrying.removed else []
+    return [f"{listed(transfer.removed)}: no longer kept"] if transfer.removed else []
 
 
-def ttl_notes(carrying: Carrying) -> list[str]:
+def ttl_notes(transfer: StateTransfer) -> list[str]:
     """Return notes about changed times to live."""
     return [
         f"{one.name}: was {one.before or 'for ever'}, is {one.after or 'for ever'}"
-        for one in changed_settings(carrying.old_settings, carrying.new_settings)
+        for one in changed_settings(transfer.old_settings, transfer.new_settings)
         if one.field in TTLS
     ]
 
 
-def check_added_columns(carrying: Carrying) -> None:
+def check_added_columns(transfer: StateTransfer) -> None:
     """Raise CannotAdapt if there is a new column: stored rows, which lack it, may be retracted with it."""
-    if missing := [item for item in carrying.added if item.kind == "column"]:
+    if missing := [item for item in transfer.added if item.kind == "column"]:
         raise CannotAdapt(f"the column {listed(missing)} was not kept, and rows without it may be taken back")
 
 
-def recomputed_notes(carrying: Carrying) -> list[str]:
+def recomputed_notes(transfer: StateTransfer) -> list[str]:
     """Return a note about new aggregates over stored rows."""
-    anew = [item for item in carrying.added if item.kind == "aggregate"]
+    anew = [item for item in transfer.added if item.kind == "aggregate"]
     return [f"{listed(anew)}: from all rows, which are kept"] if anew else []
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, NotIncremental
 from sqlstream.duck.aggregates.calls import partials, strategy
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.duck.aggregates.partial_columns import Strategy
@@ -60,5 +60,5 @@ def _parts_of(call: AggregateCall, function: str, parts_of: PartsOf) -> Sequence
         return ()
     try:
         return parts_of(replace(call, function=name, result_type="DOUBLE"))
-    except Refused:
+    except NotIncremental:
         return ()

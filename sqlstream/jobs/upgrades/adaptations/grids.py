@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt
+from sqlstream.jobs.upgrades.adaptations.transfer import CannotAdapt
 from sqlstream.jobs.upgrades.settings_words import windows_words
 from sqlstream.logical.plan.state_settings import GridWindows, Windows
 from sqlstream.operators.windows.assigners import END

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, TypeVar
 
-from sqlstream.duck.clock import NOW
 from sqlstream.duck.sql import Select
+from sqlstream.duck.time_variables import NOW
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.adaptations.transfer import CannotAdapt
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.settings_words import interval_words
 from sqlstream.logical.plan.state_settings import IntervalJoinState, JoinState, TemporalJoinState
 from sqlstream.operators.joins.interval_join import AT, UNTIL, IntervalJoinOperator
@@ -31,24 +31,24 @@ class JoinsAdaptation(Adaptation[J]):
         final = self.after.join == "inner" and not self.after.changing
         return (*self.may_differ, "condition") if final else self.may_differ
 
-    def adapted(self) -> Adapted:
-        carrying = self.carrying
-        carrying.check_settings(self._differing)
-        for item in carrying.added:
+    def adapted(self) -> AdaptedOperator:
+        transfer = self.transfer
+        transfer.check_settings(self._differing)
+        for item in transfer.added:
             if item.input in self.after.changing and not self.has_versions:
                 raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
-        notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
+        notes = [*transfer.widened(), *transfer.recomputed_below(), *ttl_notes(transfer)]
         expressions, length_notes = self._lengths()
         notes += length_notes
-        sources = self._new_clocks()
+        sources = self._new_key_tables()
         expressions |= {(table, TOUCHED_AT.name): f"epoch_ms({NOW})" for table in sources}
         expressions |= {(table, WEIGHT): "1" for table in sources}
         if self.before.condition != self.after.condition:
             conditions = (self.before.condition, self.after.condition)
             was, now = (one.text if one is not None else "true" for one in conditions)
             notes.append(f"ON: was {was}, is {now}; pairs so far stay as they are")
-        notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
-        tables = replace(carrying, expressions=expressions, sources=sources).tables()
+        notes += [*kept_columns_note(transfer.added), *removed_notes(transfer)]
+        tables = replace(transfer, expressions=expressions, sources=sources).tables()
         tables |= {name: Select(f"SELECT DISTINCT * FROM ({tables[name]})") for name in sources}
         return self.result(notes, tables)
 
@@ -63,7 +63,7 @@ class JoinsAdaptation(Adaptation[J]):
         """Return the SQL of the times until which rows stay, and notes, if they change. Raises CannotAdapt."""
         return {}, []
 
-    def _new_clocks(self) -> dict[str, str]:
+    def _new_key_tables(self) -> dict[str, str]:
         """Return the rows from which to build key tables for inputs that have gained a TTL. Raises CannotAdapt."""
         return {}
 
@@ -103,7 +103,7 @@ class JoinAdaptation(JoinsAdaptation[JoinState]):
 
     may_differ: ClassVar[tuple[str, ...]] = ("ttls",)
 
-    def _new_clocks(self) -> dict[str, str]:
+    def _new_key_tables(self) -> dict[str, str]:
         operator = self.stage.operator
         assert isinstance(operator, RegularJoin)
         before, after = ({table.name for table in record.tables} for record in (self.old, self.new))

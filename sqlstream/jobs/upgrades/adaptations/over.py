@@ -8,8 +8,8 @@ from typing import ClassVar
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import added_calls, kept_columns_note, removed_notes, ttl_notes
 from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, listed
-from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.jobs.upgrades.adaptations.transfer import CannotAdapt, listed
+from sqlstream.jobs.upgrades.changes import SINCE, AdaptedOperator
 from sqlstream.logical.plan.state_settings import FrameReach, OverState
 from sqlstream.operators.over.context import AT
 from sqlstream.operators.over.over import ROWS, TOTALS, UNTIL, OverOperator
@@ -20,22 +20,22 @@ class OverAdaptation(Adaptation[OverState]):
 
     may_differ: ClassVar[tuple[str, ...]] = ("ttl", "reach")
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         self.check_settings()
-        operator, carrying = self.stage.operator, self.carrying
+        operator, transfer = self.stage.operator, self.transfer
         assert isinstance(operator, OverOperator)
-        notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
+        notes = [*transfer.widened(), *transfer.recomputed_below(), *ttl_notes(transfer)]
         running = {call.name: call.call for call in operator.calls if call.runs}
-        expressions, call_notes = added_calls(carrying, running, TOTALS, merged_parts)
+        expressions, call_notes = added_calls(transfer, running, TOTALS, merged_parts)
         notes += call_notes
-        framed = [item for item in carrying.added if item.kind == "aggregate" and item.name not in running]
+        framed = [item for item in transfer.added if item.kind == "aggregate" and item.name not in running]
         if framed:
             notes.append(f"{listed(framed)}: over the rows that are kept so far, and all that come {SINCE}")
         before, after = _stays(self.before.reach, self.after.reach)
         if before != after:
             expressions[ROWS, UNTIL] = f"{AT} + {after + 1}"
-        notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
-        return self.result(notes, replace(carrying, expressions=expressions).tables())
+        notes += [*kept_columns_note(transfer.added), *removed_notes(transfer)]
+        return self.result(notes, replace(transfer, expressions=expressions).tables())
 
 
 def _stays(before: FrameReach, after: FrameReach) -> tuple[int, int]:

@@ -16,14 +16,14 @@ import duckdb
 from msgspec import structs
 
 from sqlstream.catalog import ProcessFunction
-from sqlstream.duck.clock import NOW
 from sqlstream.duck.sql import quote_name
+from sqlstream.duck.time_variables import NOW
 from sqlstream.functions import pickling
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
+from sqlstream.jobs.upgrades.adaptations.transfer import CannotAdapt, StateTransfer, listed
 from sqlstream.jobs.upgrades.arrival import BEFORE_ALL
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.logical.plan.state_settings import ProcessState
 from sqlstream.operators.process.operator import ProcessOperator
@@ -33,7 +33,7 @@ from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem
 # The expression of a state in a shape, if it is a value in the row of a key.
 _VALUE = "value"
 # The first column of the order in which rows arrive, in the tables of rows that wait (see `InputPlan.arriving`).
-_PLACE = "o0"
+_POSITION = "o0"
 
 
 class ProcessAdaptation(Adaptation[ProcessState]):
@@ -53,25 +53,25 @@ class ProcessAdaptation(Adaptation[ProcessState]):
         return _migrations(self.old, self._operator)
 
     @cached_property
-    def carrying(self) -> Carrying:
+    def transfer(self) -> StateTransfer:
         """The columns of the old state that the new state takes over, with states under their new names."""
         names = [one.name for one in self._operator.function.states]
-        return Carrying(_renamed(self.old, self._migrated, names), self.new)
+        return StateTransfer(_renamed(self.old, self._migrated, names), self.new)
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         self.check_settings()
-        operator, carrying, state_sql = self._operator, self.carrying, self._migrated
-        for item in carrying.added:
+        operator, transfer, state_sql = self._operator, self.transfer, self._migrated
+        for item in transfer.added:
             if item.input in self.after.changing and item.kind == "column":
                 raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
-        expressions = {**_written(carrying, operator), **_placed(carrying)}
-        converted = _converted(self.old, carrying, operator, state_sql)
+        expressions = {**_written(transfer, operator), **_positioned(transfer)}
+        converted = _converted(self.old, transfer, operator, state_sql)
         expressions |= converted
         sources = {KEYS: KEYS} if any(table.name == KEYS for table in self.old.tables) else {}
         names = {name for _, name in converted}
         states = [s for s in operator.keeps if s.column is not None and s.column.name in names]
         added = [
-            item for item in carrying.added if item.kind == "state" and item.name not in {s.state.name for s in states}
+            item for item in transfer.added if item.kind == "state" and item.name not in {s.state.name for s in states}
         ]
         assert self.old.shape is not None
         old_names = {item.name for item in self.old.shape.of_kind("state")}
@@ -80,11 +80,11 @@ class ProcessAdaptation(Adaptation[ProcessState]):
             for name, was in state_sql.items()
             if was in old_names and was != name
         ]
-        notes += [*carrying.widened(), *ttl_notes(carrying), *kept_columns_note(carrying.added)]
+        notes += [*transfer.widened(), *ttl_notes(transfer), *kept_columns_note(transfer.added)]
         notes += [f'state "{s.state.name}": by migrate, {state_sql[s.state.name]}' for s in states]
         notes += [f"state {listed(added)}: empty"] if added else []
-        notes += removed_notes(carrying)
-        return self.result(notes, replace(carrying, expressions=expressions, sources=sources).tables())
+        notes += removed_notes(transfer)
+        return self.result(notes, replace(transfer, expressions=expressions, sources=sources).tables())
 
 
 # -- the method `migrate`
@@ -146,7 +146,7 @@ def _is_state(item: ShapeItem) -> bool:
 
 
 def _converted(
-    record: OperatorRecord, carrying: Carrying, operator: ProcessOperator, state_sql: Mapping[str, str]
+    record: OperatorRecord, transfer: StateTransfer, operator: ProcessOperator, state_sql: Mapping[str, str]
 ) -> dict[tuple[str, str], str]:
     """Return the SQL of the values that `migrate` converts, over the rows of the old table of keys. Raises CannotAdapt."""
     assert record.shape is not None
@@ -154,7 +154,7 @@ def _converted(
     values = {
         name: item.columns[KEYS][0] for name, item in old.items() if item.expression == _VALUE and KEYS in item.columns
     }
-    renamed = {item.name for item in carrying.old_shape.of_kind("state")}
+    renamed = {item.name for item in transfer.old_shape.of_kind("state")}
     expressions = {}
     for state in operator.keeps:
         sql = state_sql.get(state.state.name)
@@ -184,28 +184,28 @@ def _check(name: str, sql: str, types: Mapping[str, str]) -> None:
         raise CannotAdapt(f'migrate of "{name}": {str(error).splitlines()[0]}') from error
 
 
-def _written(carrying: Carrying, operator: ProcessOperator) -> dict[tuple[str, str], str]:
+def _written(transfer: StateTransfer, operator: ProcessOperator) -> dict[tuple[str, str], str]:
     """Return the SQL of the write times of states that have gained a TTL: for values the time of their key, for others now."""
-    held = {pair.new.name: pair.old for pair in carrying.items if pair.new.kind == "state"}
+    held = {pair.new.name: pair.old for pair in transfer.items if pair.new.kind == "state"}
     expressions: dict[tuple[str, str], str] = {}
     for state in operator.keeps:
         was = held.get(state.state.name)
         if was is None or not state.ttl:
             continue
-        if state.written is not None and len(was.columns.get(KEYS, ())) < 2:
-            expressions[KEYS, state.written.name] = AT.name
+        if state.write_time is not None and len(was.columns.get(KEYS, ())) < 2:
+            expressions[KEYS, state.write_time.name] = AT.name
         if state.table is not None and not _had_times(was):
             expressions[state.table, AT.name] = f"epoch_us({NOW})"
     return expressions
 
 
-def _placed(carrying: Carrying) -> dict[tuple[str, str], str]:
-    """Return the SQL of the places in the order of arrival of rows that wait, if columns decided ties before."""
-    before = {table.name: dict(table.columns) for table in carrying.old.tables}
+def _positioned(transfer: StateTransfer) -> dict[tuple[str, str], str]:
+    """Return the SQL of the positions in the order of arrival of rows that wait, if columns decided ties before."""
+    before = {table.name: dict(table.columns) for table in transfer.old.tables}
     return {
-        (table.name, _PLACE): BEFORE_ALL
-        for table in carrying.new.tables
-        if carrying.gains_arrival and _PLACE in dict(table.columns) and _PLACE not in before.get(table.name, {})
+        (table.name, _POSITION): BEFORE_ALL
+        for table in transfer.new.tables
+        if transfer.gains_arrival and _POSITION in dict(table.columns) and _POSITION not in before.get(table.name, {})
     }
 
 

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias, assert_never
 
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import AggregateAdaptation
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt
 from sqlstream.jobs.upgrades.adaptations.joins import IntervalJoinAdaptation, JoinAdaptation, TemporalJoinAdaptation
 from sqlstream.jobs.upgrades.adaptations.over import OverAdaptation
 from sqlstream.jobs.upgrades.adaptations.process import ProcessAdaptation
@@ -19,12 +18,13 @@ from sqlstream.jobs.upgrades.adaptations.rows import (
     SetOperationAdaptation,
     SortAdaptation,
 )
+from sqlstream.jobs.upgrades.adaptations.transfer import CannotAdapt
 from sqlstream.jobs.upgrades.adaptations.windows import (
     SessionWindowAdaptation,
     WindowAggregateAdaptation,
     WindowRankAdaptation,
 )
-from sqlstream.jobs.upgrades.changes import SINCE, Adapted, Kept, NotAdaptable
+from sqlstream.jobs.upgrades.changes import SINCE, AdaptedOperator, KeptOperator, UnadaptableOperator
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.logical.plan.state_settings import (
     AggregateState,
@@ -47,10 +47,12 @@ from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord
 
 # Takes the recorded operator of a job, its record in the new plan, and its stage there.
-Adapter: TypeAlias = Callable[[OperatorRecord, OperatorRecord, StatefulStage], Kept | Adapted | NotAdaptable]
+Adapter: TypeAlias = Callable[
+    [OperatorRecord, OperatorRecord, StatefulStage], KeptOperator | AdaptedOperator | UnadaptableOperator
+]
 
 
-def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted | NotAdaptable:
+def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> AdaptedOperator | UnadaptableOperator:
     """Return how an operator takes over the state of a recorded operator of its kind with another shape, or why it cannot."""
     assert old.shape is not None
     assert new.shape is not None
@@ -58,10 +60,10 @@ def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> A
     try:
         adaptation = _adaptation(after)(before, after, old, new, stage)
         change = adaptation.adapted()
-        note = (f"ties: by arrival {SINCE}",) if adaptation.carrying.gains_arrival else ()
+        note = (f"ties: by arrival {SINCE}",) if adaptation.transfer.gains_arrival else ()
         return replace(change, notes=(*change.notes, *note))
     except CannotAdapt as reason:
-        return NotAdaptable(new.name, str(reason))
+        return UnadaptableOperator(new.name, str(reason))
 
 
 def _adaptation(settings: AnyState) -> type[Adaptation[Any]]:

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation, S
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, listed
 from sqlstream.jobs.upgrades.adaptations.limits import limit_notes, limit_words
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.adaptations.transfer import CannotAdapt, listed
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.forms import key_form, text_form, value_form
 from sqlstream.logical.plan.state_settings import (
     CountWindowsState,
@@ -34,16 +34,16 @@ class RowsAdaptation(Adaptation[S]):
         """Whether the input may retract stored rows, with all their columns."""
         return bool(self.after.changing)
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         self.check_settings()
-        carrying = self.carrying
-        if self.takes_back and carrying.added:
+        transfer = self.transfer
+        if self.takes_back and transfer.added:
             raise CannotAdapt(
-                f"the column {listed(carrying.added)} was not kept, and rows without it may be taken back"
+                f"the column {listed(transfer.added)} was not kept, and rows without it may be taken back"
             )
-        notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying), *self._more_notes()]
-        notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
-        return self.result(notes, carrying.tables())
+        notes = [*transfer.widened(), *transfer.recomputed_below(), *ttl_notes(transfer), *self._more_notes()]
+        notes += [*kept_columns_note(transfer.added), *removed_notes(transfer)]
+        return self.result(notes, transfer.tables())
 
     def _more_notes(self) -> Iterator[str]:
         """Yield the notes of a kind. Raises CannotAdapt."""
@@ -104,8 +104,8 @@ class RankAdaptation(RowsAdaptation[RankState]):
         if self.before.function != "row_number":
             return None
         # Columns that are equal in all rows of a tie cannot break it.
-        order, old = (text_form(_DIRECTION.sub("", item.text)) for item in self.before.order), self.carrying.old_shape
+        order, old = (text_form(_DIRECTION.sub("", item.text)) for item in self.before.order), self.transfer.old_shape
         same = {*order, *(key_form(old, key) for key in old.keys)}
         before = [item for item in old.items if value_form(item) not in same]
-        after = [pair.old for pair in self.carrying.items if value_form(pair.old) not in same]
+        after = [pair.old for pair in self.transfer.items if value_form(pair.old) not in same]
         return next((b.name for b, a in zip(before, after, strict=False) if b != a), None)

@@ -18,9 +18,9 @@ from sqlstream.jobs.upgrades.adaptations.aggregates import (
     removed_notes,
 )
 from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying
 from sqlstream.jobs.upgrades.adaptations.limits import limit_notes
-from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.adaptations.transfer import CannotAdapt, StateTransfer
+from sqlstream.jobs.upgrades.changes import AdaptedOperator
 from sqlstream.jobs.upgrades.settings_words import windows_words
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.state_settings import (
@@ -32,7 +32,7 @@ from sqlstream.logical.plan.state_settings import (
 )
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.windows import TimeWindows
-from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.aggregates.grouped import GroupedCalls
 from sqlstream.operators.windows.assigners import END, PARTIALS, START
 from sqlstream.operators.windows.corrections import Corrections
 from sqlstream.operators.windows.early_results import PENDING
@@ -53,27 +53,27 @@ class WindowsAdaptation(Adaptation[W]):
 
     may_differ: ClassVar[tuple[str, ...]] = ("windows", "late_rows")
 
-    def adapted(self) -> Adapted:
+    def adapted(self) -> AdaptedOperator:
         self.check_settings()
-        operator, carrying = self.stage.operator, self.carrying
+        operator, transfer = self.stage.operator, self.transfer
         assert isinstance(operator, WindowOperator)
-        notes = [*carrying.widened(), *carrying.recomputed_below(), *self.ranking_notes()]
+        notes = [*transfer.widened(), *transfer.recomputed_below(), *self.ranking_notes()]
         expressions: dict[tuple[str, str], str] = {}
-        if isinstance(operator.of, Grouped):
-            expressions, call_notes = added_calls(carrying, dict(operator.of.calls), PARTIALS, merged_parts)
+        if isinstance(operator.of, GroupedCalls):
+            expressions, call_notes = added_calls(transfer, dict(operator.of.calls), PARTIALS, merged_parts)
             notes += call_notes
         else:
             if self.after.changing:
-                check_added_columns(carrying)
-            notes += [*kept_columns_note(carrying.added), *recomputed_notes(carrying)]
-        notes += removed_notes(carrying)
+                check_added_columns(transfer)
+            notes += [*kept_columns_note(transfer.added), *recomputed_notes(transfer)]
+        notes += removed_notes(transfer)
         times, time_notes = self._times(operator)
         self._check_trigger(operator)
         notes += [*time_notes, *self.firing_notes()]
         expressions |= {(t.name, name): sql for t in self.new.tables if t.name != LATE for name, sql in times.items()}
         if isinstance(operator.trigger, Corrections):
             expressions |= self._corrections(operator.trigger, times.get(END, END))
-        tables = replace(carrying, expressions=expressions).tables()
+        tables = replace(transfer, expressions=expressions).tables()
         for table in self.new.tables:
             # Late rows are shown to people, with other columns they begin anew; what waits to be emitted early is counted again.
             if table.name in (LATE, PENDING) and not self._is_same(table):
@@ -115,7 +115,7 @@ class WindowsAdaptation(Adaptation[W]):
         """Return the SQL of the columns of windows whose results are corrected; `end` is the SQL of the window end."""
         until = f"{end} + to_microseconds({trigger.retention.lateness or NO_TIME})"
         tables = (t.name for t in self.new.tables if any(name == KEPT.name for name, _ in t.columns))
-        return {**{(table, KEPT.name): until for table in tables}, **_emitted(self.carrying)}
+        return {**{(table, KEPT.name): until for table in tables}, **_emitted(self.transfer)}
 
     def _times(self, operator: WindowOperator) -> tuple[dict[str, str], list[str]]:
         """Return the SQL of the time columns of other windows, and notes. Raises CannotAdapt."""
@@ -132,10 +132,10 @@ class WindowsAdaptation(Adaptation[W]):
         if any(name == START for table in self.new.tables for name, _ in table.columns):
             raise CannotAdapt("the bounds of the windows are columns of the rows")
         if _makes_windows(self.stage.node):
-            _check_bounds(self.carrying)
-        if not isinstance(operator.of, Grouped) and before.overlaps:
+            _check_bounds(self.transfer)
+        if not isinstance(operator.of, GroupedCalls) and before.overlaps:
             raise CannotAdapt("rows in overlapping windows were kept once for each of them")
-        if not isinstance(operator.of, Grouped) and after.overlaps:
+        if not isinstance(operator.of, GroupedCalls) and after.overlaps:
             raise CannotAdapt("rows were kept once, and are in several windows now")
         if after.slide > after.size:
             raise CannotAdapt("not every row is in a window now")
@@ -189,14 +189,14 @@ def _makes_windows(node: Node | None) -> bool:
     return any(isinstance(c, TimeWindows) or (not isinstance(c, StatefulNode) and _makes_windows(c)) for c in children)
 
 
-def _check_bounds(carrying: Carrying) -> None:
+def _check_bounds(transfer: StateTransfer) -> None:
     """Raise CannotAdapt if keys or items contain bounds of windows: the stored rows have the bounds of the old windows."""
-    for item in (*carrying.new_shape.keys, *carrying.new_shape.items):
+    for item in (*transfer.new_shape.keys, *transfer.new_shape.items):
         if any(item.columns.values()) and _BOUND.search(item.value):
             raise CannotAdapt(
                 f'"{item.name}" is made of the bounds of the windows, and is kept with those of the old ones'
             )
-    if any(_BOUND.search(step) for path in carrying.new_shape.paths for step in path.steps):
+    if any(_BOUND.search(step) for path in transfer.new_shape.paths for step in path.steps):
         raise CannotAdapt("rows are filtered by the bounds of their windows, and were by those of the old ones")
 
 
@@ -213,14 +213,14 @@ def _longer_gap(before: SessionWindows, after: SessionWindows) -> tuple[dict[str
     return {END: f"{END} + to_microseconds({longer})"}, [note]
 
 
-def _emitted(carrying: Carrying) -> dict[tuple[str, str], str]:
+def _emitted(transfer: StateTransfer) -> dict[tuple[str, str], str]:
     """Return the SQL of the columns of EMITTED, by table and column: emitted results of old calls, NULL for new calls."""
-    if all(table.name != EMITTED for table in carrying.old.tables):
+    if all(table.name != EMITTED for table in transfer.old.tables):
         return {}
-    before = [item for item in carrying.old_shape.items if item.kind == "aggregate"]
-    pairs = {pair.new.name: pair.old for pair in carrying.items}
+    before = [item for item in transfer.old_shape.items if item.kind == "aggregate"]
+    pairs = {pair.new.name: pair.old for pair in transfer.items}
     expressions = {}
-    for number, item in enumerate(i for i in carrying.new_shape.items if i.kind == "aggregate"):
+    for number, item in enumerate(i for i in transfer.new_shape.items if i.kind == "aggregate"):
         old = pairs.get(item.name)
         expressions[EMITTED, f"r{number}"] = quote_name(f"r{before.index(old)}") if old is not None else "NULL"
     return expressions

@@ -17,7 +17,7 @@ from sqlstream.logical.bind.expressions.aggregate_names import BY_OFFSET
 from sqlstream.logical.bind.expressions.expressions import OVER_ELSEWHERE, ExpressionBinder
 from sqlstream.logical.bind.expressions.implicit_casts import fitting
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE
-from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
+from sqlstream.logical.bind.expressions.user_aggregates import ordered_arguments, own_type
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
@@ -76,7 +76,7 @@ class Aggregation:
         )
         self.node = fitting(self.node, binder.unfit)
         own = tuple(k for k in keys if k.name not in bounds)
-        calls, span = tuple(self.aggregates.values()), self._place(group, select)
+        calls, span = tuple(self.aggregates.values()), self._error_span(group, select)
         if not own and not calls and window is None:
             # A result of constants alone needs a column in state.
             calls = (AggregateItem(self._free("count"), "count", (), False, (), None, "BIGINT", span),)
@@ -97,8 +97,8 @@ class Aggregation:
         shown = tuple(i for i in items if not i.expression.makes_rows and ranked.isdisjoint(i.expression.reads.columns))
         return Projection(_with_shown(plan, aggregate, shown), items)
 
-    def _place(self, group: exp.Group | None, select: exp.Select) -> Span:
-        """Return the place in the text of errors about the aggregate: its first call, else GROUP BY."""
+    def _error_span(self, group: exp.Group | None, select: exp.Select) -> Span:
+        """Return the position in the text of errors about the aggregate: its first call, else GROUP BY."""
         found = next((a.span for a in self.aggregates.values() if a.span is not None), None)
         return found or self.binder.span(group or select)
 
@@ -173,7 +173,7 @@ class Aggregation:
         # The sets of CUBE have the same keys over and over.
         every = {id(node): node for s in sets for node in s}
         self._add_keys([*every.values()], keys, names, bounds)
-        sqls = {place: self.binder.bind(node).sql for place, node in every.items()}
+        sqls = {index: self.binder.bind(node).sql for index, node in every.items()}
         column = self._free(SET)
         self.node = Expand(self.node, column, tuple(range(len(sets))))
         members = [{sqls[id(node)] for node in s} for s in sets]
@@ -197,11 +197,11 @@ class Aggregation:
         if not node.expressions:
             raise self.binder.error(f"{node.name.upper()} needs the keys of GROUP BY", node)
         bits = []
-        for place, key in enumerate(reversed(node.expressions)):
+        for index, key in enumerate(reversed(node.expressions)):
             sql = self.binder.bind(key).sql
             if sql not in self.sets and sql not in self.plain:
                 raise self.binder.error("GROUPING takes keys of GROUP BY", key)
-            bits.append(f"CASE WHEN {self.sets.get(sql, 'true')} THEN 0 ELSE {1 << place} END")
+            bits.append(f"CASE WHEN {self.sets.get(sql, 'true')} THEN 0 ELSE {1 << index} END")
         return parse_one(f"CAST({' + '.join(bits)} AS BIGINT)", dialect="duckdb")
 
     def _grouped(self, group: exp.Group, elements: list[exp.Expr]) -> list[exp.Expr]:
@@ -210,10 +210,10 @@ class Aggregation:
         keys = []
         for node in elements:
             if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
-                place = int(node.name)
-                if not 1 <= place <= len(self.projections):
+                index = int(node.name)
+                if not 1 <= index <= len(self.projections):
                     raise BindError(f"GROUP BY position {node.name} is not in the select list", self.binder.span(node))
-                node = self.projections[place - 1][1]
+                node = self.projections[index - 1][1]
             elif isinstance(node, exp.Column) and not node.table and self.binder.scope.find(node.name) is None:
                 node = self.binder.scope.select_aliases.get(node.name.lower(), node)
             keys.append(node)
@@ -310,7 +310,7 @@ class Aggregation:
             arguments = []
         own = binder.catalog.aggregate_function(function)
         if own is not None:
-            arguments = placed(own, arguments, node, binder)
+            arguments = ordered_arguments(own, arguments, node, binder)
         for inside in (*arguments, *order, *([where] if where is not None else [])):
             binder.refuse_aggregates(inside, "inside another one")
         ordered = [o.this if isinstance(o, exp.Ordered) else o for o in order]

@@ -10,7 +10,7 @@ from sqlstream.sql.spans import span_of
 from sqlstream.sql.statements import parse_expression
 
 
-def place_arguments(call: exp.Anonymous, function: DuckFunction, source: SourceText) -> None:
+def order_arguments(call: exp.Anonymous, function: DuckFunction, source: SourceText) -> None:
     """Change a call in place so that it has one argument per parameter, in order, from positional and named ones and defaults.
 
     A call with too many arguments stays as it is, and DuckDB refuses it. Raises BindError at the argument that does not fit, and

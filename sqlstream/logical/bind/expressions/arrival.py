@@ -10,11 +10,11 @@ from sqlglot import exp
 from sqlstream.errors import SourceText
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import column_reference
-from sqlstream.logical.plan.expressions import Expression, Item, Reads
+from sqlstream.logical.plan.expressions import Dependencies, Expression, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.sql.dialect import to_duckdb
-from sqlstream.sql.spans import mark, span_of
+from sqlstream.sql.spans import add_span, span_of
 
 
 class ArrivalColumns:
@@ -38,7 +38,7 @@ class ArrivalColumns:
 
     def _of(self, part: exp.Expr) -> exp.Expr:
         value = part.this if isinstance(part, exp.Ordered) else part
-        if not Reads.of(value).clock:
+        if not Dependencies.of(value).clock:
             return part
         sql = to_duckdb(value)
         if sql not in self._items:
@@ -48,8 +48,8 @@ class ArrivalColumns:
             type = self._checker.type(fields, value, self._source)
             self._items[sql] = Item(name, Expression.of(value, type, span_of(value, self._source)))
         column = column_reference(self._items[sql].name)
-        place = span_of(value, self._source)
-        mark(column, place.start, place.end - 1)
+        span = span_of(value, self._source)
+        add_span(column, span.start, span.end - 1)
         if not isinstance(part, exp.Ordered):
             return column
         ordered = part.copy()

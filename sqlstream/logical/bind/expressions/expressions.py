@@ -7,13 +7,13 @@ from contextlib import nullcontext
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.duck.clock import CLOCKS
 from sqlstream.duck.clock_calls import CLOCK_NODES
+from sqlstream.duck.time_variables import CLOCKS
 from sqlstream.duck.types import has_elements, kind_of
 from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError
 from sqlstream.logical.bind.expressions import flink_functions, flink_values
 from sqlstream.logical.bind.expressions.aggregate_names import OTHER_AGGREGATES
-from sqlstream.logical.bind.expressions.arguments import place_arguments
+from sqlstream.logical.bind.expressions.arguments import order_arguments
 from sqlstream.logical.bind.expressions.decimals import average_type, decimal_of, quotient
 from sqlstream.logical.bind.expressions.flink_call import FlinkCall, WrongArgument
 from sqlstream.logical.bind.expressions.flink_functions import FLINKS_TYPES, INSTEAD, REWRITTEN
@@ -74,7 +74,7 @@ class ExpressionBinder:
         return self.typed(self.rewrite(node), node)
 
     def typed(self, bound: exp.Expr, node: exp.Expr) -> Expression:
-        """Return a bound tree as an expression with its type; the parsed `node` has the place in the text."""
+        """Return a bound tree as an expression with its type; the parsed `node` has the position in the text."""
         kind = self.checker.type(self.scope.rows, bound, self.scope.source)
         return Expression.of(bound, kind, self.span(node), self.is_volatile(bound))
 
@@ -87,7 +87,7 @@ class ExpressionBinder:
         return False
 
     def span(self, node: exp.Expr) -> Span:
-        """Return the place of a parsed node in the text."""
+        """Return the position of a parsed node in the text."""
         return span_of(node, self.scope.source)
 
     def rewrite(self, node: exp.Expr) -> exp.Expr:
@@ -117,7 +117,7 @@ class ExpressionBinder:
             case exp.Anonymous():
                 self._check_call(node)
                 if (function := self.catalog.function(node.name)) is not None:
-                    place_arguments(node, function, self.scope.source)
+                    order_arguments(node, function, self.scope.source)
                 if clock := CLOCKS.get(node.name.lower()):
                     return filled(clock, node)
                 if (written := self._flink_call(node)) is not None:
@@ -357,11 +357,11 @@ class ExpressionBinder:
             return None
 
     def unsupported(self, what: str, node: exp.Expr, hint: str | None) -> UnsupportedError:
-        """Return the error for SQL that cannot run, at the place of a node."""
+        """Return the error for SQL that cannot run, at the position of a node."""
         return UnsupportedError(what, self.span(node), hint=hint)
 
     def error(self, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
-        """Return the error for SQL that is wrong, at the place of a node."""
+        """Return the error for SQL that is wrong, at the position of a node."""
         return BindError(message, self.span(node), hint=hint)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
-from sqlstream.duck.clock import NOW, WATERMARK
 from sqlstream.duck.sql import quote_text
+from sqlstream.duck.time_variables import NOW, WATERMARK
 from sqlstream.logical.bind.expressions import json_functions
 from sqlstream.logical.bind.expressions.flink_call import FlinkCall, Form, WrongArgument
 from sqlstream.logical.plan.state_settings import Semantics
@@ -111,14 +111,14 @@ def _integer(node: exp.Expr) -> int | None:
 
 
 def _substring(call: FlinkCall) -> str | None:
-    """Return SUBSTRING in which the place 0 is 1, one in front of the text gives '', and a negative length NULL."""
+    """Return SUBSTRING in which the position 0 is 1, one in front of the text gives '', and a negative length NULL."""
     start, has_length = _integer(call.arguments[1]), len(call.arguments) == 3
     length = _integer(call.arguments[2]) if has_length else 0
     is_usual = length is not None and length >= 0
     if is_usual and start is not None and start > 0:
         return None
-    place = "1" if start == 0 else "_1" if start is not None else "CASE WHEN _1 = 0 THEN 1 ELSE _1 END"
-    part = f"substring(_0, {place}, _2)" if has_length else f"substring(_0, {place})"
+    begin = "1" if start == 0 else "_1" if start is not None else "CASE WHEN _1 = 0 THEN 1 ELSE _1 END"
+    part = f"substring(_0, {begin}, _2)" if has_length else f"substring(_0, {begin})"
     cases = "" if is_usual else "WHEN _2 < 0 THEN NULL "
     if start is None or start < 0:
         cases += "WHEN _1 < 0 AND length(_0) + _1 < 0 THEN '' "

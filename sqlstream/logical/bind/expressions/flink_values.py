@@ -18,7 +18,7 @@ from sqlstream.logical.bind.expressions.decimals import decimal_of, quotient, qu
 # Returns the DuckDB type of a bound expression, None if it is not known.
 TypeOf: TypeAlias = Callable[[exp.Expr], str | None]
 # A form with its operands.
-Written: TypeAlias = tuple[str, tuple[exp.Expr, ...]]
+Form: TypeAlias = tuple[str, tuple[exp.Expr, ...]]
 
 _FLOATS = {"FLOAT", "DOUBLE"}
 _INSTANT = "TIMESTAMP WITH TIME ZONE"
@@ -32,7 +32,7 @@ _WHOLE_DAYS = {
 _PARTS = {"MILLISECOND": "millisecond(_0) % 1000", "MICROSECOND": "microsecond(_0) % 1000000"}
 
 
-def rewritten(node: exp.Expr, type_of: TypeOf) -> Written | None:
+def rewritten(node: exp.Expr, type_of: TypeOf) -> Form | None:
     """Return the form of a bound operator or cast that has another value in Flink, None if both have the same."""
     match node:
         case exp.Cast():
@@ -197,7 +197,7 @@ _INTERVAL_TEXT = _interval_text()
 # -- operators
 
 
-def _decimal_division(node: exp.Div, type_of: TypeOf) -> Written | None:
+def _decimal_division(node: exp.Div, type_of: TypeOf) -> Form | None:
     operands = node.this, node.expression
     one, two = (type_of(operand) or "" for operand in operands)
     if not (one.startswith("DECIMAL") or two.startswith("DECIMAL")):
@@ -209,7 +209,7 @@ def _decimal_division(node: exp.Div, type_of: TypeOf) -> Written | None:
     return (form, operands) if form is not None else None
 
 
-def _moved_date(node: exp.Add | exp.Sub, type_of: TypeOf) -> Written | None:
+def _moved_date(node: exp.Add | exp.Sub, type_of: TypeOf) -> Form | None:
     """Return the form of a DATE that is moved by whole days, which stays a DATE."""
     one, two = node.this, node.expression
     date, interval = (two, one) if isinstance(node, exp.Add) and _is_of_days(one) else (one, two)
@@ -233,7 +233,7 @@ def _is_of_days(value: exp.Expr) -> bool:
             return False
 
 
-def _similar(node: exp.SimilarTo) -> Written:
+def _similar(node: exp.SimilarTo) -> Form:
     pattern = node.expression.unnest()
     if isinstance(pattern, exp.Literal) and pattern.is_string:
         return f"regexp_full_match(_0, {quote_text(similar_pattern(pattern.name))})", (node.this,)

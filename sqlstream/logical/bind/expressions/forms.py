@@ -12,22 +12,22 @@ from sqlstream.errors import SourceText
 from sqlstream.sql.statements import parse_expression
 
 # The placeholder of an argument in a form.
-_PLACE = re.compile(r"_\d+")
+_PARAMETER = re.compile(r"_\d+")
 
 
 def like(old: exp.Expr, new: exp.Expr) -> exp.Expr:
-    """Return the node `new` with the place in the text of the node that it replaces."""
+    """Return the node `new` with the position in the text of the node that it replaces."""
     new.meta.update(old.meta)
     return new
 
 
 def filled(form: str, call: exp.Expr, argument: Callable[[int], exp.Expr] | None = None) -> exp.Expr:
-    """Return the tree of a form with arguments for `_0`, `_1`, ..; all nodes have the call's place in the text."""
+    """Return the tree of a form with arguments for `_0`, `_1`, ..; all nodes have the call's position in the text."""
     filled = exp.Paren(this=_parsed(form).copy())
     for node in filled.walk():
         node.meta.update(call.meta)
     for column in list(filled.find_all(exp.Column)):
-        if argument is not None and _PLACE.fullmatch(column.name):
+        if argument is not None and _PARAMETER.fullmatch(column.name):
             value = argument(int(column.name[1:])).copy()
             # DISTINCT and ORDER BY stand in a call, and in no parentheses.
             plain = isinstance(value, exp.Column | exp.Literal | exp.Anonymous | exp.Paren | exp.Distinct | exp.Order)

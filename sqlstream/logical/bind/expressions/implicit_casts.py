@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlstream.duck.types import INTEGERS
 from sqlstream.logical.bind.expressions.decimals import decimal_of
 from sqlstream.logical.bind.expressions.flink_values import as_number
-from sqlstream.logical.plan.expressions import Expression, Reads
+from sqlstream.logical.plan.expressions import Dependencies, Expression
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.tables import Scan
@@ -108,7 +108,7 @@ class UnfitValues:
     def of_rows(self, node: Node) -> Expression | None:
         """Return the condition that one of the values over rows of a node does not fit; None if there are none."""
         names = {f.name for f in node.schema}
-        sqls = {to_duckdb(one): one for one in self.conditions if Reads.of(one).columns <= names}
+        sqls = {to_duckdb(one): one for one in self.conditions if Dependencies.of(one).columns <= names}
         if not sqls:
             return None
         parts = [Expression.of(one, "BOOLEAN") for one in sqls.values()]

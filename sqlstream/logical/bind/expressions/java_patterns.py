@@ -106,7 +106,7 @@ def parsed(text: str, pattern: str) -> str:
     Raises UntranslatablePattern.
     """
     parts = list(_parts(pattern))
-    zones = [place for place, part in enumerate(parts) if part.is_zone]
+    zones = [index for index, part in enumerate(parts) if part.is_zone]
     plain = "".join(_parse(part) for part in parts if not part.is_zone)
     if zones:
         before, after = parts[: zones[0]], parts[zones[-1] + 1 :]

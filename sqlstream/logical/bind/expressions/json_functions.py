@@ -64,8 +64,8 @@ def value(call: FlinkCall) -> str | None:
         return f"TRY_CAST({valid} AS {type})" if type is not None else valid
     empty, wrong = (call.arguments[number].name for number in (3, 4))
     cast = type or "VARCHAR"
-    on_empty, place = _sql_of(call, empty, 5, "has no value at this path")
-    on_error, _ = _sql_of(call, wrong, place, "is no JSON, or has no value of the type at this path")
+    on_empty, index = _sql_of(call, empty, 5, "has no value at this path")
+    on_error, _ = _sql_of(call, wrong, index, "is no JSON, or has no value of the type at this path")
     on_empty, on_error = (f"CAST({sql} AS {cast})" for sql in (on_empty, on_error))
     # A text that is no JSON is an error, and so is a value of another type.
     missing = f" WHEN {path.kind} IS NULL OR {path.kind} IN ('OBJECT', 'ARRAY') THEN {on_error}" if path.strict else ""
@@ -125,15 +125,15 @@ def _clauses(call: FlinkCall) -> tuple[str | None, str, str, str]:
     return kind, wrapper, empty, wrong
 
 
-def _sql_of(call: FlinkCall, behaviour: str, place: int, why: str) -> tuple[str, int]:
-    """Return the SQL of what a call gives, and the place of the next value of DEFAULT."""
+def _sql_of(call: FlinkCall, behaviour: str, index: int, why: str) -> tuple[str, int]:
+    """Return the SQL of what a call gives, and the position of the next value of DEFAULT."""
     if behaviour == "DEFAULT":
-        return f"_{place}", place + 1
+        return f"_{index}", index + 1
     if behaviour == "ERROR":
-        return f"error({quote_text(f'{call.name}: the text {why}')})", place
+        return f"error({quote_text(f'{call.name}: the text {why}')})", index
     if behaviour not in _NOTHING:
         raise WrongArgument(2, f"{call.name} takes a text of JSON and a path")
-    return _NOTHING[behaviour], place
+    return _NOTHING[behaviour], index
 
 
 def _path(call: FlinkCall) -> _Path:

@@ -9,11 +9,11 @@ from sqlstream.logical.plan.state_settings import Semantics
 
 
 @dataclass(slots=True)
-class Meaning:
+class ExpressionSemantics:
     """The semantics of expressions, and the warnings about expressions that were bound.
 
     `division` is the option `sqlstream.sql.division`: "whole", "double", or "" if it is not set. `differs` becomes true when an
-    expression is bound that has another value under the other semantics. `notices` has the warnings by place in the text.
+    expression is bound that has another value under the other semantics. `notices` has the warnings by position in the text.
     """
 
     semantics: Semantics = "flink"

@@ -10,13 +10,13 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.duck import databases
-from sqlstream.duck.clock import variables
 from sqlstream.duck.sql import no_rows
+from sqlstream.duck.time_variables import variables
 from sqlstream.duck.types import kind_of
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing, nearest, sql_types
 from sqlstream.logical.bind.expressions.aggregate_names import OTHER_AGGREGATES
 from sqlstream.logical.bind.expressions.flink_functions import REWRITTEN
-from sqlstream.logical.bind.expressions.meaning import Meaning
+from sqlstream.logical.bind.expressions.meaning import ExpressionSemantics
 from sqlstream.logical.plan.expressions import Field, Schema
 from sqlstream.logical.plan.state_settings import Semantics
 from sqlstream.sql.dialect import to_duckdb
@@ -56,7 +56,7 @@ class TypeChecker:
         broken: Sequence[SqlStreamError] = (),
         semantics: Semantics = "flink",
     ):
-        self.con, self.broken, self.meaning = con, broken, Meaning(semantics)
+        self.con, self.broken, self.meaning = con, broken, ExpressionSemantics(semantics)
         for name, value in variables(EPOCH, None).items():
             con.execute(f"SET VARIABLE {name} = {value}")
         self.aggregates, built_in = _built_in()

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from sqlstream.catalog import AggregateFunction
 from sqlstream.errors import BindError, Span, UnsupportedError
-from sqlstream.logical.bind.expressions.arguments import place_arguments
+from sqlstream.logical.bind.expressions.arguments import order_arguments
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.plan.expressions import Schema
@@ -29,7 +29,9 @@ class Block(Protocol):
     def span(self, node: exp.Expr) -> Span: ...
 
 
-def placed(function: AggregateFunction, arguments: Sequence[exp.Expr], node: exp.Expr, block: Block) -> list[exp.Expr]:
+def ordered_arguments(
+    function: AggregateFunction, arguments: Sequence[exp.Expr], node: exp.Expr, block: Block
+) -> list[exp.Expr]:
     """Return the parsed arguments of a call, one per parameter, in order.
 
     Raises BindError for arguments that do not fit, UnsupportedError for a function that is not deterministic.
@@ -42,7 +44,7 @@ def placed(function: AggregateFunction, arguments: Sequence[exp.Expr], node: exp
         hint = f"parameters: {', '.join(function.names)}"
         raise BindError(f'function "{function.name}" takes values of a row', block.span(star or node), hint=hint)
     call = _call(function, arguments, node)
-    place_arguments(call, function, block.scope.source)
+    order_arguments(call, function, block.scope.source)
     return list(call.expressions)
 
 

@@ -18,25 +18,25 @@ from sqlstream.logical.bind.joins.lookup_joins import lookup_join
 from sqlstream.logical.bind.joins.time_bounds import TimeBounds, time_bounds
 from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_time_to_live, no_versions, versions
 from sqlstream.logical.bind.over.ranking import filtered
-from sqlstream.logical.bind.scope import Visible
-from sqlstream.logical.plan.clocks import ordering_times
+from sqlstream.logical.bind.scope import VisibleRelation
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.joining import Kind, OwnNames
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
+from sqlstream.logical.plan.time_domains import ordering_times
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.units import Duration
 
 
 @dataclass(frozen=True, slots=True)
 class Conjunct:
-    """An operand of AND: its bound tree, its expression, and the places of the relations that it names."""
+    """An operand of AND: its bound tree, its expression, and the indexes of the relations that it names."""
 
     bound: exp.Expr
     expression: Expression
-    places: frozenset[int]
+    indexes: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,16 @@ class Step:
     lateral: LateralRows | None = None
     # Columns that are computed above the join: of USING, which coalesce both sides of a FULL JOIN; counts of LATERAL.
     coalesced: tuple[Item, ...] = ()
-    # The place of ON in the text, else of the join; None for a join of a subquery.
+    # The position of ON in the text, else of the join; None for a join of a subquery.
     on: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JoinTree:
-    """The relations of a query block, by their places in FROM, and the steps that join them from left to right.
+    """The relations of a query block, by their indexes in FROM, and the steps that join them from left to right.
 
-    `nodes` are the plans of relations, None for UNNEST and LATERAL, and `fields` their columns. `places` maps columns to the
-    places of their relations, `ttls` has the times to live of relations by alias in lower case.
+    `nodes` are the plans of relations, None for UNNEST and LATERAL, and `fields` their columns. `indexes` maps columns to the
+    indexes of their relations, `ttls` has the times to live of relations by alias in lower case.
     """
 
     checker: TypeChecker
@@ -68,8 +68,8 @@ class JoinTree:
     ttls: Mapping[str, Duration]
     nodes: Sequence[Node | None]
     fields: Sequence[Schema]
-    visible: Sequence[Visible]
-    places: Mapping[str, int]
+    visible: Sequence[VisibleRelation]
+    indexes: Mapping[str, int]
     steps: Sequence[Step]
 
     def of(self, where: Sequence[Conjunct]) -> Node:
@@ -79,48 +79,48 @@ class JoinTree:
         """
         rest = list(where)
         nodes: list[Node | None] = []
-        for place, node in enumerate(self.nodes):
-            own = [c for c in rest if c.places == {place} and self._is_certain(place) and node is not None]
+        for index, node in enumerate(self.nodes):
+            own = [c for c in rest if c.indexes == {index} and self._is_certain(index) and node is not None]
             rest = [c for c in rest if c not in own]
             nodes.append(_filtered(node, own) if node is not None else None)
         tree = nodes[0]
         assert tree is not None
-        for place, step in enumerate(self.steps, 1):
+        for index, step in enumerate(self.steps, 1):
             conditions = list(step.conditions)
             if (step.kind == "inner" or step.lateral) and not any(
-                s.kind in ("right", "full") for s in self.steps[place:]
+                s.kind in ("right", "full") for s in self.steps[index:]
             ):
-                held = [c for c in rest if max(c.places, default=0) <= place and place in c.places]
+                held = [c for c in rest if max(c.indexes, default=0) <= index and index in c.indexes]
                 conditions += held
                 rest = [c for c in rest if c not in held]
             if step.lateral is not None:
                 lateral = Lateral(tree, step.lateral.rows, step.lateral.fields, step.kind == "left", step.lateral.key)
                 tree = _filtered(lateral, conditions)
                 continue
-            right = nodes[place]
+            right = nodes[index]
             assert right is not None
-            tree = _with(self._joined(tree, right, place, replace(step, conditions=tuple(conditions))), step.coalesced)
+            tree = _with(self._joined(tree, right, index, replace(step, conditions=tuple(conditions))), step.coalesced)
         return _filtered(tree, rest)
 
-    def _is_certain(self, place: int) -> bool:
+    def _is_certain(self, index: int) -> bool:
         """Return whether WHERE can filter a relation before it is joined: no outer join pads it, and it has no versions."""
-        step = self.steps[place - 1] if place > 0 else None
+        step = self.steps[index - 1] if index > 0 else None
         # The valid version must be picked among all versions.
         own = step is not None and (step.kind in ("left", "full") or step.as_of is not None)
-        return not own and all(s.kind not in ("right", "full") for s in self.steps[place:])
+        return not own and all(s.kind not in ("right", "full") for s in self.steps[index:])
 
-    def _joined(self, left: Node, right: Node, place: int, step: Step) -> Node:
+    def _joined(self, left: Node, right: Node, index: int, step: Step) -> Node:
         """Return the join of two inputs; conditions on one of them filter it first if that is equivalent."""
         conditions = list(step.conditions)
         certain = step.kind not in ("right", "full") and step.as_of is None
-        of_right = [c for c in conditions if c.places == {place} and certain]
-        of_left = [c for c in conditions if place not in c.places and step.kind in ("inner", "right", "semi")]
+        of_right = [c for c in conditions if c.indexes == {index} and certain]
+        of_left = [c for c in conditions if index not in c.indexes and step.kind in ("inner", "right", "semi")]
         left, right = _filtered(left, of_left), _filtered(right, of_right)
         conditions = [c for c in conditions if c not in of_left and c not in of_right]
-        aliases = (self.visible[0].alias if place == 1 else "", self.visible[place].alias)
-        pairs = [(c, pair) for c in conditions if (pair := self._equality(c, place)) is not None]
+        aliases = (self.visible[0].alias if index == 1 else "", self.visible[index].alias)
+        pairs = [(c, pair) for c in conditions if (pair := self._equality(c, index)) is not None]
         if step.as_of is not None:
-            return self._temporal(left, right, place, step, conditions, pairs)
+            return self._temporal(left, right, index, step, conditions, pairs)
         keys = tuple(zip(*(self._comparable(c, pair) for c, pair in pairs), strict=True)) or ((), ())
         equal = [c for c, _ in pairs]
         if (window_ends := self._windows(left, right, pairs, step)) is not None:
@@ -135,9 +135,9 @@ class JoinTree:
                 step.span,
                 window_ends,
                 windowed=True,
-                own_names=self._own_names(place),
+                own_names=self._own_names(index),
             )
-        bounded = self._interval(left, right, [c for c in conditions if place in c.places], place)
+        bounded = self._interval(left, right, [c for c in conditions if index in c.indexes], index)
         if bounded is not None:
             left, right, times, bounds, used = bounded
             assert bounds.before is not None
@@ -154,17 +154,17 @@ class JoinTree:
                 times,
                 bounds.before,
                 bounds.after,
-                own_names=self._own_names(place),
+                own_names=self._own_names(index),
             )
         ttls = tuple(self.ttls.get(alias.lower()) for alias in aliases)
         others = [c for c in conditions if c not in equal]
         unread = self._about_times(left, right, others)
         return Join((left, right), "", step.kind, keys, _all(others), aliases, step.span, ttls, unread)
 
-    def _own_names(self, place: int) -> OwnNames:
-        """Return the columns of both inputs of the join with the relation at `place`, with their names in their relations."""
-        first = tuple(self.visible[0].columns.items()) if place == 1 else ()
-        return first, tuple(self.visible[place].columns.items())
+    def _own_names(self, index: int) -> OwnNames:
+        """Return the columns of both inputs of the join with the relation at `index`, with their names in their relations."""
+        first = tuple(self.visible[0].columns.items()) if index == 1 else ()
+        return first, tuple(self.visible[index].columns.items())
 
     def _about_times(self, left: Node, right: Node, conditions: Sequence[Conjunct]) -> str | None:
         """Return the text of a condition on the times of both inputs that is not a bound of an interval join, None if none is."""
@@ -178,28 +178,28 @@ class JoinTree:
                 return span.text
         return None
 
-    def _equality(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
-        """Return the operands of an equality between the relations before and the relation at `place`; None for others."""
+    def _equality(self, condition: Conjunct, index: int) -> tuple[exp.Expr, exp.Expr] | None:
+        """Return the operands of an equality between the relations before and the relation at `index`; None for others."""
         node = condition.bound.unnest()
         if not isinstance(node, exp.EQ):
             return None
         sides = node.this, node.expression
-        places = [set(named_places(side, self.places)) for side in sides]
-        if places[1] == {place} and places[0] and place not in places[0]:
+        indexes = [set(named_indexes(side, self.indexes)) for side in sides]
+        if indexes[1] == {index} and indexes[0] and index not in indexes[0]:
             return sides
-        if places[0] == {place} and places[1] and place not in places[1]:
+        if indexes[0] == {index} and indexes[1] and index not in indexes[1]:
             return sides[1], sides[0]
         return None
 
     def _constants(
-        self, conditions: Iterable[Conjunct], place: int
+        self, conditions: Iterable[Conjunct], index: int
     ) -> list[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]]:
-        return [(c, pair) for c in conditions if (pair := self._constant(c, place)) is not None]
+        return [(c, pair) for c in conditions if (pair := self._constant(c, index)) is not None]
 
-    def _constant(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
-        """Return the operands of an equality of a constant with the relation at `place`, the constant first; else None."""
+    def _constant(self, condition: Conjunct, index: int) -> tuple[exp.Expr, exp.Expr] | None:
+        """Return the operands of an equality of a constant with the relation at `index`, the constant first; else None."""
         node = condition.bound.unnest()
-        if not isinstance(node, exp.EQ) or condition.places != {place} or condition.expression.volatile:
+        if not isinstance(node, exp.EQ) or condition.indexes != {index} or condition.expression.volatile:
             return None
         sides = node.this, node.expression
         if sides[0].find(exp.Column) is None:
@@ -265,7 +265,7 @@ class JoinTree:
         return (ends[0], ends[1]) if same_start or same_end else None
 
     def _interval(
-        self, left: Node, right: Node, conditions: Sequence[Conjunct], place: int
+        self, left: Node, right: Node, conditions: Sequence[Conjunct], index: int
     ) -> tuple[Node, Node, tuple[str, str], TimeBounds, list[Conjunct]] | None:
         """Return inputs, times, bounds and the conditions that set them, if these bound the times from both sides; else None."""
         if left.is_changelog or right.is_changelog:
@@ -299,17 +299,17 @@ class JoinTree:
         self,
         left: Node,
         right: Node,
-        place: int,
+        index: int,
         step: Step,
         conditions: Sequence[Conjunct],
         pairs: Sequence[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]],
     ) -> Node:
         """Return the join with the versions valid at the times of the rows before; a lookup join for a processing time."""
         assert step.as_of is not None
-        described, as_of = self.visible[place].described, step.as_of
+        described, as_of = self.visible[index].described, step.as_of
         if as_of.column in left.batch_times:
             sides = [self._sides(pair, c) for c, pair in pairs]
-            fixed = [self._sides(pair, c) for c, pair in self._constants(conditions, place)]
+            fixed = [self._sides(pair, c) for c, pair in self._constants(conditions, index)]
             return lookup_join(
                 left, right, step.kind, sides, fixed, _all(conditions), described, as_of, step.span, step.on
             )
@@ -320,7 +320,7 @@ class JoinTree:
         if versioned.ttl:
             raise no_time_to_live(described, as_of.span)
         if as_of.column in left.clock_times:
-            message = f"AS OF {as_of.written}: it is a time of the clock, and versions have event times"
+            message = f"AS OF {as_of.text}: it is a time of the clock, and versions have event times"
             hint = "Join AS OF an event time. What a table has now is looked up by a PROCTIME() column of the table before it."
             raise BindError(message, as_of.span, hint=hint)
         types = {f.name: f.type for node in (left, right) for f in node.schema}
@@ -329,29 +329,29 @@ class JoinTree:
                 f"the times of the rows ({types[as_of.column]}) and of the versions ({types[versioned.time]}) differ"
             )
             raise BindError(message, as_of.span, hint="Declare both as TIMESTAMP, or both as TIMESTAMP_LTZ.")
-        equalities = [*pairs, *self._constants(conditions, place)]
+        equalities = [*pairs, *self._constants(conditions, index)]
         keys = {
             to_duckdb(pair[1]): (c, pair) for c, pair in reversed(equalities) if to_duckdb(pair[1]) in versioned.sqls
         }
         if lacking := [sql for sql in versioned.sqls if sql not in keys]:
-            own = {quote_name(column): name for name, column in self.visible[place].columns.items()}
+            own = {quote_name(column): name for name, column in self.visible[index].columns.items()}
             named = ", ".join(own.get(sql, sql) for sql in lacking)
-            hint = f"Add {self.visible[place].alias}.{named.split(', ')[0]} = .. to ON."
+            hint = f"Add {self.visible[index].alias}.{named.split(', ')[0]} = .. to ON."
             raise BindError(f"ON does not say which version of {described}: its key has {named}", step.on, hint=hint)
         used = [c for c, _ in keys.values()]
         equal = tuple(zip(*(self._comparable(c, pair) for c, pair in keys.values()), strict=True))
         others = _all([c for c in conditions if c not in used])
-        aliases = (self.visible[0].alias if place == 1 else "", self.visible[place].alias)
+        aliases = (self.visible[0].alias if index == 1 else "", self.visible[index].alias)
         times = (as_of.column, versioned.time)
-        own_names = self._own_names(place)
+        own_names = self._own_names(index)
         return TemporalJoin(
             (left, versioned.node), "", step.kind, equal, others, aliases, step.span, times, own_names=own_names
         )
 
 
-def named_places(bound: exp.Expr, places: Mapping[str, int]) -> Iterator[int]:
-    """Yield the places of the relations whose columns a bound expression reads, with repetitions."""
-    return (places[c.name] for c in bound.find_all(exp.Column) if c.name in places)
+def named_indexes(bound: exp.Expr, indexes: Mapping[str, int]) -> Iterator[int]:
+    """Yield the indexes of the relations whose columns a bound expression reads, with repetitions."""
+    return (indexes[c.name] for c in bound.find_all(exp.Column) if c.name in indexes)
 
 
 def _all(conditions: Sequence[Conjunct]) -> Expression | None:

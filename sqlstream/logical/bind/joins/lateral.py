@@ -16,7 +16,7 @@ from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.joins.lists import BoundList, ListBinder, named
 from sqlstream.logical.bind.ordering import row_count, with_ties
-from sqlstream.logical.bind.scope import Scope, Visible, column_reference
+from sqlstream.logical.bind.scope import Scope, VisibleRelation, column_reference
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.relational import Elements
 from sqlstream.sql.dialect import to_duckdb
@@ -40,7 +40,7 @@ class LateralRows:
 
     rows: Expression | Elements
     fields: Schema
-    visible: Visible
+    visible: VisibleRelation
     key: frozenset[str] | None
 
 
@@ -123,7 +123,9 @@ class LateralBinder:
             [*binder.bound, *(bound_list.elements.values for bound_list in lists)], sql, span_of(select, self.source)
         )
         one = not lists or (binder.aggregates and select.args.get("group") is None)
-        return LateralRows(rows, fields, Visible(called, described, dict(zip(names, own, strict=True))), _one(one))
+        return LateralRows(
+            rows, fields, VisibleRelation(called, described, dict(zip(names, own, strict=True))), _one(one)
+        )
 
     def _lists(self, select: exp.Select) -> list[BoundList]:
         """Return the lists in a subquery's FROM; each may use the row and the lists before it."""
@@ -166,12 +168,12 @@ class LateralBinder:
         if limit is None or order is None:
             hint = "Write both: they take the first elements."
             raise self._unsupported("ORDER BY or LIMIT alone in LATERAL", order or limit or select, hint)
-        places = {name.lower(): f"_{i}" for i, name in enumerate(names)}
-        items = [binder.ordered(item, places, numbers) for item in order.expressions]
+        positions = {name.lower(): f"_{i}" for i, name in enumerate(names)}
+        items = [binder.ordered(item, positions, numbers) for item in order.expressions]
         plain = not binder.aggregates and group is None and not select.args.get("distinct")
         # Elements that are equal in the order are ordered by their position, or by all columns.
-        ties = map(quote_name, numbers if plain else places.values())
-        sql += f" ORDER BY {', '.join([*items, *ties])}"
+        tie_breakers = map(quote_name, numbers if plain else positions.values())
+        sql += f" ORDER BY {', '.join([*items, *tie_breakers])}"
         if with_ties(select):
             raise self._unsupported("WITH TIES in LATERAL", limit, "Leave it out, or say more in ORDER BY.")
         return f"{sql} LIMIT {row_count(limit, self.source)}"
@@ -232,11 +234,11 @@ class _RowBinder(ExpressionBinder):
                     last.replace(exp.Order(this=last.copy(), expressions=order))
         return to_duckdb(bound)
 
-    def ordered(self, item: exp.Expr, places: dict[str, str], numbers: Sequence[str]) -> str:
-        """Return the SQL of an item of ORDER BY with its direction; it may name a column of the select list, by `places`."""
+    def ordered(self, item: exp.Expr, positions: dict[str, str], numbers: Sequence[str]) -> str:
+        """Return the SQL of an item of ORDER BY with its direction; it may name a column of the select list, by `positions`."""
         value = item.this if isinstance(item, exp.Ordered) else item
-        if isinstance(value, exp.Column) and not value.table and (place := places.get(value.name.lower())):
-            sql = quote_name(place)
+        if isinstance(value, exp.Column) and not value.table and (position := positions.get(value.name.lower())):
+            sql = quote_name(position)
         else:
             sql = self.item(value, numbers)
         descending = isinstance(item, exp.Ordered) and item.args.get("desc")
@@ -255,8 +257,8 @@ def _expanded(select: exp.Select, scope: Scope) -> list[exp.Expr]:
     return items
 
 
-def _name(item: exp.Expr, place: int) -> str:
-    return item.alias_or_name or f"column{place}"
+def _name(item: exp.Expr, position: int) -> str:
+    return item.alias_or_name or f"column{position}"
 
 
 def _rows(parts: Sequence[Expression], sql: str, span: Span) -> Expression:

@@ -185,7 +185,7 @@ class LateralQueries:
         return inside, correlations, before
 
     def _grouped(self, select: exp.Select, names: _Names, is_correlated: bool) -> tuple[int, ...] | None:
-        """Return the places of the items that are 0 over no rows if a subquery has a row without GROUP BY, else None.
+        """Return the positions of the items that are 0 over no rows if a subquery has a row without GROUP BY, else None.
 
         Raises UnsupportedError if such a correlated subquery has more than aggregates whose values over no rows are known.
         """
@@ -198,7 +198,7 @@ class LateralQueries:
         if (clause := next(clauses, None)) is not None:
             raise self._unsupported("this beside an aggregate without GROUP BY in LATERAL", clause, _ALONE)
         counts = []
-        for place, item in enumerate(select.expressions):
+        for index, item in enumerate(select.expressions):
             call = item.unalias().unnest()
             while isinstance(call, exp.Filter | exp.WithinGroup):
                 call = call.this
@@ -206,7 +206,7 @@ class LateralQueries:
             if name not in _ZERO | _NULL:
                 raise self._unsupported("this in LATERAL, whose subquery aggregates without GROUP BY", item, _ALONE)
             if name in _ZERO:
-                counts.append(place)
+                counts.append(index)
         return tuple(counts)
 
     def _key(self, correlation: tuple[Correlation, exp.Expr], names: _Names) -> exp.Expr:

@@ -11,10 +11,10 @@ from sqlstream.catalog import Catalog, Function
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import has_elements, kind_of
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
-from sqlstream.logical.bind.expressions.arguments import place_arguments
+from sqlstream.logical.bind.expressions.arguments import order_arguments
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
-from sqlstream.logical.bind.scope import Scope, Visible, unique
+from sqlstream.logical.bind.scope import Scope, VisibleRelation, unique
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.relational import Elements
 from sqlstream.sql.spans import name_span, span_of
@@ -31,7 +31,7 @@ class BoundList:
 
     sql: str
     fields: Schema
-    visible: Visible
+    visible: VisibleRelation
     number: str | None
     elements: Elements
 
@@ -94,7 +94,7 @@ class ListBinder:
         binder = ExpressionBinder(scope, self.catalog, self.checker)
         binder.refuse_aggregates(call, "in FROM")
         bound = call.copy()
-        place_arguments(bound, function, self.source)
+        order_arguments(bound, function, self.source)
         bound.set("expressions", [binder.rewrite(argument) for argument in bound.expressions])
         return _ListSource(binder.typed(bound, call), function.name, ordinality, None)
 
@@ -149,7 +149,7 @@ class ListBinder:
         return BoundList(
             f"SELECT {columns} FROM (SELECT {rows})",
             tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True)),
-            Visible(called, f'"{called}"' if called else list_source.name, dict(zip(shown, own, strict=False))),
+            VisibleRelation(called, f'"{called}"' if called else list_source.name, dict(zip(shown, own, strict=False))),
             own[-1] if numbered else None,
             Elements(list_source.values, fields, numbered),
         )

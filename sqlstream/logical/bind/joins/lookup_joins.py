@@ -32,7 +32,7 @@ def lookup_join(
 
     `pairs` are the operands of equalities between both inputs, `constants` of equalities between a constant and the table; the
     second operand is of the table. `condition` includes all equalities. The keys are the PRIMARY KEY if equalities cover it, else
-    the columns of `pairs`, else of `constants`. `described` names the table in errors, `on` is the place of ON in the text.
+    the columns of `pairs`, else of `constants`. `described` names the table in errors, `on` is the position of ON in the text.
 
     Raises UnsupportedError for a changelog, and for anything but a table; BindError if there is no key.
     """

@@ -14,7 +14,7 @@ from sqlstream.logical.bind.followed_hints import FollowedHints, nodes_below
 from sqlstream.logical.bind.hints import check_followed, state_ttls
 from sqlstream.logical.bind.joins.join_trees import Conjunct
 from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of, reads_join
-from sqlstream.logical.bind.scope import Scope, Visible
+from sqlstream.logical.bind.scope import Scope, VisibleRelation
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.plan.expressions import Expression, makes_rows
 from sqlstream.logical.plan.joining import Kind
@@ -31,31 +31,31 @@ _CLAUSES = ("group", "having", "distinct", "qualify", "limit", "offset", "order"
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class SubqueryJoin:
     """IN or EXISTS as a join with `query`: kind semi, or anti if negated. `operand` is the left operand of IN, None for EXISTS.
 
-    `written` is the parsed condition, which has the place in the text.
+    `parsed` is the parsed condition, which has the position in the text.
     """
 
     kind: Kind
     query: exp.Expr
     operand: exp.Expr | None
-    written: exp.Expr
+    parsed: exp.Expr
 
 
-def split(where: exp.Expr) -> tuple[list[exp.Expr], list[Matched]]:
+def split(where: exp.Expr) -> tuple[list[exp.Expr], list[SubqueryJoin]]:
     """Return the operands of AND in a condition without a subquery, and the operands that are IN or EXISTS with a subquery."""
     plain: list[exp.Expr] = []
-    subqueries: list[Matched] = []
+    subqueries: list[SubqueryJoin] = []
     for part in parts_of(where):
         inner = part.unnest()
         negated = isinstance(inner, exp.Not)
         test = inner.this.unnest() if negated else inner
         kind: Kind = "anti" if negated else "semi"
         if isinstance(test, exp.Exists):
-            subqueries.append(Matched(kind, test.this, None, part))
+            subqueries.append(SubqueryJoin(kind, test.this, None, part))
         elif isinstance(test, exp.In) and test.args.get("query") is not None:
-            subqueries.append(Matched(kind, test.args["query"], test.this, part))
+            subqueries.append(SubqueryJoin(kind, test.args["query"], test.this, part))
         else:
             plain.append(part)
     return plain, subqueries
@@ -67,7 +67,7 @@ class Subqueries:
     def __init__(self, joins: JoinBinder, query: BindQuery, from_: BindFrom, hints: FollowedHints):
         self.joins, self.query, self.from_, self.hints = joins, query, from_, hints
 
-    def add(self, matched: Matched, scope: Scope) -> None:
+    def add(self, matched: SubqueryJoin, scope: Scope) -> None:
         """Add the join with a subquery; `scope` is the scope of the block around it.
 
         Raises BindError if IN and the subquery differ in their numbers of columns, and as binding the subquery does.
@@ -86,15 +86,15 @@ class Subqueries:
             self._check_ttls(select, node, inputs)
             node = with_window_hints(select, node, node, self.joins.source)
             node = self.hints.name(select, node, inputs, self.joins.source)
-            visible: tuple[Visible, ...] = inner.scope.relations
+            visible: tuple[VisibleRelation, ...] = inner.scope.relations
             values = select.expressions
         else:
             node = self.query(select)
             fields = node.schema
-            visible = (Visible("", "the subquery", {f.name: f.name for f in fields}),)
+            visible = (VisibleRelation("", "the subquery", {f.name: f.name for f in fields}),)
             if operands:
                 values = [exp.Column(this=exp.Identifier(this=f.name, quoted=True)) for f in fields]
-        span = span_of(matched.written, self.joins.source)
+        span = span_of(matched.parsed, self.joins.source)
         if operands and (len(values) != len(operands) or any(v.is_star for v in values)):
             columns = "one column" if len(operands) == 1 else f"{len(operands)} columns"
             raise BindError(f"the subquery of IN has {columns}", span)
@@ -149,17 +149,17 @@ class Subqueries:
         except BindError:
             return False
 
-    def _equal(self, matched: Matched, operand: exp.Expr, value: exp.Expr, scope: Scope, below: Scope) -> Conjunct:
+    def _equal(self, matched: SubqueryJoin, operand: exp.Expr, value: exp.Expr, scope: Scope, below: Scope) -> Conjunct:
         """Return the join condition of IN; for NOT IN, sides that may be NULL also match if one of them is NULL."""
         joins = self.joins
         sides = [self._binder(s).rewrite(e) for s, e in ((scope, operand), (below, value))]
         equal: exp.Expr = exp.EQ(this=sides[0], expression=sides[1])
-        equal.meta.update(matched.written.meta)
+        equal.meta.update(matched.parsed.meta)
         if matched.kind == "anti" and not all(self._is_certain(side) for side in sides):
             for side in sides:
                 equal = exp.Or(this=equal, expression=exp.Is(this=side.copy(), expression=exp.Null()))
         both = Scope("", (*below.schema, *scope.schema), scope.source, "")
-        span = span_of(matched.written, joins.source)
+        span = span_of(matched.parsed, joins.source)
         joins.checker.type(both.schema, equal, joins.source)
         return joins.conjunct(equal, Expression.of(equal, "BOOLEAN", span))
 
@@ -167,9 +167,9 @@ class Subqueries:
         """Return whether a value is known not to be NULL: a literal, a NOT NULL column, or one that a filter below checks."""
         if isinstance(side, exp.Literal):
             return True
-        if not isinstance(side, exp.Column) or side.name not in self.joins.places:
+        if not isinstance(side, exp.Column) or side.name not in self.joins.indexes:
             return False
-        node = self.joins.nodes[self.joins.places[side.name]]
+        node = self.joins.nodes[self.joins.indexes[side.name]]
         return node is not None and _never_null(node, side.name)
 
 

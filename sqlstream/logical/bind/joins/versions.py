@@ -18,10 +18,10 @@ from sqlstream.units import NO_TIME, Duration
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The time of FOR SYSTEM_TIME AS OF: a column of the relations before, its text in the query, and the clause's place."""
+    """The time of FOR SYSTEM_TIME AS OF: a column of the relations before, its text in the query, and the clause's position."""
 
     column: str
-    written: str
+    text: str
     span: Span
 
 
@@ -103,7 +103,7 @@ def check_time(node: Node, as_of: AsOf) -> None:
     if as_of.column not in node.time_attributes:
         existing = ", ".join((*node.time_attributes, *node.batch_times)) or "none"
         hint = f"Time attributes of the rows before: {existing}."
-        raise BindError(f"AS OF {as_of.written}: it is no time attribute", as_of.span, hint=hint)
+        raise BindError(f"AS OF {as_of.text}: it is no time attribute", as_of.span, hint=hint)
     if node.is_changelog:
         hint = "Its left side must be append-only: join before rows are grouped or ranked, and read a table without changes."
         raise UnsupportedError("a temporal join after a changelog", as_of.span, hint=hint)

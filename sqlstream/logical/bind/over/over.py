@@ -15,16 +15,16 @@ from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.aggregate_names import IGNORING
 from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
-from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
+from sqlstream.logical.bind.expressions.user_aggregates import ordered_arguments, own_type
 from sqlstream.logical.bind.scope import Scope
-from sqlstream.logical.plan.clocks import ordering_times
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joining import Joining
 from sqlstream.logical.plan.joins import Join
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.over import PLACED, Over, OverFrame, OverItem
+from sqlstream.logical.plan.over import POSITIONAL, Over, OverFrame, OverItem
 from sqlstream.logical.plan.stateful import StatefulNode
+from sqlstream.logical.plan.time_domains import ordering_times
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -104,7 +104,7 @@ def bind_call(window: exp.Window, block: OverBlock) -> OverItem:
     function = call.name.lower() if isinstance(call, exp.Anonymous) else ""
     own = block.catalog.function(function) is not None
     python = block.catalog.aggregate_function(function)
-    if own or (python is None and function not in PLACED and function not in block.checker.aggregates):
+    if own or (python is None and function not in POSITIONAL and function not in block.checker.aggregates):
         is_function = own or function in _OF_WHOLE_PARTITIONS or block.checker.knows(function)
         if function and not is_function:
             raise block.checker.no_function(call.name, span)
@@ -137,7 +137,7 @@ def _python_call(function: AggregateFunction, window: exp.Window, block: OverBlo
     first = plain[0] if plain else None
     if isinstance(first, exp.Distinct):
         plain[:1] = first.expressions
-    arguments = placed(function, plain, call, block)
+    arguments = ordered_arguments(function, plain, call, block)
     type = own_type(function, arguments, call, block)
     call_arguments: list[exp.Expr] = (
         [exp.Distinct(expressions=arguments)] if isinstance(first, exp.Distinct) else list(arguments)
@@ -204,8 +204,8 @@ def _frame_of(item: AggregateItem, ignore_nulls: bool, window: exp.Window, block
         return _frame(window, block)
     if item.order_by:
         hint = "Leave it out: the rows before and after a row are those in the order of OVER."
-        place = item.order_by[0].span or item.span
-        raise UnsupportedError(f"ORDER BY inside {item.function.upper()}", place, hint=hint)
+        span = item.order_by[0].span or item.span
+        raise UnsupportedError(f"ORDER BY inside {item.function.upper()}", span, hint=hint)
     offset = item.arguments[1].sql if len(item.arguments) > 1 else "1"
     if not offset.isdigit():
         raise BindError(f"{item.function.upper()} needs a constant number of rows", item.arguments[1].span)
@@ -244,7 +244,7 @@ def _frame(window: exp.Window, block: OverBlock) -> OverFrame:
 
 
 def _frame_span(window: exp.Window, block: OverBlock) -> Span:
-    """Return the place of the frame of an OVER clause in the text, after its ORDER BY."""
+    """Return the position of the frame of an OVER clause in the text, after its ORDER BY."""
     order = block.span(window.args["order"])
     match = _FRAME.search(order.source.text, order.end)
     if match is None:

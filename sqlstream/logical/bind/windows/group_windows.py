@@ -138,11 +138,11 @@ class GroupWindows:
         copy = select.copy()
         self._keep_names(copy)
         group = copy.args["group"]
-        place = next(i for i, e in enumerate(group.expressions) if e == window)
+        index = next(i for i, e in enumerate(group.expressions) if e == window)
         columns = [column_reference("window_start"), column_reference("window_end"), column_reference("window_time")]
         for column in columns:
             column.meta.update(window.meta)
-        others = [node for number, node in enumerate(group.expressions) if number != place]
+        others = [node for number, node in enumerate(group.expressions) if number != index]
         group.set("expressions", others)
         for key in ("expressions", "group", "having", "qualify"):
             parts = copy.args.get(key)
@@ -152,7 +152,7 @@ class GroupWindows:
             elif parts is not None:
                 copy.set(key, parts.transform(bound, copy=False))
         # Those of this window, which the transformation must not take for columns of the input.
-        group.set("expressions", [*group.expressions[:place], *columns, *group.expressions[place:]])
+        group.set("expressions", [*group.expressions[:index], *columns, *group.expressions[index:]])
         return copy
 
     def _keep_names(self, select: exp.Select) -> None:

@@ -14,7 +14,6 @@ from sqlstream.logical.bind.expressions.intervals import CalendarInterval, calen
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.over.over import WAITED, lost_in_join, waits_for_later
 from sqlstream.logical.bind.rowtime import without_rowtime
-from sqlstream.logical.plan.clocks import ordering_times
 from sqlstream.logical.plan.count_windows import CountWindows
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.graph import walk
@@ -22,6 +21,7 @@ from sqlstream.logical.plan.month_windows import MonthWindows
 from sqlstream.logical.plan.node import Node, WindowColumns
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.logical.plan.relational import Projection
+from sqlstream.logical.plan.time_domains import ordering_times
 from sqlstream.logical.plan.windows import BOUNDS, WINDOW_ID, RegularWindows, SessionWindow, TimeWindows
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
@@ -143,7 +143,7 @@ class WindowBinder:
         keys: Sequence[str],
         span: Span,
     ) -> Node:
-        """Return the node with the rows of a relation in windows of a kind over its column `time`, at place `at` in the text.
+        """Return the node with the rows of a relation in windows of a kind over its column `time`, at position `at` in the text.
 
         `intervals` are the size; slide (or step) and size; or the gap; for count windows, numbers of rows. `keys` partition
         sessions and count windows. Raises BindError for a column that is not a time attribute, an interval that does not fit, or

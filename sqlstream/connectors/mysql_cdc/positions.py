@@ -6,23 +6,23 @@ from __future__ import annotations
 FIRST = 4
 
 
-def as_place(file: int, offset: int) -> int:
-    """Return a place as a number.
+def as_position(file: int, offset: int) -> int:
+    """Return a position as a number.
 
-    >>> as_place(3, 4)
+    >>> as_position(3, 4)
     12884901892
     """
     return (file << 32) + offset
 
 
-def file_of(place: int) -> int:
-    """Return the number of the file of a place."""
-    return place >> 32
+def file_of(position: int) -> int:
+    """Return the number of the file of a position."""
+    return position >> 32
 
 
-def offset_of(place: int) -> int:
-    """Return the offset of a place in its file."""
-    return place & 0xFFFFFFFF
+def offset_of(position: int) -> int:
+    """Return the offset of a position in its file."""
+    return position & 0xFFFFFFFF
 
 
 def file_name(base: str, number: int) -> str:
@@ -44,10 +44,10 @@ def numbered(name: str) -> tuple[str, int]:
     return base, int(number)
 
 
-def as_text(base: str, place: int) -> str:
+def as_text(base: str, position: int) -> str:
     """Return a place for people.
 
-    >>> as_text("binlog", as_place(7, 325))
+    >>> as_text("binlog", as_position(7, 325))
     'binlog.000007:325'
     """
-    return f"{file_name(base, file_of(place))}:{offset_of(place)}"
+    return f"{file_name(base, file_of(position))}:{offset_of(position)}"

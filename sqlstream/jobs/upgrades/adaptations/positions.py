@@ -18,12 +18,12 @@ from sqlstream.jobs.upgrades.forms import call_form
 from sqlstream.operators.windows.assigners import ROWS
 from sqlstream.warehouse.jobs import ShapeItem
 
-# The place in the struct of a row that arg_min or arg_max has chosen.
+# The position in the struct of a row that arg_min or arg_max has chosen.
 _CHOSEN = "o"
 
 
 @dataclass(frozen=True, slots=True)
-class GivenPlaces:
+class ArrivalPositions:
     """Computes the state of a call that reads the order of arrival from the state of a call of the job that did not, `old`.
 
     `table` is the new state table, with column types `types`; `source` is the job's table that stores `old`.
@@ -41,13 +41,13 @@ class GivenPlaces:
         if len(after) == len(before) + 1:
             yield from zip(after[1:] if self._is_value else after[:-1], before, strict=True)
 
-    def places(self) -> Mapping[str, str]:
+    def positions(self) -> Mapping[str, str]:
         """Return the SQL, over the old table, of the columns with positions; empty if the rows need different positions."""
         after, before = self.new.columns[self.table], self.old.columns[self.source]
         if not decides_alone(self.new.value):
             return {}
         if len(after) == len(before) + 1:
-            return {after[0]: self._place_of(before[0])} if self._is_value else {after[-1]: BEFORE_ALL}
+            return {after[0]: self._position_of(before[0])} if self._is_value else {after[-1]: BEFORE_ALL}
         if len(after) == len(before) == 1:
             return self._in_struct(after[0], before[0])
         return {}
@@ -57,7 +57,7 @@ class GivenPlaces:
         """Whether the call stores one value per group, and its position in the column before that."""
         return ROWS in self.types
 
-    def _place_of(self, value: str) -> str:
+    def _position_of(self, value: str) -> str:
         """Return the SQL of the position of a stored value; NULL if the call has seen no row."""
         call = call_form(self.new.value)
         skips = " FILTER (" in self.new.value or (call is not None and call.function == "any_value")
@@ -79,18 +79,18 @@ class GivenPlaces:
         if not orders:
             return ""
         # The fields of the other keys of ORDER BY are before it.
-        place = {orders[-1]: self._chosen_place if orders[-1] == _CHOSEN else BEFORE_ALL}
-        items = (f"{name} := {place.get(name, f'{struct}.{name}')}" for name in fields)
+        position = {orders[-1]: self._chosen_position if orders[-1] == _CHOSEN else BEFORE_ALL}
+        items = (f"{name} := {position.get(name, f'{struct}.{name}')}" for name in fields)
         return f"struct_pack({', '.join(items)})"
 
     @property
-    def _chosen_place(self) -> str:
+    def _chosen_position(self) -> str:
         """The position with the sign that the call stores: negated if arg_max takes the first arrival, or arg_min the last."""
         call = call_form(self.new.value)
         takes_greatest = call is not None and call.function.startswith("arg_max")
         return BEFORE_ALL if takes_greatest == is_latest_first(self.new.value) else f"-({BEFORE_ALL})"
 
 
-def gains_place(new: ShapeItem, old: ShapeItem) -> bool:
+def gains_position(new: ShapeItem, old: ShapeItem) -> bool:
     """Return whether an aggregate call reads the order of arrival, while the call `old` that it continues does not."""
     return new.kind == "aggregate" and reads_arrival(new.value) and not reads_arrival(old.value)

@@ -1,7 +1,7 @@
 """The times of a job: which tables have processing time as their watermark, and which ranks pass event times on.
 
-Time attributes, and the choice of a table's watermark, are among the values that identify a job. So `with_times` and `with_clock`
-change a plan only where an operator needs it: all other jobs keep their identity.
+Time attributes, and the choice of a table's watermark, are among the values that identify a job. So `with_times` and
+`with_processing_time` change a plan only where an operator needs it: all other jobs keep their identity.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def with_times(plans: Sequence[N]) -> Sequence[N]:
     return [cast(N, visit(plan)) for plan in plans]
 
 
-def with_clock(plans: Sequence[N]) -> Sequence[N]:
+def with_processing_time(plans: Sequence[N]) -> Sequence[N]:
     """Return the plans of a job in which tables below operators over processing time have processing time as watermark.
 
     This holds for the whole job or not at all: if an operator uses event time, or another table has a watermark, the plans stay
@@ -51,23 +51,23 @@ def with_clock(plans: Sequence[N]) -> Sequence[N]:
     """
     if any(_reads_event_time(n) for plan in plans for n in walk(plan)):
         return plans
-    clocked = [cast(N, rebuilt(plan, _clocked)) for plan in plans]
-    return plans if has_two_clocks(clocked) else clocked
+    changed = [cast(N, rebuilt(plan, _with_scans_by_clock)) for plan in plans]
+    return plans if has_both_times(changed) else changed
 
 
-def has_two_clocks(plans: Sequence[Node]) -> bool:
+def has_both_times(plans: Sequence[Node]) -> bool:
     """Return whether some tables of a job have processing time as watermark, and others the watermark that they declare."""
     scans = [n for plan in plans for n in walk(plan) if isinstance(n, Scan)]
     return any(s.by_clock for s in scans) and any(not s.by_clock and s.table.watermark for s in scans)
 
 
 def _reads_event_time(node: Node) -> bool:
-    return any(time not in node.children[place].clock_times for place, time in node.times_read)
+    return any(time not in node.children[index].clock_times for index, time in node.times_read)
 
 
-def _clocked(node: Node) -> Node:
+def _with_scans_by_clock(node: Node) -> Node:
     by_time = isinstance(node, StatefulNode) and node.by_clock
-    if by_time or any(time in node.children[place].clock_times for place, time in node.times_read):
+    if by_time or any(time in node.children[index].clock_times for index, time in node.times_read):
         return node.with_children(tuple(map(by_clock, node.children)))
     return node
 
@@ -75,8 +75,8 @@ def _clocked(node: Node) -> Node:
 def _timed(plans: Sequence[Node]) -> Iterator[Node]:
     """Yield the operators that emit a changelog whose event times an operator above uses."""
     for node in (n for plan in plans for n in walk(plan)):
-        for place, _ in node.times_read:
-            yield from _origins(node.children[place])
+        for index, _ in node.times_read:
+            yield from _origins(node.children[index])
 
 
 def _origins(node: Node) -> Iterator[Node]:

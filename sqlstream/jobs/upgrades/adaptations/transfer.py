@@ -1,6 +1,6 @@
 """Computes state tables from older ones, column by column: a column with the same contents is copied, or cast to a wider type.
 
-Adaptations add the expressions of columns that have no counterpart: see `Carrying`.
+Adaptations add the expressions of columns that have no counterpart: see `StateTransfer`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Select, no_rows, quote_name
-from sqlstream.jobs.upgrades.adaptations.places import GivenPlaces, gains_place
+from sqlstream.jobs.upgrades.adaptations.positions import ArrivalPositions, gains_position
 from sqlstream.jobs.upgrades.arrival import BEFORE_ALL, is_arrival, reads_arrival, without_arrival
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, text_form, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
@@ -46,7 +46,7 @@ def _tables_of(pair: Pair) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Carrying:
+class StateTransfer:
     """Computes the state tables of an operator from the tables of a recorded operator of its kind.
 
     `expressions` has the SQL of new columns over the rows of the old table, by table and column; columns without one are copied.
@@ -79,7 +79,7 @@ class Carrying:
     def check_settings(self, allowed: Iterable[str] = ()) -> None:
         """Raise CannotAdapt if settings differ in fields that are not `allowed`."""
         for one in changed_settings(self.old_settings, self.new_settings):
-            # Rows that are kept get a place in the order of arrival: see `_places`.
+            # Rows that are kept get a position in the order of arrival: see `_positions`.
             if one.field not in allowed and not one.gains_arrival:
                 raise CannotAdapt(f"{one.name}: was {one.before or 'none'}, is {one.after or 'none'}")
 
@@ -157,49 +157,49 @@ class Carrying:
         for pair in self.items:
             for table, source in _tables_of(pair):
                 columns, before = pair.new.columns[table], pair.old.columns[source]
-                if gains_place(pair.new, pair.old):
+                if gains_position(pair.new, pair.old):
                     continue
                 # A state with a time to live has a column more, which says when it was written.
                 if len(columns) != len(before) and pair.new.kind != "state":
                     raise CannotAdapt(f'"{pair.new.name}" is kept in another way')
                 origins |= {(table, new): (source, old) for new, old in zip(columns, before, strict=False)}
-        for placed in self._placed:
-            origins |= {(placed.table, new): (placed.source, old) for new, old in placed.held()}
+        for positioned in self._positioned:
+            origins |= {(positioned.table, new): (positioned.source, old) for new, old in positioned.held()}
         return origins
 
     @cached_property
-    def _placed(self) -> tuple[GivenPlaces, ...]:
+    def _positioned(self) -> tuple[ArrivalPositions, ...]:
         """The calls that read the order of arrival and continue calls that do not, once for each table that stores them."""
         types = {t.name: dict(t.columns) for t in self.new.tables}
-        pairs = [pair for pair in self.items if gains_place(pair.new, pair.old)]
+        pairs = [pair for pair in self.items if gains_position(pair.new, pair.old)]
         return tuple(
-            GivenPlaces(pair.new, pair.old, table, source, types[table])
+            ArrivalPositions(pair.new, pair.old, table, source, types[table])
             for pair in pairs
             for table, source in _tables_of(pair)
         )
 
     @cached_property
-    def _places(self) -> Mapping[tuple[str, str], str]:
+    def _positions(self) -> Mapping[tuple[str, str], str]:
         """The SQL, over the old table, of new columns with positions in the order of arrival, by new table and column.
 
         Raises CannotAdapt for a call whose old state does not tell them.
         """
-        places = {
+        positions = {
             (table, column): BEFORE_ALL
             for item in self.new_shape.items
             if is_arrival(item) and self.gains_arrival
             for table, columns in item.columns.items()
             for column in columns
         }
-        for placed in self._placed:
-            own = placed.places()
+        for positioned in self._positioned:
+            own = positioned.positions()
             if not own:
-                raise CannotAdapt(f'"{placed.new.name}" does not keep which of its rows came first')
+                raise CannotAdapt(f'"{positioned.new.name}" does not keep which of its rows came first')
             for column, sql in own.items():
-                # Calls over the same rows share a place.
-                before = places.get((placed.table, column), sql)
-                places[placed.table, column] = sql if before == sql else f"coalesce({before}, {sql})"
-        return places
+                # Calls over the same rows share a position.
+                before = positions.get((positioned.table, column), sql)
+                positions[positioned.table, column] = sql if before == sql else f"coalesce({before}, {sql})"
+        return positions
 
     def source_of(self, table: str) -> str | None:
         """Return the old table from which a new table is computed, None if there is none."""
@@ -242,8 +242,8 @@ class Carrying:
             name = next((n for n in types if expression in (n, quote_name(n))), None)
             if name is None:
                 return f"CAST({expression} AS {column.type})"
-        elif (table, column.name) in self._places:
-            return f"CAST({self._places[table, column.name]} AS {column.type})"
+        elif (table, column.name) in self._positions:
+            return f"CAST({self._positions[table, column.name]} AS {column.type})"
         else:
             name = self._old_name(table, source, column.name)
             if name is None:
@@ -261,8 +261,8 @@ class Carrying:
         """Return the old name of a column; None where it holds something new."""
         for number, pair in enumerate(self.keys):
             if self._key_column(self.new, number) == column:
-                place = self.old_shape.keys.index(pair.old)
-                return self._key_column(self.old, place)
+                position = self.old_shape.keys.index(pair.old)
+                return self._key_column(self.old, position)
         if (table, column) in self._held:
             held_in, name = self._held[table, column]
             return name if held_in == source else None
@@ -270,10 +270,10 @@ class Carrying:
         return None if column in own else column
 
     @staticmethod
-    def _key_column(record: OperatorRecord, place: int) -> str | None:
+    def _key_column(record: OperatorRecord, position: int) -> str | None:
         shape = record.shape
         assert shape is not None
-        held = next(iter(shape.keys[place].columns.values()), ())
+        held = next(iter(shape.keys[position].columns.values()), ())
         return held[0] if held else None
 
     def _called(self, table: str, column: str) -> str:
