@@ -5,7 +5,6 @@ from __future__ import annotations
 from sqlstream.local.immediate import ImmediateRun, values_splits
 from sqlstream.local.run import LocalRun
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, Run
-from sqlstream.runtime.labels import spread_labels
 from sqlstream.runtime.worker import JobSpec
 
 
@@ -20,7 +19,7 @@ class LocalEngine:
 
     def layout(self, partitions: int) -> Layout:
         """Return the layout that a job has on Spark, so that it can continue there without spreading its state anew."""
-        return Layout(partitions, spread_labels(partitions, partitions))
+        return Layout.of(partitions)
 
     def prepare(self, resources: Resources) -> None:
         """Does nothing: this engine needs no other process."""

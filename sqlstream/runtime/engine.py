@@ -8,6 +8,7 @@ from typing import Protocol
 
 from sqlstream.errors import SqlStreamError
 from sqlstream.runtime.commits import Totals
+from sqlstream.runtime.labels import spread_labels
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.units import Duration
 
@@ -49,6 +50,11 @@ class Layout:
 
     partitions: int
     labels: tuple[int, ...]
+
+    @classmethod
+    def of(cls, partitions: int) -> Layout:
+        """Return the layout of a new job: a bucket for each task, on all engines, so that a job can go from one to another."""
+        return cls(partitions, spread_labels(partitions, partitions))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from sqlstream.project import Project
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources
-from sqlstream.runtime.labels import spread_labels
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.clusters import check_checkpoint, cluster_settings, is_cluster
 from sqlstream.spark.java import find_java
@@ -45,7 +44,7 @@ class SparkEngine:
         self._starting = threading.Lock()
 
     def layout(self, partitions: int) -> Layout:
-        return Layout(partitions, spread_labels(partitions, partitions))
+        return Layout.of(partitions)
 
     def prepare(self, resources: Resources) -> None:
         with self._starting:
