@@ -56,15 +56,12 @@ class LocalBatches:
                 if manifest.event_timer is not None:
                     self.timers[number, label] = manifest.event_timer
 
-    def run(self, lines: str, now: ProcessingTime, *, defers: bool = False) -> None:
-        """Run the batch that a descriptor's lines describe, at the time `now`, then an empty batch if a watermark has moved.
-
-        With `defers` the empty batch does not run if it would call no operator: then the job `is_behind`.
-        """
+    def run(self, lines: str, now: ProcessingTime) -> None:
+        """Run the batch that a descriptor's lines describe, at the time `now`, then an empty batch if a watermark has moved."""
         before = self.watermarks.waking(self.job.plan)
-        self._run(lines, now)
-        if self.watermarks.waking(self.job.plan) != before and (self._is_called() or not defers):
-            self._run("", now)
+        self.run_alone(lines, now)
+        if self.watermarks.waking(self.job.plan) != before:
+            self.run_alone("", now)
 
     @property
     def is_behind(self) -> bool:
@@ -72,23 +69,25 @@ class LocalBatches:
         plan = self.job.plan
         return self.number > 0 and self.watermarks.waking(plan) != self.commits.last_watermarks().waking(plan)
 
-    def catch_up(self, now: ProcessingTime) -> None:
-        """Run the empty batch that is due after the last one, if it was deferred or the process ended before it ran."""
-        if self.is_behind:
-            self._run("", now)
-
-    def _is_called(self) -> bool:
-        """Return whether a timer is due at the watermarks of the next batch, or an operator's input has ended."""
-        reached = [to_spark_millis(mark) for mark in self.watermarks.operators]
+    @property
+    def has_due(self) -> bool:
+        """Whether a timer is due at the watermarks of the next batch, or the input of an operator has ended."""
+        reached = [to_spark_millis(watermark) for watermark in self.watermarks.operators]
         due = any(timer_millis(timer) <= reached[stage] for (stage, _), timer in self.timers.items())
         return due or END_OF_INPUT in self.watermarks.waking(self.job.plan)
+
+    def catch_up(self, now: ProcessingTime) -> None:
+        """Run an empty batch if a watermark has moved since the last one."""
+        if self.is_behind:
+            self.run_alone("", now)
 
     def close(self) -> None:
         """End the threads, none of which works any more."""
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _run(self, lines: str, now: ProcessingTime) -> None:
+    def run_alone(self, lines: str, now: ProcessingTime) -> None:
+        """Run the batch that a descriptor's lines describe; without lines an empty one."""
         with profiling.span(BATCH, DRIVER, job=self.job.name, batch=self.number):
             self._run_batch(lines, now)
 

@@ -16,7 +16,7 @@ from sqlstream.warehouse.commits import KEPT_COMMITS
 
 # The time between two looks for input: they cost little here, and no batch of another engine waits for the processor.
 POLL_SECONDS = 0.005
-# A watermark that calls no operator is recorded by the next batch, or once there has been no input for so long.
+# A watermark that calls no operator waits for the next batch, or until there has been no input for so long.
 QUIET_SECONDS = 0.2
 
 
@@ -48,27 +48,28 @@ class LocalRun(JobThread):
 
     def _run(self, tasks: Sequence[str], at: ProcessingTime) -> None:
         assert self._batches is not None, "_begin comes first"
-        self._batches.run("\n".join(tasks), at, defers=True)
+        self._batches.run_alone("\n".join(tasks), at)
         self._forget_commits(self._batches)
         self._ran_at = monotonic()
         self._ran = True
 
     def _catch_up(self) -> None:
-        """Run the empty batch that was deferred, if there is one."""
+        """Run an empty batch if a watermark has moved since the last one."""
         if self._batches is not None and self._batches.is_behind:
             self._batches.catch_up(now())
             self._forget_commits(self._batches)
 
     def _forget_commits(self, batches: LocalBatches) -> None:
-        """Delete the commits that are no longer kept; at most two batches have run since the last call."""
-        oldest = batches.number - KEPT_COMMITS
-        self.fs.delete_all(f"{self.paths.commits}/{old}" for old in (oldest - 2, oldest - 1) if old >= 0)
+        """Delete the commit that is no longer kept, after each batch."""
+        if (old := batches.number - 1 - KEPT_COMMITS) >= 0:
+            self.fs.delete(f"{self.paths.commits}/{old}")
 
     def _pause(self) -> None:
+        """Run an empty batch if there is no further input, and a watermark calls operators; else wait a moment."""
         if self._ran:
             self._ran = False
             return
-        if monotonic() - self._ran_at >= QUIET_SECONDS:
+        if self._batches is not None and (self._batches.has_due or monotonic() - self._ran_at >= QUIET_SECONDS):
             self._catch_up()
         sleep(POLL_SECONDS)
 

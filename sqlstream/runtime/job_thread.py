@@ -24,9 +24,10 @@ from sqlstream.runtime.state_checks import StateChecks, as_left
 from sqlstream.runtime.watermarks import idle_ticks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
+from sqlstream.storage.recovery import numbers
 from sqlstream.storage.retention import sweep, sweep_directory
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, elapsed, now, seconds
-from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.commits import KEPT_COMMITS, last_committed
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.status import DRAINED, FAILED, FINISHED, RUNNING, STOPPED, Status, requested_stop, write_status
@@ -147,6 +148,9 @@ class JobThread(threading.Thread, ABC):
             self.feed = self._open_feed()
             self._warnings.extend([*self.commits.notices(), *self.feed.notices()])
             self._check_before()
+            # A killed process may have left more of them.
+            old = [n for n in numbers(self.fs, self.paths.commits) if n <= self.totals.version - KEPT_COMMITS]
+            self.fs.delete_all(f"{self.paths.commits}/{n}" for n in old)
             self._begin(self.feed)
             self._has_begun = True
             state = self._drive(self.feed)

@@ -32,7 +32,6 @@ from sqlstream.spark.sink_workers import SparkWorkers
 from sqlstream.spark.source import DescriptorSource
 from sqlstream.spark.worker import MARKS
 from sqlstream.storage.begun import BegunBatch, read_begun, write_begun
-from sqlstream.storage.recovery import numbers
 from sqlstream.units import now
 from sqlstream.warehouse.commits import KEPT_COMMITS, committed_spark_millis, write_commit
 from sqlstream.warehouse.log_files import rotate
@@ -74,9 +73,6 @@ class SparkRun(JobThread):
         feed.remind(self.totals.sequence, watermarks)
         done, version = self.totals.sequence, self.totals.version
         entry = self.commits.log.entry(version) if version >= 0 else None
-        # A killed process may have left more of them.
-        old = [n for n in numbers(self.fs, self.paths.commits) if n <= version - KEPT_COMMITS]
-        self.fs.delete_all(f"{self.paths.commits}/{n}" for n in old)
         self._begun = read_begun(self.fs, self.paths, version + 1)
         shared = self.spark.conf.get(CHECKPOINT, None)
         self._checkpoint = new_checkpoint(self.fs, self.paths, self.job, entry, self._begun, shared)

@@ -36,6 +36,8 @@ With `--only databases`: what the sinks of PostgreSQL, MariaDB, SQLite and DuckD
 - *peak memory*: of the process, its JVM and its workers together, counting what they share once.
 - *smallest batch*: files of one row arrive one at a time; see `latency`. *start* and *query*: see `commands`.
 
+*sqlstream* runs on Spark, *sqlstream in process* on its own engine (`execution.engine`), but for process functions.
+
 Plain Spark has the settings in `plain_spark.SETTINGS`; sqlstream has none set.
 """
 
@@ -85,7 +87,7 @@ from tests.bench.process.run import systems_of
 from tests.bench.process.work import PROCESS_WORKS, ProcessWork, process_works_of
 from tests.bench.rates import addition_seconds
 from tests.bench.report import Figures, Results
-from tests.bench.throughput import DUCKDB, SQLSTREAM
+from tests.bench.throughput import DUCKDB, IN_PROCESS, SQLSTREAM
 from tests.bench.work import WORKS, Work, work_named, works_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -267,7 +269,7 @@ class _Bench:
             return self._figures("throughput", asdict(task))
 
         stores = STORES if work.windowed else (HEAP_STORE,)
-        systems = self._wanted(SQLSTREAM, *stores, DUCKDB)
+        systems = self._wanted(SQLSTREAM, IN_PROCESS, *stores, DUCKDB)
         found = self.results.works.setdefault(work.name, {})
         self._in_turns(work.name, work.title, systems, run, found)
         if tuple(found[SQLSTREAM].summary) == (0, 0):
@@ -280,7 +282,9 @@ class _Bench:
         """
         source = changing_data(self.data, work, self.cores)
         found = self.results.changes.setdefault(work.name, {})
-        for system in self._wanted(SQLSTREAM, *((ROCKSDB_STORE,) if work.spark else ()), changing.DUCKDB_ANEW):
+        for system in self._wanted(
+            SQLSTREAM, IN_PROCESS, *((ROCKSDB_STORE,) if work.spark else ()), changing.DUCKDB_ANEW
+        ):
             folder = self.runs / f"{work.name}-{system.replace(' ', '_')}"
             task = changing.Task(system, work.name, str(source), self.cores, str(folder))
             output, _ = self._measured("changing", asdict(task))
@@ -310,7 +314,7 @@ class _Bench:
 
         stores = (joining.STATE_4, joining.STATE_2) if work.spark else ()
         flinks = tuple(BACKENDS) if flink and work.spark and not work.loads_first else ()
-        systems = self._wanted(SQLSTREAM, *stores, *flinks, DUCKDB)
+        systems = self._wanted(SQLSTREAM, IN_PROCESS, *stores, *flinks, DUCKDB)
         self._in_turns(work.name, work.title, systems, run, self.results.joins.setdefault(work.name, {}))
 
     def processes(self, work: ProcessWork, flink: Flink | None) -> None:
@@ -329,7 +333,9 @@ class _Bench:
 
     def kafka(self, work: KafkaWork, flink: Flink | None) -> None:
         """Run every system on one work from Kafka to Kafka."""
-        systems = tuple(self._wanted(SQLSTREAM, *((SPARK,) if work.spark else ()), *((HEAP,) if flink else ())))
+        systems = tuple(
+            self._wanted(SQLSTREAM, IN_PROCESS, *((SPARK,) if work.spark else ()), *((HEAP,) if flink else ()))
+        )
         bench = KafkaBench(spark_jars() if SPARK in systems else [], flink, self.runs, self.log)
         results = self.results
         runs = bench.run(work, results.rows, self.cores, results.repeat, systems)
@@ -370,10 +376,10 @@ class _Bench:
         """Run a query of the example over files of its events, in turns with Flink."""
         speed = addition_seconds()
         for number in range(self.results.repeat):
-            for system in self._wanted(SQLSTREAM, *(BACKENDS if flink else ())):
+            for system in self._wanted(SQLSTREAM, IN_PROCESS, *(BACKENDS if flink else ())):
                 folder = self.runs / f"nexmark-{query}-{system.replace(' ', '_')}-{number}"
                 folder.mkdir()
-                task = nexmark.task_of(query, events, self.data, self.cores, folder)
+                task = nexmark.task_of(query, system, events, self.data, self.cores, folder)
                 if flink and system in BACKENDS:
                     run = nexmark_flink.measure(flink, task, system, self.log)
                 else:
@@ -447,7 +453,7 @@ class _Bench:
 
     def latencies(self) -> None:
         """Measure the smallest batch of sqlstream and of both stores."""
-        for system in (SQLSTREAM, *STORES):
+        for system in self._wanted(SQLSTREAM, IN_PROCESS, *STORES):
             folder = self._small(system)
             task = latency.Task(system, SMALL_FILES, SMALL_WARM_UP, self.cores, str(folder))
             output, _ = self._measured("latency", asdict(task))

@@ -20,7 +20,7 @@ from tests.bench.child import answer
 from tests.bench.commits import batch_seconds
 from tests.bench.data import COLUMNS
 from tests.bench.rates import steady_clock
-from tests.bench.throughput import SQLSTREAM
+from tests.bench.throughput import IN_PROCESS, SQLSTREAM, options_of
 from tests.kinds import job_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def measure(task: Task) -> BatchRun:
     Path(task.folder).mkdir(parents=True)
     begun = time.monotonic()
     with steady_clock():
-        if task.system == SQLSTREAM:
+        if task.system in (SQLSTREAM, IN_PROCESS):
             seconds, summary = _sqlstream(task, work)
         elif task.system == DUCKDB_ANEW:
             seconds, summary = _duckdb(task, work)
@@ -71,8 +71,7 @@ def _sqlstream(task: Task, work: ChangingWork) -> tuple[list[float], list[int]]:
     folder = Path(task.folder)
     (folder / "project").mkdir()
     warehouse = folder / "warehouse"
-    options = {"parallelism.default": str(task.cores)}
-    with Session(str(folder / "project"), str(warehouse), options) as session:
+    with Session(str(folder / "project"), str(warehouse), options_of(task.system, task.cores)) as session:
         job = job_of(session.sql(work.script(Path(task.data), task.cores)))
         job.wait()
         summary = session.query(work.summary(OUTPUT)).fetchall()[0]

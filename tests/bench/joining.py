@@ -15,7 +15,7 @@ from tests.bench.commits import batch_seconds
 from tests.bench.data import DELAY_SECONDS
 from tests.bench.join_work import OUTPUT, JoinWork, join_work
 from tests.bench.rates import steady_clock
-from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
+from tests.bench.throughput import DUCKDB, IN_PROCESS, SQLSTREAM, Run, options_of
 from tests.kinds import job_of
 
 # Spark's join state: formats 2 and 4, of which the second one needs the RocksDB store.
@@ -39,7 +39,7 @@ def measure(task: Task) -> Run:
     """Run a task in this process."""
     work = join_work(task.work)
     Path(task.folder).mkdir(parents=True)
-    systems = {SQLSTREAM: _sqlstream, DUCKDB: _duckdb}
+    systems = {SQLSTREAM: _sqlstream, IN_PROCESS: _sqlstream, DUCKDB: _duckdb}
     with steady_clock():
         return systems.get(task.system, _spark)(task, work)
 
@@ -56,7 +56,7 @@ def _sqlstream(task: Task, work: JoinWork) -> Run:
     begun, folder = time.monotonic(), Path(task.folder)
     (folder / "project").mkdir()
     warehouse = folder / "warehouse"
-    with Session(str(folder / "project"), str(warehouse), {"parallelism.default": str(task.cores)}) as session:
+    with Session(str(folder / "project"), str(warehouse), options_of(task.system, task.cores)) as session:
         job = job_of(session.sql(work.script(Path(task.data), task.cores)))
         job.wait()
         whole = time.monotonic() - begun

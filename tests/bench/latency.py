@@ -2,7 +2,7 @@
 
     python -m tests.bench.latency '{"system": "sqlstream", ...}'  prints a Latency as JSON
 
-A file's row moves the watermark, so an empty batch follows it, in both systems; the next file waits for that one, too.
+A file's row moves the watermark, so an empty batch follows it on Spark, in both systems; the next file waits for that one, too.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from sqlstream.storage.snapshot import JobHistory
 from tests.bench import plain_spark
 from tests.bench.child import answer
 from tests.bench.commits import commit_times
 from tests.bench.data import small_files
+from tests.bench.throughput import IN_PROCESS, SQLSTREAM, options_of
 from tests.bench.work import sqlstream_script, work_named
 from tests.kinds import job_of
 
@@ -57,38 +60,63 @@ def measure(task: Task) -> Latency:
     waiting = small_files(folder / "waiting", task.files)
     arriving = folder / "arriving"
     arriving.mkdir()
-    job = _sqlstream if task.system == "sqlstream" else _spark
-    with job(task, arriving) as (checkpoint, begun):
-        dropped = [_drop(path, arriving, checkpoint, 2 * number) for number, path in enumerate(waiting)]
-        times = commit_times(checkpoint)
+    job = _sqlstream if task.system in (SQLSTREAM, IN_PROCESS) else _spark
+    with job(task, arriving) as running:
+        dropped, batches = [], []
+        for number, path in enumerate(waiting):
+            dropped.append(_drop(path, arriving))
+            batches.append(_awaited(running, number))
+        times = commit_times(running.checkpoint)
         data = range(task.warm_up, task.files)
-        batch = [times[2 * n] - begun(n) for n in data]
-        file = [times[2 * n] - dropped[n] for n in data]
+        batch = [times[batches[n]] - running.begun(n) for n in data]
+        file = [times[batches[n]] - dropped[n] for n in data]
     return Latency(statistics.median(batch) * 1000, statistics.median(file) * 1000)
 
 
-def _drop(path: Path, folder: Path, checkpoint: Path, batch: int) -> float:
-    """Let a file arrive and wait for its batch and the empty one after it; return when it arrived."""
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A job that runs: where its commits are, and by the number of a file when its batch began, and which batch that was.
+
+    `batch` returns None until the job is ready for the next file.
+    """
+
+    checkpoint: Path
+    begun: Callable[[int], float]
+    batch: Callable[[int], int | None]
+
+
+def _drop(path: Path, folder: Path) -> float:
+    """Let a file arrive; return when it did."""
     os.utime(path)
     at = time.time()
     path.rename(folder / path.name)
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (checkpoint / "commits" / str(batch + 1)).exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"batch {batch + 1} was not committed")
-        time.sleep(0.005)
     return at
 
 
+def _awaited(running: _Running, number: int) -> int:
+    """Wait for the batch of a file; return its number."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (batch := running.batch(number)) is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the batch of file {number} was not committed")
+        time.sleep(0.005)
+    return batch
+
+
+def _followed(checkpoint: Path, number: int) -> int | None:
+    """Return the number of the batch of a file, once the empty one after it is committed."""
+    return 2 * number if (checkpoint / "commits" / str(2 * number + 1)).exists() else None
+
+
 @contextmanager
-def _sqlstream(task: Task, arriving: Path) -> Iterator[tuple[Path, Callable[[int], float]]]:
+def _sqlstream(task: Task, arriving: Path) -> Iterator[_Running]:
     from sqlstream import Session
 
     folder = Path(task.folder)
     project, warehouse = folder / "project", folder / "warehouse"
     project.mkdir()
     script = sqlstream_script(work_named(WORK), str(arriving), 1, monitored=True)
-    options = {"parallelism.default": str(task.cores), "pipeline.name": JOB}
+    options = {**options_of(task.system, task.cores), "pipeline.name": JOB}
     root = warehouse / "jobs" / JOB
 
     def begun(number: int) -> float:
@@ -98,13 +126,21 @@ def _sqlstream(task: Task, arriving: Path) -> Iterator[tuple[Path, Callable[[int
 
     with Session(str(project), str(warehouse), options) as session:
         job = job_of(session.sql(script))
-        yield root / "checkpoint", begun
+
+        def with_row(number: int) -> int | None:
+            """Return the first batch after which the job has read the row; an empty one may follow it, or not."""
+            if job.progress.rows_in <= number:
+                return None
+            return next(entry.version for entry in JobHistory(session.warehouse, JOB).entries if entry.rows_in > number)
+
+        followed = partial(_followed, root / "checkpoint")
+        yield _Running(root / "checkpoint", begun, followed if task.system == SQLSTREAM else with_row)
         job.stop()
         job.wait()
 
 
 @contextmanager
-def _spark(task: Task, arriving: Path) -> Iterator[tuple[Path, Callable[[int], float]]]:
+def _spark(task: Task, arriving: Path) -> Iterator[_Running]:
     folder = Path(task.folder)
     checkpoint = folder / "checkpoint"
 
@@ -115,7 +151,7 @@ def _spark(task: Task, arriving: Path) -> Iterator[tuple[Path, Callable[[int], f
 
     rocksdb = task.system == plain_spark.ROCKSDB_STORE
     with plain_spark.running(work_named(WORK), str(arriving), 1, task.cores, folder, rocksdb=rocksdb):
-        yield checkpoint, begun
+        yield _Running(checkpoint, begun, partial(_followed, checkpoint))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from sqlstream.storage.snapshot import JobHistory
 from sqlstream.warehouse.paths import Warehouse
 from tests.bench.child import answer
 from tests.bench.rates import Point, Rate, log_points, passes, steady_clock, warm_rate
+from tests.bench.throughput import options_of
 from tests.kinds import job_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,9 +47,10 @@ EVENTS_PER_FILE = 250_000
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A query, the folder of files with its events, how many there are, and where it may write."""
+    """A query, the system, the folder of files with its events, how many there are, and where it may write."""
 
     query: str
+    system: str
     data: str
     events: int
     files_per_batch: int
@@ -84,12 +86,18 @@ def kept(folder: Path, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def task_of(query: str, events: int, root: Path, cores: int, folder: Path) -> Task:
+def task_of(query: str, system: str, events: int, root: Path, cores: int, folder: Path) -> Task:
     """Return a task over files in `root`, which are made now unless they are there."""
     batch = MILLION if events >= 20 * MILLION else MILLION // 2
     files = max(4, events // EVENTS_PER_FILE)
     return Task(
-        query, str(nexmark_files(root, events, files)), events, max(1, batch * files // events), cores, str(folder)
+        query,
+        system,
+        str(nexmark_files(root, events, files)),
+        events,
+        max(1, batch * files // events),
+        cores,
+        str(folder),
     )
 
 
@@ -148,7 +156,7 @@ def measure(task: Task) -> NexmarkRun:
     os.chdir(ROOT)
     with (
         steady_clock(),
-        Session(str(folder / "project"), warehouse, {"parallelism.default": str(task.cores)}) as session,
+        Session(str(folder / "project"), warehouse, options_of(task.system, task.cores)) as session,
     ):
         job = job_of(session.sql(_script(task)))
         job.wait()

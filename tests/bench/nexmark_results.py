@@ -16,10 +16,10 @@ import msgspec
 
 from tests.bench.flink import BACKENDS, HEAP
 from tests.bench.nexmark import NexmarkRun
-from tests.bench.throughput import SQLSTREAM
+from tests.bench.throughput import IN_PROCESS, SQLSTREAM
 
 RECORDED = Path(__file__).parent / "results" / "nexmark.json"
-SYSTEMS = (SQLSTREAM, *BACKENDS)
+SYSTEMS = (SQLSTREAM, IN_PROCESS, *BACKENDS)
 
 
 class Recorded(msgspec.Struct, frozen=True):

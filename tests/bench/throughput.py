@@ -19,7 +19,9 @@ from tests.bench.rates import steady_clock
 from tests.bench.work import OUTPUT, Work, duckdb_query, sqlstream_script, work_named
 from tests.kinds import job_of
 
-SQLSTREAM, DUCKDB = "sqlstream", "DuckDB batch"
+# On Spark, and on its own engine.
+SQLSTREAM, IN_PROCESS = "sqlstream", "sqlstream in process"
+DUCKDB = "DuckDB batch"
 DUCKDB_RUNS = 3
 
 
@@ -57,10 +59,16 @@ class Run:
     summary: list[int]
 
 
+def options_of(system: str, cores: int) -> dict[str, str]:
+    """Return the options of sqlstream's session for SQLSTREAM or IN_PROCESS."""
+    engine = {"execution.engine": "local"} if system == IN_PROCESS else {}
+    return {"parallelism.default": str(cores), **engine}
+
+
 def measure(task: Task) -> Run:
     """Run a task in this process."""
     work = work_named(task.work)
-    systems = {SQLSTREAM: _sqlstream, DUCKDB: _duckdb}
+    systems = {SQLSTREAM: _sqlstream, IN_PROCESS: _sqlstream, DUCKDB: _duckdb}
     with steady_clock():
         return systems.get(task.system, _spark)(task, work)
 
@@ -79,8 +87,7 @@ def _sqlstream(task: Task, work: Work) -> Run:
     folder = Path(task.folder)
     (folder / "project").mkdir(parents=True)
     warehouse = folder / "warehouse"
-    options = {"parallelism.default": str(task.cores)}
-    with Session(str(folder / "project"), str(warehouse), options) as session:
+    with Session(str(folder / "project"), str(warehouse), options_of(task.system, task.cores)) as session:
         job = job_of(session.sql(sqlstream_script(work, task.data, task.files_per_batch)))
         job.wait()
         summary = session.query(work.summary(OUTPUT, task.closed_until)).fetchall()[0]

@@ -15,10 +15,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from tests.bench.flink import HEAP, Flink
-from tests.bench.kafka.run import SPARK, SQLSTREAM, Task, Took, statements
+from tests.bench.kafka.run import SPARK, Task, Took, statements
 from tests.bench.kafka.topics import fill, make_topics, summary
 from tests.bench.kafka.work import KafkaWork
 from tests.bench.rates import Point, Rate, passes, warm_rate
+from tests.bench.throughput import IN_PROCESS, SQLSTREAM
 from tests.kafka_broker import Broker
 
 # As Kafka's own scripts start it.
@@ -71,7 +72,7 @@ class KafkaBench:
         topics = {topic: topic for topic in work.topics}
         task = Task(system, work.name, server, topics, output, cores, str(folder), self.spark_jars)
         total = each * len(work.topics)
-        if system in (SQLSTREAM, SPARK):
+        if system in (SQLSTREAM, IN_PROCESS, SPARK):
             rate, whole = self._ours(task, total)
         else:
             assert self.flink is not None

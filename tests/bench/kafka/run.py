@@ -18,9 +18,10 @@ from tests.bench.child import answer
 from tests.bench.data import DELAY_SECONDS
 from tests.bench.kafka.work import TOPICS, KafkaWork, work_named
 from tests.bench.rates import Point, log_points, steady_clock
+from tests.bench.throughput import IN_PROCESS, SQLSTREAM, options_of
 from tests.kinds import job_of
 
-SQLSTREAM, SPARK = "sqlstream", "Spark"
+SPARK = "Spark"
 OUTPUT = "emitted"
 
 
@@ -50,7 +51,7 @@ def measure(task: Task) -> Took:
     """Run a task in this process."""
     begun, monotonic = time.time(), time.monotonic()
     with steady_clock():
-        points = (_sqlstream if task.system == SQLSTREAM else _spark)(task, work_named(task.work), begun)
+        points = (_sqlstream if task.system in (SQLSTREAM, IN_PROCESS) else _spark)(task, work_named(task.work), begun)
     return Took([(point.rows, point.seconds) for point in points], time.monotonic() - monotonic)
 
 
@@ -59,9 +60,7 @@ def _sqlstream(task: Task, work: KafkaWork, begun: float) -> list[Point]:
 
     folder = Path(task.folder)
     (folder / "project").mkdir()
-    with Session(
-        str(folder / "project"), str(folder / "warehouse"), {"parallelism.default": str(task.cores)}
-    ) as session:
+    with Session(str(folder / "project"), str(folder / "warehouse"), options_of(task.system, task.cores)) as session:
         job_of(session.sql(";\n".join(statements(task, work)))).wait()
         return log_points(JobHistory(session.warehouse, OUTPUT).entries, begun)
 
