@@ -81,8 +81,8 @@ def set_times(con: duckdb.DuckDBPyConnection, time: ProcessingTime, watermark: E
 
     `watermark` is the watermark before the batch of the scan or operator that the fragment follows.
     """
-    for name, value in variables(time, watermark).items():
-        con.execute(f"SET VARIABLE {name} = {value}")
+    # One call: each costs as much as a small statement.
+    con.execute("; ".join(f"SET VARIABLE {name} = {value}" for name, value in variables(time, watermark).items()))
 
 
 def set_watermarks(con: duckdb.DuckDBPyConnection, watermarks: Mapping[str, EventTime | None]) -> None:
@@ -91,8 +91,8 @@ def set_watermarks(con: duckdb.DuckDBPyConnection, watermarks: Mapping[str, Even
     These are the watermarks of nodes above several inputs (`PhysicalPlan.watermark_variables`), and of the operator that gets the
     rows of the fragment.
     """
-    for name, watermark in watermarks.items():
-        con.execute(f"SET VARIABLE {name} = {timestamp(watermark)}")
+    if watermarks:
+        con.execute("; ".join(f"SET VARIABLE {name} = {timestamp(value)}" for name, value in watermarks.items()))
 
 
 def time_bounds(table: Table, time: ProcessingTime) -> TimeBounds:
