@@ -17,6 +17,7 @@ from sqlstream.cli.arguments import (
     parsed_table_options,
     query_text,
     view_of_plan,
+    with_engine,
     with_output,
     with_settings,
 )
@@ -132,6 +133,7 @@ def _options(settings: tuple[str, ...], tables: tuple[str, ...]) -> dict[str, An
 
 @remote.command(cls=_RunCommand, short_help="Submit SQL: its jobs run under the server.")
 @with_run
+@with_engine
 @with_settings
 def run(
     files: tuple[str, ...],

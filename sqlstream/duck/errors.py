@@ -45,7 +45,7 @@ _CSV_FAULTS = (
     (re.compile(r"Invalid (unicode)"), "The bytes are no text ({})."),
 )
 # The error of sqlstream's own reader about a row.
-_CSV_RECORD = re.compile(r'(?P<place>row \d+ of file ".+?") is malformed: (?P<why>.+)', re.DOTALL)
+_CSV_RECORD = re.compile(r'(?P<row>row \d+ of file ".+?") is malformed: (?P<why>.+)', re.DOTALL)
 # Errors of DuckDB, and of Arrow in sqlstream's own readers, about compressed files; and of DuckDB about other compressions.
 _PACKED_FILE = re.compile(r"(?P<why>Unexpected end of GZIP stream|Input is not a GZIP stream)[^:]*: (?P<path>.+)")
 _UNREAD_FILE = re.compile(
@@ -135,7 +135,7 @@ def _of_file(text: str, span: Span | None) -> QueryError | None:
     if match := _OTHER_PACKING.search(text):
         return QueryError(f'file "{match["path"]}" is compressed in a way that cannot be read', hint=PACKINGS)
     if match := _CSV_RECORD.fullmatch(text):
-        return QueryError(f"{match['at']} is malformed", detail=f"{match['why']}.", hint=_LEAVE_OUT)
+        return QueryError(f"{match['row']} is malformed", detail=f"{match['why']}.", hint=_LEAVE_OUT)
     if match := _MALFORMED_FILE.fullmatch(text):
         return QueryError(f'file "{match["path"]}" has a malformed row', detail=f"{match['why']}.")
     if match := _CSV_FILE.search(text):

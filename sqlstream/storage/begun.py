@@ -1,10 +1,10 @@
-"""What the next batch of a job on Spark reads, fixed before the batch starts: a repeated batch reads the same."""
+"""What the next batch of a job reads, fixed before the batch starts: a repeated batch reads the same."""
 
 from __future__ import annotations
 
 import contextlib
 
-from sqlstream.errors import DamageError
+from sqlstream.errors import DamageError, SqlStreamError
 from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.units import ProcessingTime
@@ -57,6 +57,14 @@ def read_begun(fs: Filesystem, job: JobPaths, version: int) -> BegunBatch | None
         if entry is not None:
             return BegunBatch(version, entry.sequence, entry.committed_at)
     return None
+
+
+def is_of_finished(fs: Filesystem, job: JobPaths, version: int) -> bool:
+    """Return whether the record is intact, and of a batch up to a version."""
+    try:
+        return _read(fs, job).version <= version
+    except (FileNotFoundError, SqlStreamError):
+        return False
 
 
 def may_have_begun(fs: Filesystem, job: JobPaths, entry: LogEntry) -> bool:

@@ -32,8 +32,10 @@ class Moment(NamedTuple):
 
 
 def _in_microseconds(content: dict[str, Any]) -> dict[str, Any]:
-    """Convert a manifest of format 4, as JSON values, from milliseconds to microseconds."""
+    """Convert a manifest of format 4, as JSON values: from milliseconds to microseconds, and with today's name of the timer."""
     content = upgraded_times(content, ("time", "processing_timer"))
+    if (timer := content.pop("wake_at", None)) is not None:
+        content["event_timer"] = timer
     history = [(batch, from_millis(time), watermark) for batch, time, watermark in content.get("history", ())]
     swept = [name for name in content.get("counters", ()) if name.startswith(SWEPT_AT)]
     return {**content, "history": history, "counters": upgraded_times(content.get("counters", {}), swept)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from sqlstream.errors import DamageError
-from sqlstream.storage.begun import BegunBatch, read_begun, write_begun
+from sqlstream.storage.begun import BegunBatch, is_of_finished, read_begun, write_begun
 from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.manifests import Manifest, batch_of, read_manifest
@@ -264,7 +264,8 @@ class Versions:
         """Fix what the batch after a version reads, if it has begun and its input is intact; return whether it is fixed."""
         begun = self._begun(version) if is_intact else None
         if begun is None:
-            self.fs.delete(self.paths.begun)
+            if not is_of_finished(self.fs, self.paths, version):
+                self.fs.delete(self.paths.begun)
         else:
             write_begun(self.fs, self.paths, begun)
         return begun is not None

@@ -127,7 +127,7 @@ class Lease(JobLock):
         pid, name = 0 if free else os.getpid(), os.path.basename(self._session.path)
         host_id = host_id_of(self._session.directory)
         record = LeaseRecord(pid, socket.gethostname(), host_id, name, self._seconds, until, goes)
-        return sealed(json.dumps({**msgspec.structs.asdict(record), "put": uuid4().hex}))
+        return sealed(json.dumps({**msgspec.to_builtins(record), "put": uuid4().hex}))
 
     def _write(self, before: Tag | None, *, free: bool = False, goes: bool = False) -> None:
         began, text = _clock(), self._record(free=free, goes=goes)

@@ -277,7 +277,8 @@ def test_a_job_that_goes_back_counts_no_row_twice(tmp_path: Path) -> None:
     put(tmp_path, 4)
     found, [warning] = copied(tmp_path, 3)
     assert found == [1, 2, 3, 4]
-    assert warning.startswith('table "files": removed 2 files from ')
+    # The next batch is repeated as it was, and its file is that of then.
+    assert warning.startswith('table "files": removed 1 file from ')
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,8 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import JobError, SourceText, SqlStreamError
 from sqlstream.jobs.savepoints.named_savepoints import take_savepoint
 from sqlstream.jobs.savepoints.rollbacks import has_gone_on
-from sqlstream.local.batches import LocalBatches
 from sqlstream.local.engine import LocalEngine
-from sqlstream.units import ProcessingTime
+from sqlstream.runtime.commits import Commits
 from sqlstream.warehouse.savepoint_records import find_savepoint
 from tests.jobs.savepoint_jobs import FIRST, open_session, put
 from tests.jobs.upgrades.upgrade_jobs import go_on
@@ -28,14 +28,14 @@ def test_a_batch_that_only_closes_windows_may_have_begun(
 ) -> None:
     put(tmp_path, "a", FIRST)
     if dies:
-        right = LocalBatches._run
+        right = Commits.commit
 
-        def dying(self: LocalBatches, lines: str, now: ProcessingTime) -> None:
-            if not lines:
+        def dying(self: Commits, batch: int, *arguments: Any) -> None:
+            if batch > 0:
                 raise JobError("the process died")
-            right(self, lines, now)
+            right(self, batch, *arguments)
 
-        monkeypatch.setattr(LocalBatches, "_run", dying)
+        monkeypatch.setattr(Commits, "commit", dying)
         with open_session(tmp_path) as session:
             [planned] = [one for one in session.compile(SourceText("s", SCRIPT)) if isinstance(one, PlannedJob)]
             with pytest.raises(SqlStreamError, match="the process died"):

@@ -54,7 +54,7 @@ def test_no_java_is_one_sentence_and_the_package(tmp_path: Path, monkeypatch: py
     assert str(error.value) == (
         "error: Spark needs Java 17 or newer and there is none\n"
         "hint: Install it with `apt-get install openjdk-17-jre-headless` (Debian, Ubuntu) or "
-        "`brew install openjdk@17` (macOS), or set JAVA_HOME."
+        "`brew install openjdk@17` (macOS), or set JAVA_HOME. Without Java jobs run with --engine local, in this process."
     )
 
 

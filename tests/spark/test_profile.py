@@ -7,12 +7,12 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from sqlstream.spark.labels import spread_labels
 
 from sqlstream import Session
 from sqlstream.cli.profile import profiled
 from sqlstream.monitoring.traces import AT_WORK, BETWEEN, Profile
 from sqlstream.profiling import ACTION, BATCH, SPARK, TASKS, TRIGGER
+from sqlstream.runtime.labels import spread_labels
 from tests.kinds import job_of
 from tests.traces import read_trace
 

@@ -78,7 +78,7 @@ def may_have_begun(fs: Filesystem, paths: JobPaths, entry: LogEntry) -> bool:
     """Return whether a batch after the newest version may have begun, so that sinks may have rows of it."""
     if begun.may_have_begun(fs, paths, entry):
         return True
-    # Only jobs on Spark record the begin of the empty batch after a change of the watermark; they record every begin.
+    # Jobs without Spark of earlier versions recorded no begin, not even of the empty batch after a change of the watermark.
     try:
         reached = from_spark_millis(committed_spark_millis(fs, paths, entry.version))
     except FileNotFoundError:
