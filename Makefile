@@ -18,7 +18,7 @@ in_folder = folder=$$(mktemp -d "$(or $(call memory,$(1)),$${TMPDIR:-/tmp})/test
 	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; TMPDIR="$$folder"
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo demo-kafka demo-shop quick test test-all kafka mariadb azurite iceberg-rest jdbc chromium fuzz check bench attack soak proof cluster-demo clean
+.PHONY: help lock demo demo-kafka demo-shop quick test test-all kafka mariadb azurite elasticsearch iceberg-rest jdbc chromium fuzz check bench attack soak proof cluster-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -39,7 +39,7 @@ quick: $(VENV)/.test ## Run a sample of the short tests: no Java, a minute on tw
 # on Spark come when its classes have been archived, which other starts make use of.
 # How long the tests of each folder have taken is shown at the end, and written into a file. Our own options are one word each: until
 # it has read conftest.py pytest takes what follows an option for a path.
-NEEDED := $(VENV)/.test $(VENV)/.demo kafka mariadb azurite chromium
+NEEDED := $(VENV)/.test $(VENV)/.demo kafka mariadb azurite elasticsearch chromium
 run_all = $(BIN)/python -m tests.class_data 2>/dev/null & \
 	$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) 3 -o tmp_path_retention_policy=failed --durations-to=.durations/$@.json
 
@@ -58,6 +58,9 @@ mariadb: $(VENV)/.test ## Fetch a MariaDB server for tests into the user's cache
 
 azurite: $(VENV)/.test ## Fetch an emulator of Azure's store for tests into the user's cache (needs npm; 186 MB, once)
 	@$(BIN)/python -m tests.azurite_server
+
+elasticsearch: $(VENV)/.test ## Fetch Elasticsearch and OpenSearch for tests into the user's cache (73 MB, once)
+	@$(BIN)/python -m tests.elasticsearch_server
 
 iceberg-rest: $(VENV)/.test ## Fetch Apache Iceberg's REST catalog for tests into the user's cache (27 MB, once)
 	@$(BIN)/python -m tests.connectors.lake.iceberg_rest

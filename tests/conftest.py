@@ -6,6 +6,7 @@ Deals the tests out so that parallel workers end together.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
 import sys
@@ -18,6 +19,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.durations import Recorder
+from tests.elasticsearch_server import NoServer, SearchServer
+from tests.elasticsearch_server import started as started_elasticsearch
 from tests.forked import kill_left
 from tests.golden import Case, Different, InProcess, Record, Runner, compare, named, parse, shown_by, updated
 from tests.kafka_broker import shared_broker
@@ -128,6 +131,17 @@ def postgres() -> Iterator[PostgresServer]:
 def mariadb() -> Iterator[MariaDBServer]:
     """A MariaDB server, one for each worker: make a database of your own."""
     with started_mariadb() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def elasticsearch() -> Iterator[SearchServer]:
+    """An Elasticsearch server, one for each worker: name indexes uniquely. Without its jars, or Java, tests are skipped."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(started_elasticsearch())
+        except NoServer as error:
+            pytest.skip(f"there is no Elasticsearch: {error}")
         yield server
 
 

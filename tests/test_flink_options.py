@@ -16,6 +16,7 @@ from sqlstream.session.changes import RowPrinter
 from sqlstream.testing import Stream
 
 FILES = "'connector' = 'filesystem', 'path' = 'in'"
+INDEX = "'connector' = 'elasticsearch-7', 'hosts' = 'http://localhost:1', 'index' = 'i'"
 KAFKA = "'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'localhost:1'"
 
 
@@ -54,6 +55,10 @@ def noticed() -> Iterator[Callable[[str], list[str]]]:
         (f"{KAFKA}, 'format' = 'json', 'sink.buffer-flush.max-rows' = '10'", "sink.buffer-flush.max-rows"),
         (f"{KAFKA}, 'value.format' = 'json', 'value.json.map-null-key.mode' = 'FAIL'", "value.json.map-null-key.mode"),
         ("'connector' = 'print', 'standard-error' = 'true'", "standard-error"),
+        (f"{INDEX}, 'sink.bulk-flush.backoff.strategy' = 'DISABLED'", "sink.bulk-flush.backoff.strategy"),
+        (f"{INDEX}, 'failure-handler' = 'retry-rejected'", "failure-handler"),
+        (f"{INDEX}, 'sink.delivery-guarantee' = 'at-least-once'", "sink.delivery-guarantee"),
+        (f"{INDEX}, 'format' = 'json', 'json.encode.decimal-as-plain-number' = 'true'", "json.encode.decimal"),
         ("'value.format' = 'avro-registry'", "value.format"),
     ],
 )
@@ -146,8 +151,8 @@ def test_no_option_of_the_table_hides_one_of_ours() -> None:
 
     ours = {option.name for name in built_in() for option in all_options(named(name))}
     both = {option.name for option in OPTIONS if any(option.covers(name) for name in ours)}
-    # Topics are written by several writers. Tables without a connector have no format.
-    assert both <= {"sink.parallelism", "value.format", "key.format"}
+    # Topics are written by several writers, and with several guarantees. Tables without a connector have no format.
+    assert both <= {"sink.parallelism", "sink.delivery-guarantee", "value.format", "key.format"}
     assert all(other in ours for option in OPTIONS for other, _ in option.means.values())
 
 

@@ -9,7 +9,7 @@ from sqlstream.connectors.translation import UntranslatableTable
 
 TYPE = "connector.type"
 _DROPPED = re.compile(
-    r"connector\.(version|property-version|table\.type)|update-mode|schema\..*"
+    r"connector\.(version|property-version|table\.type|document-type|key-null-literal)|update-mode|schema\..*"
     r"|format\.(derive-schema|property-version|schema|json-schema|avro-schema|record-class)"
 )
 _PROPERTY = re.compile(r"connector\.properties\.(\d+)\.(key|value)")
@@ -23,8 +23,13 @@ _RENAMED = {
     "connector.write.flush.interval": "sink.buffer-flush.interval",
     "connector.write.max-retries": "sink.max-retries",
     "connector.read.fetch-size": "scan.fetch-size",
+    "connector.key-delimiter": "document-id.key-delimiter",
+    "connector.flush-on-checkpoint": "sink.flush-on-checkpoint",
+    "connector.connection-max-retry-timeout": "connection.max-retry-timeout",
+    "connector.connection-path-prefix": "connection.path-prefix",
     "format.type": "format",
 }
+_BULK = "connector.bulk-flush."
 _READ = "connector.read.partition."
 
 
@@ -50,6 +55,8 @@ def rewritten(options: Mapping[str, str]) -> dict[str, str]:
             names[option] = _RENAMED[option]
         elif option.startswith(_READ):
             names[option] = f"scan.partition.{option.removeprefix(_READ)}"
+        elif option.startswith(_BULK):
+            names[option] = f"sink.bulk-flush.{option.removeprefix(_BULK)}"
         elif option.startswith("format."):
             names[option] = f"{options.get('format.type', 'json').lower()}.{option.removeprefix('format.')}"
         else:

@@ -14,6 +14,7 @@ from sqlstream.errors import BindError, StatementWarning, UnsupportedError
 _FORMAT_OPTIONS = ("format", "value.format", "key.format")
 _KAFKA = ("kafka", "upsert-kafka")
 _CHANGES = ("postgres-cdc", "mysql-cdc")
+_SEARCH = ("elasticsearch",)
 _DATABASES = ("postgresql", "mysql", "sqlite", "duckdb")
 
 
@@ -89,6 +90,27 @@ OPTIONS: tuple[FlinkOption, ...] = (
     FlinkOption(
         "scan.partition.*", "rows are looked up by the keys of a batch, or copied by one query", connectors=_DATABASES
     ),
+    FlinkOption(
+        "sink.bulk-flush.*", "the documents of a batch are written together, before it is committed", connectors=_SEARCH
+    ),
+    FlinkOption("sink.flush-on-checkpoint", "a batch is committed when its documents are written", connectors=_SEARCH),
+    FlinkOption(
+        "sink.delivery-guarantee",
+        "a document that is written again takes its own place",
+        values=("at-least-once", "none"),
+        connectors=_SEARCH,
+    ),
+    FlinkOption(
+        "failure-handler",
+        "a request that no node takes is sent again, and a document that is refused ends the job",
+        values=("fail", "retry-rejected"),
+        instead="Filter the rows that the index does not take: no row is left out silently.",
+        connectors=_SEARCH,
+    ),
+    FlinkOption("connection.max-retry-timeout", "sink.max-retries says how often it is tried", connectors=_SEARCH),
+    FlinkOption("connection.request-timeout", "a node has a minute to answer", connectors=_SEARCH),
+    FlinkOption("connection.timeout", "a node has a minute to answer", connectors=_SEARCH),
+    FlinkOption("socket.timeout", "a node has a minute to answer", connectors=_SEARCH),
     FlinkOption("cache-enabled", "a catalog is asked once in a process", connectors=("iceberg",)),
     FlinkOption("clients", "connections to a catalog are the library's", connectors=("iceberg",)),
     FlinkOption("property-version", "there is one version of these options", connectors=("iceberg",)),

@@ -41,6 +41,7 @@ _BUILT_IN = {
     "iceberg": "iceberg.connector:IcebergConnector",
     "postgres-cdc": "postgres_cdc.connector:PostgresCdcConnector",
     "mysql-cdc": "mysql_cdc.connector:MySQLCdcConnector",
+    "elasticsearch": "elasticsearch.connector:ElasticsearchConnector",
     PRINT: "print.connector:PrintConnector",
     "blackhole": "blackhole.connector:BlackholeConnector",
 }
@@ -57,9 +58,8 @@ _BY_KAFKA = (
 # Connectors of Flink that do not exist here, each with what to write instead.
 _ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("mongodb-cdc", "oracle-cdc", "sqlserver-cdc", "db2-cdc"), _DEBEZIUM),
-    **dict.fromkeys(
-        ("elasticsearch", "elasticsearch-6", "elasticsearch-7", "opensearch", "mongodb", "redis"), _BY_KAFKA
-    ),
+    "elasticsearch-6": "Write into a server of version 7 or newer, whose documents have no types: 'connector' = 'elasticsearch'.",
+    **dict.fromkeys(("mongodb", "redis"), _BY_KAFKA),
     **dict.fromkeys(("kinesis", "firehose", "dynamodb", "pulsar", "hbase", "hbase-1.4", "hbase-2.2"), _BY_KAFKA),
     "savepoint": "State is read with sqlstream query: SELECT * FROM state.job.operator.",
 }

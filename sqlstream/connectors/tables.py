@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlstream.catalog import MAX_AHEAD, OP_COLUMN, Column, Table
-from sqlstream.connectors import flink_1_10, flink_lakes, flink_options, jdbc, lookup
+from sqlstream.connectors import elasticsearch_names, flink_1_10, flink_lakes, flink_options, jdbc, lookup
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.guarantees import Guarantee
 from sqlstream.connectors.guarantees import guarantee as line
@@ -65,7 +65,7 @@ def validate(table: Table) -> None:
 def translated_options(
     name: str, options: Mapping[str, str], span_of: Callable[[str], Span | None]
 ) -> dict[str, tuple[str, str]]:
-    """Translate the options of a table `name` of Flink's `jdbc`, `iceberg` or `delta`; return other options unchanged.
+    """Translate the options of a table `name` of Flink's `jdbc`, `iceberg` and so on; return other options unchanged.
 
     The result maps the name of an option to (its value, the option that it was translated from). `span_of` returns the position
     of an option in the statement. Raises UnsupportedError for a table that has no counterpart, and for options of Flink before
@@ -81,6 +81,8 @@ def translated_options(
                 plain = flink_lakes.translated_iceberg(name, options)
             case "delta":
                 plain = flink_lakes.translated_delta(options)
+            case server if server in elasticsearch_names.NAMES:
+                plain = elasticsearch_names.translated(options)
             case _:
                 return {option: (value, option) for option, value in options.items()}
     except UntranslatableTable as error:

@@ -8,11 +8,11 @@ import pytest
 from tests.command_line import run_command
 
 SCRIPT = """\
--- A shop; its orders are in a search engine.
+-- A shop; its orders are in a database of documents.
 ALTER SYSTEM SET x;
 CREATE TABLE orders (id INT, amount INT) WITH ('connector' = 'datagen');
 CREATE TABLE found (id INT) WITH (
-  'connector' = 'elasticsearch-7', 'hosts' = 'http://es:9200'
+  'connector' = 'mongodb', 'uri' = 'mongodb://db:27017'
 );
 CREATE TABLE broken (id INT, CHECK (id > 0)) WITH ('connector' = 'print');
 INSERT INTO found SELECT id FROM orders WHERE amount > 5;
@@ -51,7 +51,7 @@ def test_the_script_that_is_written_runs(script: Path) -> None:
     run_command(script.parent, "port", str(script), "--write", str(target))
     text = target.read_text()
     assert "\n-- port: Filter the rows in the query that writes the table.\n-- CREATE TABLE broken" in text
-    assert "elasticsearch-7" not in text.replace('connector "elasticsearch-7"', "")
+    assert "mongodb" not in text.replace('connector "mongodb"', "")
     assert run_command(script.parent, "port", str(target)).returncode == 0
     assert not (script.parent / "warehouse").exists()
 

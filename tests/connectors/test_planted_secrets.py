@@ -31,6 +31,8 @@ TABLES = {
     "mysql": f"'url' = 'mysql://ann:{IN_URL}@localhost:1/d', 'table-name' = 't', 'password' = '{PASSWORD}'",
     "postgres-cdc": f"'url' = 'postgresql://ann:{IN_URL}@localhost:1/d', 'table-name' = 't', 'password' = '{PASSWORD}'",
     "mysql-cdc": f"'url' = 'mysql://ann:{IN_URL}@localhost:1/d', 'table-name' = 't', 'password' = '{PASSWORD}'",
+    "elasticsearch": f"""'hosts' = 'http://ann:{IN_URL}@localhost:1', 'index' = 't', 'username' = 'ann',
+        'password' = '{PASSWORD}', 'token' = '{TOKEN}'""",
     "kafka": f"""'properties.bootstrap.servers' = 'localhost:1', 'topic' = 't', 'format' = 'avro-confluent',
         'avro-confluent.url' = 'http://ann:{IN_URL}@localhost:1', 'avro-confluent.basic-auth.user-info' = 'ann:{TOKEN}',
         'properties.sasl.jaas.config' = 'org.apache.kafka.PlainLoginModule required username="a" password="{PASSWORD}";'""",

@@ -167,6 +167,10 @@ def uses_mysql(path: Path) -> bool:
     return any(block.words == ("mysql",) for block in blocks_of(path))
 
 
+def uses_elasticsearch(path: Path) -> bool:
+    return any("SEARCH_HOST" in block.text for block in blocks_of(path))
+
+
 def uses_kafka(path: Path) -> bool:
     return any(block.language == "run" and block.words == ("kafka",) for block in blocks_of(path))
 

@@ -14,6 +14,7 @@ from tests.docs.pages import (
     page_name,
     pages,
     run_page,
+    uses_elasticsearch,
     uses_kafka,
     uses_mysql,
     uses_postgresql,
@@ -53,6 +54,8 @@ LONGEST = (
 
 def marks_of(path: Path) -> list[pytest.MarkDecorator]:
     is_slow = page_name(path) in LONGEST or uses_postgresql(path) or uses_mysql(path)
+    if uses_elasticsearch(path):
+        return [pytest.mark.slow, pytest.mark.thorough]
     return [*([pytest.mark.slow] if is_slow else []), *([pytest.mark.kafka] if uses_kafka(path) else [])]
 
 
@@ -67,6 +70,8 @@ def test_the_page_shows_what_comes_out(
 ) -> None:
     if uses_kafka(path):
         monkeypatch.setenv("KAFKA_SERVERS", request.getfixturevalue("kafka"))
+    if uses_elasticsearch(path):
+        monkeypatch.setenv("SEARCH_HOST", request.getfixturevalue("elasticsearch").url)
     database = None
     if uses_postgresql(path):
         database = request.getfixturevalue("postgres").database()

@@ -33,6 +33,7 @@ FOLDERS = ("sql", "logical", "compiler", "physical", "connectors")
 MYSQL_CDC = "(a INT) WITH ('connector' = 'mysql-cdc', 'hostname' = 'h', 'table-name' = 't'"
 SPECIFIC = f"{MYSQL_CDC}, 'database-name' = 'd', 'scan.startup.mode' = 'specific-offset'"
 PLACE = "'scan.startup.specific-offset.file' = 'binlog.000001'"
+INDEXED = "CREATE TABLE x ({}) WITH ('connector' = '{}', 'hosts' = 'http://h:9200', 'index' = '{}')"
 EXAMPLES = [
     ("CREATE TABLE x (a INT, UNIQUE (a))", "CREATE TABLE x (a INT, PRIMARY KEY (a) NOT ENFORCED)"),
     ("CREATE TABLE x (a INT UNIQUE)", "CREATE TABLE x (a INT, PRIMARY KEY (a) NOT ENFORCED)"),
@@ -47,6 +48,28 @@ EXAMPLES = [
         "CREATE TABLE x (a INT) WITH ('connector' = 'mongodb-cdc')",
         "CREATE TABLE x (a INT) WITH ('connector' = 'kafka', 'topic' = 't',"
         " 'properties.bootstrap.servers' = 'k:1', 'format' = 'debezium-json')",
+    ),
+    (INDEXED.format("id INT", "elasticsearch-6", "i"), INDEXED.format("id INT", "elasticsearch", "i")),
+    (INDEXED.format("id INT", "elasticsearch", "Users"), INDEXED.format("id INT", "elasticsearch", "users")),
+    (INDEXED.format("id INT", "opensearch", "u-{id|yyyy}"), INDEXED.format("id INT", "opensearch", "u-{id}")),
+    (
+        INDEXED.format("id INT", "elasticsearch", "u").replace("http://h:9200", "localhost"),
+        INDEXED.format("id INT", "elasticsearch", "u").replace("http://h:9200", "http://localhost:9200"),
+    ),
+    (
+        INDEXED.format("ts TIMESTAMP(3)", "elasticsearch-7", "u-{ts|QQ}"),
+        INDEXED.format("ts TIMESTAMP(3)", "elasticsearch-7", "u-{ts|yyyy-MM-dd-HH}"),
+    ),
+    (
+        INDEXED.format("ts TIMESTAMP(3)", "elasticsearch-7", "u-{now()|yyyy}"),
+        INDEXED.format("ts TIMESTAMP(3)", "elasticsearch-7", "u-{ts|yyyy-MM-dd}"),
+    ),
+    (
+        "CREATE TABLE x (a INT) WITH ('connector.type' = 'elasticsearch', 'connector.version' = '7',"
+        " 'connector.hosts' = 'http://h:9200', 'connector.index' = 'i', 'connector.document-type' = 'd',"
+        " 'connector.bulk-flush.max-actions' = '1', 'connector.key-delimiter' = '$', 'update-mode' = 'upsert')",
+        "CREATE TABLE x (a INT) WITH ('connector' = 'elasticsearch-7', 'hosts' = 'http://h:9200', 'index' = 'i',"
+        " 'sink.bulk-flush.max-actions' = '1', 'document-id.key-delimiter' = '$')",
     ),
     ("REPLACE TABLE o AS SELECT 1", "DROP TABLE IF EXISTS o; CREATE TABLE o (a INT); INSERT INTO o SELECT a FROM t"),
     ("CREATE DATABASE default_database", "CREATE DATABASE IF NOT EXISTS default_database"),

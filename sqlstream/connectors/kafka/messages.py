@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from sqlstream.catalog import DEBEZIUM, Column, Table
 from sqlstream.connectors.batch import Batch
-from sqlstream.connectors.formats.json_options import check_times, iso_time, writes_iso
+from sqlstream.connectors.formats.json_objects import json_object
+from sqlstream.connectors.formats.json_options import check_times
 from sqlstream.connectors.formats.raw_codec import HINT, RawCodec, problem
 from sqlstream.connectors.formats.registry import FORMATS, RAW_TEXTS, MessageEncoding
 from sqlstream.connectors.formats.schema_registry import KEY_PART, VALUE_PART
@@ -28,25 +29,6 @@ VALUE_FORMAT, FIELDS_INCLUDE = "value.format", "value.fields-include"
 # Takes (name in the message, column) of the fields, and the options of the format, without the prefix `key.` or `value.`.
 # Returns the SQL of the encoded text or bytes.
 Encode = Callable[[Sequence[tuple[str, Column]], Mapping[str, str]], str]
-
-
-def _json(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> str:
-    """Return the SQL of a JSON object."""
-    if not fields:
-        return "'{}'"
-    iso = any(writes_iso(options, form) for form in ("json", DEBEZIUM))
-    items = ", ".join(f"{quote_name(name)} := {_json_value(column, iso=iso)}" for name, column in fields)
-    return f"CAST(to_json(struct_pack({items})) AS VARCHAR)"
-
-
-def _json_value(column: Column, *, iso: bool) -> str:
-    value = quote_name(column.name)
-    if iso and (time := iso_time(column)) is not None:
-        return time
-    if column.type in ("DOUBLE", "FLOAT"):
-        # JSON has no numbers for NaN and infinities.
-        return f"if(isfinite({value}), to_json({value}), to_json(CAST({value} AS VARCHAR)))"
-    return value
 
 
 def _csv(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> str:
@@ -135,7 +117,7 @@ class MessageEncoders:
         return messages
 
 
-ENCODERS: Mapping[str, Encode] = {"json": _json, "csv": _csv, "raw": _raw, DEBEZIUM: _json}
+ENCODERS: Mapping[str, Encode] = {"json": json_object, "csv": _csv, "raw": _raw, DEBEZIUM: json_object}
 
 
 def value_format(table: Table) -> str:

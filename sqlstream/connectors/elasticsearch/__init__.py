@@ -1,0 +1,1 @@
+"""Indexes of Elasticsearch and OpenSearch, as tables that jobs write."""
