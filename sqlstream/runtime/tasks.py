@@ -278,12 +278,9 @@ class Advance:
                 size += rows.nbytes
                 emitted += rows.num_rows
                 if size >= CHUNK:
-                    # The operator is in the middle of a result on its own connection.
-                    with connection(self.job) as other:
-                        execute.set_times(other, self.times.time, self.watermark)
-                        yield from self._after(other, waiting)
+                    yield from self._after(waiting)
                     waiting, size = {}, 0
-            yield from self._after(con, waiting)
+            yield from self._after(waiting)
             if self.state.event_timer is not None and self.state.event_timer != END_OF_INPUT:
                 self.state.event_timer = EventTime(self.state.event_timer + delay)
             self.manifest = self.state.commit(con, times.batch, times.time, times.watermark)
@@ -292,19 +289,19 @@ class Advance:
         report = BucketReport(self.stage.name, self.bucket, metrics, emitted)
         yield Output("metrics", msgspec.json.encode(report).decode())
 
-    def _after(
-        self, con: duckdb.DuckDBPyConnection, waiting: Mapping[str, Sequence[pa.RecordBatch]]
-    ) -> Iterator[Frame | Output]:
+    def _after(self, waiting: Mapping[str, Sequence[pa.RecordBatch]]) -> Iterator[Frame | Output]:
         """Run the fragments behind the operator over the rows of its outputs, by name of the output."""
         operator = self.stage.operator
         for output, batches in waiting.items():
             columns = operator.side_outputs[output] if output else operator.outputs
-            con.register("_changes", pa.Table.from_batches(batches))
-            rows = Select(f"SELECT {typed(columns)} FROM _changes")
-            for fragment in self.stage.fragments:
-                if fragment.output == output:
-                    yield from run_fragment(self.job, con, fragment, rows, self.times)
-            con.unregister("_changes")
+            # On its own connection the operator may be in the middle of a result, and has names that fragments use, too.
+            with connection(self.job) as con:
+                execute.set_times(con, self.times.time, self.watermark)
+                con.register("_changes", pa.Table.from_batches(batches))
+                rows = Select(f"SELECT {typed(columns)} FROM _changes")
+                for fragment in self.stage.fragments:
+                    if fragment.output == output:
+                        yield from run_fragment(self.job, con, fragment, rows, self.times)
 
 
 def bucket_metrics(state: Bucket, tables: Sequence[TableDeclaration]) -> BucketMetrics:

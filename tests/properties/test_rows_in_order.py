@@ -38,6 +38,8 @@ IN_ORDER: tuple[str, ...] = (
     "first_value(x{order})",
 )
 IN_ORDER += ("any_value(x{order})", "nth_value(x, 2{order})", "last_value(s{order} IGNORE NULLS)", "last(x{order})")
+# Flink's leave NULLs out unless they say otherwise, DuckDB's do not.
+WITHOUT_NULLS = ("last_value(x{order})", "first_value(x{order})")
 POSITIONAL = ("LAG(x)", "LAG(s, 2, 'none')", "LAG(x, 0)", "ROW_NUMBER()", "LAG(x IGNORE NULLS)")
 RANKS = ("RANK()", "DENSE_RANK()")
 LATER = ("LEAD(x)", "LEAD(s, 2, 'none')", "LEAD(ts, 3)")
@@ -78,7 +80,10 @@ class Call:
 
     def sql(self, *, streaming: bool) -> str:
         told = not streaming and self.by_times
-        function = self.function.format(order=f" ORDER BY {WHOLE}") if told else self.function.format(order="")
+        function = self.function
+        if not streaming and function in WITHOUT_NULLS:
+            function = function.replace("{order}", "{order} IGNORE NULLS")
+        function = function.format(order=f" ORDER BY {WHOLE}" if told else "")
         order = "ts" if streaming or self.by_times else WHOLE
         over = f"OVER ({self.partition} ORDER BY {order} {self.frame})"
         # An expression around a call has OVER inside.
