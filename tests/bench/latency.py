@@ -131,7 +131,9 @@ def _sqlstream(task: Task, arriving: Path) -> Iterator[_Running]:
             """Return the first batch after which the job has read the row; an empty one may follow it, or not."""
             if job.progress.rows_in <= number:
                 return None
-            return next(entry.version for entry in JobHistory(session.warehouse, JOB).entries if entry.rows_in > number)
+            # Its log is there before its commit.
+            entries = JobHistory(session.warehouse, JOB).entries
+            return next((entry.version for entry in entries if entry.rows_in > number), None)
 
         followed = partial(_followed, root / "checkpoint")
         yield _Running(root / "checkpoint", begun, followed if task.system == SQLSTREAM else with_row)

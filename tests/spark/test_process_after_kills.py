@@ -44,7 +44,7 @@ class Ledger:
     @table(broadcast=True)
     def marking(self, ctx: Context, row: Row) -> None:
         self.marked.add(row.id)
-        self.watermarks.append(row.id)
+        self.marks.append(row.id)
         ctx.count("marks")
 
     @table
@@ -63,7 +63,7 @@ class Ledger:
                 yield Told("item", id, number)
             for key, id in self.last.items():
                 yield Told("last", id, key)
-            yield Told("marks", self.marked.value, len(self.watermarks))
+            yield Told("marks", self.marked.value, len(self.marks))
         else:
             yield Told("timer", int((ctx.timer.time - datetime(2026, 1, 1)) / timedelta(milliseconds=1)), 0)
 """
