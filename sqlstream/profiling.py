@@ -1,7 +1,7 @@
 """Where the time of a job goes: spans, which the processes of a run write into files while the run is profiled.
 
 Each process appends its spans to a file of its own in one folder, as events of Chrome's trace format, one a line. The command
-line joins the files (`monitoring/traces.py`). While nothing is profiled a span costs a look at one variable.
+line joins the files (`cli/traces.py`). While nothing is profiled a span costs a look at one variable.
 """
 
 from __future__ import annotations

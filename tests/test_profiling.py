@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from sqlstream import profiling
 from sqlstream.cli.main import cli
 from sqlstream.cli.profile import profiled
+from sqlstream.cli.traces import Profile
 from sqlstream.duck import profiled as connections
 from sqlstream.errors import UsageError
-from sqlstream.monitoring.traces import Profile
 from sqlstream.profiling import BATCH, DRIVER, TASKS
 from sqlstream.testing import Stream
 from tests.traces import Span, Trace, read_trace

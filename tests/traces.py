@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from sqlstream.monitoring.traces import TraceEvent
+from sqlstream.cli.traces import TraceEvent
 
 
 class Span(TraceEvent):

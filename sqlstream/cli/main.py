@@ -129,38 +129,39 @@ def run(
     from sqlstream.jobs.launch import check_fresh, fresh_jobs, only_jobs
     from sqlstream.jobs.savepoints.restore_plans import plan_restore
 
-    with reporting(log_format) as log:
-        notice = log.notice if log is not None else None
-        with open_session(project, warehouse, settings, tables, notice=notice) as session:
-            session.compiler.table_options.within = files_within
-            planned = compile_all(session, files, statements)
-            for text in unused(session.options):
-                session.notice(f"warning: {text}")
-            if not planned:
-                session.notice("nothing to run: the SQL has neither an INSERT nor a query")
-            check_fresh(fresh_of(fresh), restores=savepoint is not None, upgrades=upgrade or migrate is not None)
-            planned, restored = plan_restore(
-                planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
+    with (
+        reporting(log_format) as log,
+        open_session(project, warehouse, settings, tables, notice=None if log is None else log.notice) as session,
+    ):
+        session.compiler.table_options.within = files_within
+        planned = compile_all(session, files, statements)
+        for text in unused(session.options):
+            session.notice(f"warning: {text}")
+        if not planned:
+            session.notice("nothing to run: the SQL has neither an INSERT nor a query")
+        check_fresh(fresh_of(fresh), restores=savepoint is not None, upgrades=upgrade or migrate is not None)
+        planned, restored = plan_restore(
+            planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
+        )
+        if only:
+            planned = only_jobs(planned, only, restored)
+        anew = fresh_jobs(planned, fresh_of(fresh))
+        job_upgrade = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
+        warned = job_upgrade is not None and confirm(session, planned, restored, job_upgrade, yes=yes, log=log)
+        shown = show_profile if log is None else None
+        with profiled(trace, shown), served(session, planned, metrics):
+            run_jobs(
+                session,
+                planned,
+                fresh=anew,
+                restored=restored,
+                upgrade=job_upgrade,
+                debug=debug,
+                log=log,
+                warned=warned,
             )
-            if only:
-                planned = only_jobs(planned, only, restored)
-            anew = fresh_jobs(planned, fresh_of(fresh))
-            job_upgrade = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
-            warned = job_upgrade is not None and confirm(session, planned, restored, job_upgrade, yes=yes, log=log)
-            shown = show_profile if log is None else None
-            with profiled(trace, shown), served(session, planned, metrics):
-                run_jobs(
-                    session,
-                    planned,
-                    fresh=anew,
-                    restored=restored,
-                    upgrade=job_upgrade,
-                    debug=debug,
-                    log=log,
-                    warned=warned,
-                )
-            if session.is_unread:
-                raise BrokenPipeError
+        if session.is_unread:
+            raise BrokenPipeError
     return 0 if log is None else log.exit_code
 
 

@@ -17,7 +17,7 @@ from sqlstream import profiling
 from sqlstream.errors import UsageError
 
 if TYPE_CHECKING:
-    from sqlstream.monitoring.traces import Profile
+    from sqlstream.cli.traces import Profile
 
 # The statements that a table shows; a trace has all.
 _STATEMENTS = 15
@@ -32,7 +32,7 @@ def profiled(path: str | None, show: Callable[[Profile], None] | None = None) ->
     if path is None:
         yield
         return
-    from sqlstream.monitoring.traces import write_trace
+    from sqlstream.cli.traces import write_trace
 
     if os.path.splitext(path)[1].lower() != ".json":
         raise UsageError(

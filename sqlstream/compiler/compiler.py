@@ -251,13 +251,7 @@ class Compiler:
                 self.options.reset(statement.key.text if statement.key else None, statement.span)
                 self._functions.use_zone()
             case Insert() | StatementSet() | Select():
-                self._check_names(statement)
-                logical = bound(statement, self._next_binder())
-                job = self._job(statement, logical, self._name(statement, logical))
-                if not (job.is_query or job.appends):
-                    # 'pipeline.name' names one job, and this is it.
-                    self.options.take_job_name()
-                return job
+                return self._job_of(statement)
             case Explain(statement=explained):
                 return self._explanation(explained, statement.stage)
             case CreateSavepoint() | DropSavepoint():
@@ -278,6 +272,16 @@ class Compiler:
             case _:
                 assert_never(statement)
         return None
+
+    def _job_of(self, statement: Insert | StatementSet | Select) -> PlannedJob:
+        """Return the job of a statement. If it has a name of its own, it takes that of 'pipeline.name'."""
+        self._check_names(statement)
+        logical = bound(statement, self._next_binder())
+        job = self._job(statement, logical, self._name(statement, logical))
+        if not (job.is_query or job.appends):
+            # 'pipeline.name' names one job, and this is it.
+            self.options.take_job_name()
+        return job
 
     def _explanation(self, statement: Insert | StatementSet | Select | CreateTableAs, stage: str) -> Explanation:
         if isinstance(statement, CreateTableAs):

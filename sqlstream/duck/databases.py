@@ -17,6 +17,12 @@ from sqlstream.duck.profiled import profiled
 FORGETS_FILES = {"enable_external_file_cache": False}
 
 
+def prepared(con: duckdb.DuckDBPyConnection, zone: str) -> duckdb.DuckDBPyConnection:
+    """Return a connection for statements in a time zone; while a run is profiled it records each of them."""
+    con.execute(f"SET TimeZone = '{zone}'")
+    return profiled(con)
+
+
 @contextmanager
 def passing() -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection for a few statements, in UTC; its settings and temporary tables are dropped at the end.
@@ -26,8 +32,7 @@ def passing() -> Iterator[duckdb.DuckDBPyConnection]:
     shared, stores = _shared(os.getpid())
     remote_files.register(shared, stores)
     with shared.cursor() as con:
-        con.execute("SET TimeZone = 'UTC'")
-        yield profiled(con)
+        yield prepared(con, "UTC")
 
 
 @cache

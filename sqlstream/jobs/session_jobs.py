@@ -61,6 +61,9 @@ class SessionJobs:
             self._queries += 1
         name = f"select_{to_millis(now())}_{self._queries}" if planned.is_query else planned.name
         engine = engine or (self._local if planned.is_immediate or planned.options.is_local else self.spark)
+        if engine is self._local and not planned.is_immediate and planned.options.spark:
+            settings = ", ".join(planned.options.spark)
+            self._notice(f'job "{name}" runs without Spark: {settings} has no effect')
         job = self._starter.start(planned, name, engine, receivers, fresh=fresh, restore=restore, upgrade=upgrade)
         self.started.append(job)
         return job

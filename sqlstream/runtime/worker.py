@@ -14,7 +14,6 @@ from sqlstream.catalog import DuckFunction
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck import databases, key_hash
 from sqlstream.duck.key_hash import BY_VALUE
-from sqlstream.duck.profiled import profiled
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
@@ -151,8 +150,7 @@ def connection(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
     try:
         con = entry.database.cursor()
         try:
-            con.execute(f"SET TimeZone = '{job.zone}'")
-            yield profiled(con)
+            yield databases.prepared(con, job.zone)
         finally:
             con.close()
     finally:

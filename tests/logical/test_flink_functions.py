@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sqlstream.errors import SourceText
+from sqlstream.java_patterns import UntranslatablePattern, strftime_pattern
 from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
-from sqlstream.logical.bind.expressions.java_patterns import UntranslatablePattern, strftime_pattern
 from sqlstream.logical.bind.expressions.type_checker import _built_in
 from sqlstream.sql.statements import parse_expression
 

@@ -10,7 +10,7 @@ import pytest
 
 from sqlstream import Session
 from sqlstream.cli.profile import profiled
-from sqlstream.monitoring.traces import AT_WORK, BETWEEN, Profile
+from sqlstream.cli.traces import AT_WORK, BETWEEN, Profile
 from sqlstream.profiling import ACTION, BATCH, SPARK, TASKS, TRIGGER
 from sqlstream.runtime.labels import spread_labels
 from tests.kinds import job_of

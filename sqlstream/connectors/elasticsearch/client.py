@@ -128,6 +128,7 @@ class BulkClient:
             except NoNode as error:
                 failed = error
             if attempt < self._retries:
+                # A node that starts, or is busy, needs a moment.
                 time.sleep(delay)
                 delay = min(2 * delay, _LONGEST_DELAY)
         tried = f" {attempt + 1} times" if attempt else ""

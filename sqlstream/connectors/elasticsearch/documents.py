@@ -13,6 +13,7 @@ from sqlstream.connectors.elasticsearch.times import DEFAULTS, as_java, by_patte
 from sqlstream.connectors.formats.json_objects import json_object
 from sqlstream.duck.sql import Select, quote_name, quote_text
 from sqlstream.errors import BindError, Span, UnsupportedError, missing
+from sqlstream.java_patterns import UntranslatablePattern
 from sqlstream.storage.zsets import WEIGHT
 
 # The columns of writes; a write without a document deletes it.
@@ -116,7 +117,7 @@ class DocumentLayout:
             raise BindError(message, self._at, hint=f"Write {{{column.name}}} without a pattern.")
         try:
             return by_pattern(column, pattern or default)
-        except ValueError as error:
+        except UntranslatablePattern as error:
             message = f'table "{self.table.name}": "{error}" in the pattern of its index has no translation'
             raise UnsupportedError(message, self._at, hint="Write letters such as yyyy, MM, dd, HH.") from error
 

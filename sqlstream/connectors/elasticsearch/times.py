@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.java_patterns import formatted
 
 # Flink's patterns where the name of an index has none for a column.
 DEFAULTS = {
@@ -14,53 +13,11 @@ DEFAULTS = {
     "TIMESTAMP": "yyyy_MM_dd_HH_mm_ss",
     "TIMESTAMP WITH TIME ZONE": "yyyy_MM_dd_HH_mm_ssX",
 }
-# What people name indexes by: numbers, and Z for UTC.
-_LETTERS = {
-    **dict.fromkeys(("y", "yyyy", "u", "uuuu"), "%Y"),
-    **dict.fromkeys(("yy", "uu"), "%y"),
-    "M": "%-m",
-    "MM": "%m",
-    "d": "%-d",
-    "dd": "%d",
-    "DDD": "%j",
-    "H": "%-H",
-    "HH": "%H",
-    "m": "%-M",
-    "mm": "%M",
-    "s": "%-S",
-    "ss": "%S",
-    "SSS": "%g",
-    "X": "Z",
-}
-_PART = re.compile(r"(?P<letters>([A-Za-z])\2*)|'(?P<text>(?:[^']|'')*)'|(?P<other>[^A-Za-z']+)|(?P<quote>')")
-
-
-def strftime_pattern(pattern: str) -> str:
-    """Translate a pattern of Java for DuckDB's strftime. Raises ValueError with the part that cannot be translated.
-
-    >>> strftime_pattern("yyyy.MM.dd'at'HH"), strftime_pattern("100%-yy''")
-    ('%Y.%m.%dat%H', "100%%-%y'")
-    >>> strftime_pattern("yyyy-QQ")
-    Traceback (most recent call last):
-    ValueError: QQ
-    """
-    result = ""
-    for part in _PART.finditer(pattern):
-        if letters := part["letters"]:
-            if letters not in _LETTERS:
-                raise ValueError(letters)
-            result += _LETTERS[letters]
-        elif part["quote"]:
-            raise ValueError("'")
-        else:
-            text = part["other"] or part["text"].replace("''", "'") or "'"
-            result += text.replace("%", "%%")
-    return result
 
 
 def by_pattern(column: Column, pattern: str) -> str:
-    """Return the SQL of a time as text by a pattern of Java, in UTC. Raises ValueError as `strftime_pattern` does."""
-    return f"strftime({_timestamp(column)}, {quote_text(strftime_pattern(pattern))})"
+    """Return the SQL of a time as text by a pattern of Java, in UTC. Raises UntranslatablePattern."""
+    return formatted(pattern, _timestamp(column), None)
 
 
 def as_java(column: Column) -> str | None:

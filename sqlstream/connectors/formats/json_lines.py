@@ -148,8 +148,7 @@ def _marked(
     typed = [(c, con.sqltype(c.type)) for c in columns]
     shape = quote_text(json.dumps({c.name: number_type(t) or as_text(t, None) or c.type for c, t in typed}))
     row = f"TRY(json_transform({whole_text}, {shape}))" if columns else "NULL"
-    items, suspicious, cases = [], [], []
-    texts: dict[str, str] = {}
+    items, suspicious, cases, texts = list[str](), list[str](), list[str](), dict[str, str]()
     # A malformed text or whole number is NULL or in doubt. Other types need a stricter check: any NULL in the row causes one.
     nulls_show_faults = all(_shows_faults_as_null(t) for _, t in typed)
     for column, type_ in typed:
@@ -187,9 +186,10 @@ def _marked(
     if texts:
         rows = f"(SELECT *, {', '.join(f'{sql} AS {name}' for name, sql in texts.items())} FROM {rows})"
     rows = f"(SELECT {', '.join([*passthrough, _TEXT, _ROW, *texts, *items])} FROM {rows})"
-    select_items = [*passthrough, *(quote_name(c.name) for c in columns)]
-    select_items.append(f"CASE WHEN {' OR '.join(suspicious)} THEN {why} END AS {WRONG}")
-    return Relation(f"(SELECT {', '.join(select_items)} FROM {rows})")
+    checked = f"CASE WHEN {' OR '.join(suspicious)} THEN {why} END AS {WRONG}"
+    return Relation(
+        f"(SELECT {', '.join([*passthrough, *(quote_name(c.name) for c in columns), checked])} FROM {rows})"
+    )
 
 
 def _lacking(column: Column) -> str:

@@ -8,9 +8,9 @@ from typing import TypeAlias, TypeVar
 
 from sqlglot import exp
 
+from sqlstream import java_patterns
 from sqlstream.duck.types import INTEGERS
-from sqlstream.logical.bind.expressions import java_patterns
-from sqlstream.logical.bind.expressions.java_patterns import UntranslatablePattern
+from sqlstream.java_patterns import UntranslatablePattern
 
 T = TypeVar("T")
 _NUMBERS = INTEGERS | {"UHUGEINT", "FLOAT", "DOUBLE"}
