@@ -124,7 +124,7 @@ def run(
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.json_log import reporting
     from sqlstream.cli.profile import profiled, show_profile
-    from sqlstream.cli.run import run_jobs, served, unused
+    from sqlstream.cli.run import compiled_to_run, run_jobs, served
     from sqlstream.cli.upgrades import asked_upgrade, confirm
     from sqlstream.jobs.launch import check_fresh, fresh_jobs, only_jobs
     from sqlstream.jobs.savepoints.restore_plans import plan_restore
@@ -134,11 +134,7 @@ def run(
         open_session(project, warehouse, settings, tables, notice=None if log is None else log.notice) as session,
     ):
         session.compiler.table_options.within = files_within
-        planned = compile_all(session, files, statements)
-        for text in unused(session.options):
-            session.notice(f"warning: {text}")
-        if not planned:
-            session.notice("nothing to run: the SQL has neither an INSERT nor a query")
+        planned = compiled_to_run(session, files, statements)
         check_fresh(fresh_of(fresh), restores=savepoint is not None, upgrades=upgrade or migrate is not None)
         planned, restored = plan_restore(
             planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
@@ -148,8 +144,7 @@ def run(
         anew = fresh_jobs(planned, fresh_of(fresh))
         job_upgrade = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
         warned = job_upgrade is not None and confirm(session, planned, restored, job_upgrade, yes=yes, log=log)
-        shown = show_profile if log is None else None
-        with profiled(trace, shown), served(session, planned, metrics):
+        with profiled(trace, show_profile if log is None else None), served(session, planned, metrics):
             run_jobs(
                 session,
                 planned,

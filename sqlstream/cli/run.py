@@ -11,6 +11,7 @@ from functools import partial
 
 import duckdb
 
+from sqlstream.cli.arguments import compile_all
 from sqlstream.cli.display import Display, count_state, displayed
 from sqlstream.cli.json_log import JsonLog
 from sqlstream.compiler.compiler import Compiled
@@ -84,6 +85,16 @@ def served(session: Session, planned: Sequence[Compiled], address: str | None) -
     with serving((host, port), metrics) as port:
         session.notice(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
         yield
+
+
+def compiled_to_run(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[Compiled]:
+    """Compile files and statements; warn of options of the command line without an effect, and if there is nothing to run."""
+    compiled = compile_all(session, files, statements)
+    for text in unused(session.options):
+        session.notice(f"warning: {text}")
+    if not compiled:
+        session.notice("nothing to run: the SQL has neither an INSERT nor a query")
+    return compiled
 
 
 def unused(options: Options) -> Iterator[str]:

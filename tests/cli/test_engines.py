@@ -65,6 +65,12 @@ def test_without_java_spark_says_what_runs_without_it(project: Path) -> None:
     assert "Without Java jobs run with --engine local, in this process." in failed.stderr
 
 
+def test_settings_of_spark_without_spark_are_named(project: Path) -> None:
+    ran = run(project, "run", "--engine", "local", "--set", "spark.executor.memory=1g", "clicks.sql")
+    assert ran.returncode == 0, ran.stderr
+    assert 'job "clicks" runs without Spark: spark.executor.memory has no effect' in ran.stderr
+
+
 def test_the_engine_is_an_option_of_the_script(project: Path) -> None:
     (project / "clicks.sql").write_text(f"SET 'execution.engine' = 'local';\n{SCRIPT}")
     assert run(project, "run", "clicks.sql").returncode == 0

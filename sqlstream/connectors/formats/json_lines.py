@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -164,11 +164,8 @@ def _marked(
         if type_.id == "struct" and nulls_show_faults:
             missing = " OR ".join([_missing(quote_name(column.name), type_), *fractions])
             suspicious.append(f"({name} IS NOT NULL AND ({missing}))")
-        elif type_.id in _NESTED:
-            suspicious.append("true")
-        elif fault != "false" or not nulls_show_faults:
-            suspicious += [f"{quote_name(column.name)} IS NULL", *fractions]
-            suspicious += [f"isinf({name})"] if type_.id in FLOATS else []
+        elif type_.id in _NESTED or fault != "false" or not nulls_show_faults:
+            suspicious += _in_doubt(column, type_, name, fractions)
         if fault != "false":
             cases.append(f"WHEN {fault} THEN {quote_text(does_not_hold(column))}")
         if complete:
@@ -181,8 +178,7 @@ def _marked(
     # One after the other: the type of a text that is no JSON is an error.
     no_row = f"CASE WHEN json_valid({_TEXT}) THEN json_type({_TEXT}) NOT IN ('OBJECT', 'NULL') ELSE true END"
     why = f"CASE WHEN {no_row} THEN {quote_text(no_object)} {' '.join(cases)} END"
-    others = "".join(f"{name}, " for name in passthrough)
-    rows = f"(SELECT {others}{text} AS {_TEXT}, {row} AS {_ROW} FROM {lines})"
+    rows = f"(SELECT {''.join(f'{name}, ' for name in passthrough)}{text} AS {_TEXT}, {row} AS {_ROW} FROM {lines})"
     if texts:
         rows = f"(SELECT *, {', '.join(f'{sql} AS {name}' for name, sql in texts.items())} FROM {rows})"
     rows = f"(SELECT {', '.join([*passthrough, _TEXT, _ROW, *texts, *items])} FROM {rows})"
@@ -190,6 +186,13 @@ def _marked(
     return Relation(
         f"(SELECT {', '.join([*passthrough, *(quote_name(c.name) for c in columns), checked])} FROM {rows})"
     )
+
+
+def _in_doubt(column: Column, type_: Any, name: str, fractions: Iterable[str]) -> list[str]:
+    """Return the conditions under which a value may not fit its column; `name` is the SQL of the value as it was read."""
+    if type_.id in _NESTED:
+        return ["true"]
+    return [f"{quote_name(column.name)} IS NULL", *fractions, *([f"isinf({name})"] if type_.id in FLOATS else [])]
 
 
 def _lacking(column: Column) -> str:
