@@ -64,6 +64,7 @@ class Watcher:
     warehouse: Warehouse
     supervised: Callable[[str], str | None] = lambda job: None
     _seen: dict[str, _JobSnapshot] = field(default_factory=dict)
+    _has_looked: bool = False
 
     def look(self) -> list[Event]:
         """Return the events since the last look; at the first look, events with the present state of each job."""
@@ -75,6 +76,7 @@ class Watcher:
                 events += self._job(name)
         for name in self._seen.keys() - set(names):
             events.append(Event("dropped", self._seen.pop(name).name, {}))
+        self._has_looked = True
         return events
 
     def _job(self, name: str) -> Iterator[Event]:
@@ -101,8 +103,7 @@ class Watcher:
         newest = last_committed(fs, paths)
         if newest is None or newest == seen.version:
             return
-        first = newest if seen.version is None or newest < seen.version else seen.version + 1
-        first = max(first, newest - _MOST_BATCHES + 1)
+        first = max(self._first_batch(seen.version, newest), newest - _MOST_BATCHES + 1)
         for entry, before in with_before(JobLog(fs, paths.log).entries(newest, max(first - 1, 0))):
             if entry.version < first:
                 continue
@@ -113,6 +114,14 @@ class Watcher:
                 yield Event("watermark", record.job, data)
                 seen.watermark = entry.watermark
         seen.version = newest
+
+    def _first_batch(self, version: int | None, newest: int) -> int:
+        """Return the first version that is news: `version` was the newest at the last look, None if there was none."""
+        if version is None:
+            # What a job did before the first look is no news; of a job that began since then, all is.
+            return 0 if self._has_looked else newest
+        # A job that was restored has an older version.
+        return version + 1 if newest > version else newest
 
 
 class ListenerLimit:

@@ -102,6 +102,20 @@ def test_a_job_that_was_made_anew_between_two_looks_is_another_one(tmp_path: Pat
     ]
 
 
+def test_all_batches_of_a_job_that_began_between_two_looks_are_heard(tmp_path: Path) -> None:
+    (tmp_path / "catalog").mkdir()
+    watcher = Watcher(Warehouse(f"{tmp_path}/warehouse"))
+    with Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE old (a INT); CREATE TABLE given (a INT)")
+        for number in range(3):
+            session.sql(f"INSERT INTO old VALUES ({number})")
+        first = watcher.look()
+        for number in range(3):
+            session.sql(f"INSERT INTO given VALUES ({number})")
+    assert [event.data["version"] for event in first if event.kind == "batch"] == [2]
+    assert [event.data["version"] for event in watcher.look() if event.kind == "batch"] == [0, 1, 2]
+
+
 def test_who_listens_to_a_job_hears_it_however_many_others_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
