@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -49,7 +50,10 @@ OPTIONS = (
 
 
 class CachedLookup:
-    """Looks up rows of one table by key, with the cache and the retries of the table's options."""
+    """Looks up rows of one table by key, with the cache and the retries of the table's options.
+
+    Threads take turns.
+    """
 
     def __init__(self, table: Table, look_up: LookupFunction, *, clock: Callable[[], float] = time.monotonic):
         self._table, self._look_up, self._clock = table, look_up, clock
@@ -61,6 +65,8 @@ class CachedLookup:
         self._cache: OrderedDict[tuple[Any, ...], tuple[float, list[dict[str, Any]]]] = OrderedDict()
         self._cached_rows = 0
         self._schema: pa.Schema | None = None
+        # Connections of databases are for one thread at a time, as is the cache.
+        self._turn = threading.Lock()
 
     def find(self, keys: pa.Table, span: Span | None = None) -> pa.Table:
         """Return the rows that match some keys, with the columns of `look_up`.
@@ -68,8 +74,11 @@ class CachedLookup:
         `keys` has a row per key, without NULLs and duplicates. Raises DataError for rows that do not fit the table, and JobError
         (OutageError, UserCodeError) if the last retry fails. `span` is where the query names the table.
         """
-        if not self._caches:
-            return self._ask(keys, span)
+        with self._turn:
+            return self._find(keys, span) if self._caches else self._ask(keys, span)
+
+    def _find(self, keys: pa.Table, span: Span | None) -> pa.Table:
+        """Return the rows of the cache, and look up the other ones."""
         names = keys.column_names
         key_tuples = [tuple(row[n] for n in names) for row in _with_numbers(keys).to_pylist()]
         now = self._clock()
@@ -158,14 +167,16 @@ def _failure(table: Table, error: Exception, retries: int, span: Span | None) ->
 
 
 _lookups: OrderedDict[tuple[object, ...], CachedLookup] = OrderedDict()
+_lock = threading.Lock()
 
 
 def open_lookup(table: Table, keys: Sequence[str], *, warehouse: str, project: str) -> CachedLookup:
     """Return the lookup of a table by the columns `keys`. A process shares one, with its cache, for each table and keys."""
     cache_key = (os.getpid(), warehouse, project, table.name, table.definition, table.implementation, tuple(keys))
-    if cache_key not in _lookups:
-        _lookups[cache_key] = CachedLookup(table, lookup_of(table).function(warehouse=warehouse, project=project))
-        while len(_lookups) > _KEPT:
-            _lookups.popitem(last=False)
-    _lookups.move_to_end(cache_key)
-    return _lookups[cache_key]
+    with _lock:
+        if cache_key not in _lookups:
+            _lookups[cache_key] = CachedLookup(table, lookup_of(table).function(warehouse=warehouse, project=project))
+            while len(_lookups) > _KEPT:
+                _lookups.popitem(last=False)
+        _lookups.move_to_end(cache_key)
+        return _lookups[cache_key]

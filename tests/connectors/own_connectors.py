@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,6 +32,20 @@ class Numbers(Source):
     def read(self, partition: str, start: Sequence[int], end: Sequence[int]) -> pa.Table:
         keys = [k for k in range(start[0], end[0]) if k % self.count == int(partition)]
         return pa.table({"K": pa.array(keys, pa.int32()), "part": [partition] * len(keys)})
+
+
+class Alone(Numbers):
+    """Numbers that are read by an object which no other thread reads with meanwhile; else reading fails."""
+
+    reads = False
+
+    def read(self, partition: str, start: Sequence[int], end: Sequence[int]) -> pa.Table:
+        if self.reads:
+            raise RuntimeError("another thread reads")
+        self.reads = True
+        time.sleep(0.2)
+        self.reads = False
+        return super().read(partition, start, end)
 
 
 class Broken(Numbers):

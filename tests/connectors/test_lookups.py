@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -324,6 +328,24 @@ def test_a_cache_forgets_after_its_time_and_beyond_its_size() -> None:
     ask(lookup, 1)
     ask(lookup, 2)
     assert outside.asked == [[1, 2], [3], [2]]
+
+
+def test_threads_of_a_process_ask_one_after_the_other() -> None:
+    """A connection to a database is for one thread at a time, and so is the cache."""
+    lookup, outside, _ = cached(**{"lookup.partial-cache.max-rows": "20"})
+    asking = threading.Semaphore(1)
+
+    def alone(keys: pa.Table) -> pa.Table:
+        assert asking.acquire(blocking=False)
+        time.sleep(0.001)
+        asking.release()
+        return outside(keys)
+
+    lookup._look_up = alone
+    wanted = [tuple(random.Random(n).sample(range(100), 8)) for n in range(100)]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda ids: ask(lookup, *ids), wanted))
+    assert found == [sorted([*ids, *ids]) for ids in wanted]
 
 
 def test_a_cache_keeps_times_that_python_lacks() -> None:

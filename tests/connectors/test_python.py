@@ -20,10 +20,13 @@ from sqlstream.connectors.python.source import PartitionDiscovery, PartitionRang
 from sqlstream.connectors.registry import sink_of, source_of
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.functions import load
+from sqlstream.session.session import Session
 from sqlstream.testing import Stream
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.paths import Warehouse
 from tests.connectors import own_connectors
+from tests.kinds import job_of
+from tests.processes import SECONDS
 
 SOURCE = (
     "CREATE TABLE numbers (k BIGINT, part STRING)"
@@ -46,6 +49,14 @@ def test_a_source_is_read_to_where_it_ends(tmp_path: Path) -> None:
     with Stream(f"{script} CREATE TABLE out (k BIGINT, part STRING); INSERT INTO out SELECT k, part FROM numbers") as s:
         s.finish()
         assert sorted(s.rows("out")) == [(k, str(k % 3)) for k in range(10)]
+
+
+def test_threads_of_a_process_read_with_objects_of_their_own(tmp_path: Path) -> None:
+    script = source(tmp_path, "Alone", **{"split-into": "4"})
+    with Session(str(tmp_path), conf={"execution.engine": "local", "parallelism.default": "4"}) as session:
+        job = session.sql(f"{script} CREATE TABLE out (k BIGINT); INSERT INTO out SELECT k FROM numbers")
+        assert job_of(job).wait(SECONDS)
+        assert session.query("FROM out ORDER BY k").fetchall() == [(k,) for k in range(10)]
 
 
 def test_a_source_that_is_followed_goes_on_where_it_was(tmp_path: Path) -> None:

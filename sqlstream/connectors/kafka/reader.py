@@ -1,11 +1,11 @@
-"""Reading messages in a worker: one consumer per process, cluster and topics, which continues where it stopped.
+"""Reading messages in a worker: consumers by cluster and topics, one for each thread that reads. They go on where they stopped.
 
 A consumer fetches ahead. To take its messages costs nothing, to seek costs tens of milliseconds. So partitions stay assigned
 between batches, and messages behind the end of a range wait for the next one. A range ends by its offsets, never by a count, as
 transaction markers and compaction leave holes.
 
-From batch to batch, another process may read a partition. Its messages still come here meanwhile; if there are many, to receive
-and drop them would cost as much as to read them, so the partition is unassigned.
+From batch to batch, another consumer may read a partition. Its messages still come here meanwhile; if there are many, to receive and
+drop them would cost as much as to read them, so the partition is unassigned.
 
 Each message is a Python object. So there are few operations per message, and columns are built from few messages at a time, while
 these are in the processor's cache.
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,8 @@ _MAX_MESSAGES = 1_000
 _MAX_WAITING, _PASSING = 50_000, 2_000
 _POLL_SECONDS = 0.25
 _QUERY_SECONDS = 10.0
+# The most idle consumers that a process keeps, also for jobs that have ended, as a worker does not notice their end.
+_MAX_IDLE = 32
 # Settings that a table can override. An empty fetch waits at the broker for `fetch.wait.max.ms`, and with it messages behind a
 # hole.
 _DEFAULTS = {
@@ -134,6 +136,11 @@ class MessageReader:
             self._leave([r.partition for r in ranges if r.partition in self._standing])
             raise
         return by_range
+
+    def count_at_start(self, ranges: Iterable[OffsetRange]) -> int:
+        """Return how many of some ranges continue where this reader stands."""
+        standing = ((self._standing.get(r.partition), r.start) for r in ranges)
+        return sum(state is not None and state.offset == start for state, start in standing)
 
     def _take(
         self, open_ranges: dict[TopicPartition, RangeMessages], table: str, patience: float, *, continues: bool
@@ -357,14 +364,58 @@ def lost_offsets(table: str, partition: TopicPartition, first: int, end: int, lo
     )
 
 
-def reader(settings: Mapping[str, Any], topics: str) -> MessageReader:
-    """Return this process's reader for some topics of a cluster; a forked process does not use its parent's.
+# The key of a reader: topics of a cluster, and librdkafka's settings.
+_ReaderKey: TypeAlias = tuple[str, tuple[tuple[str, Any], ...]]
+
+
+class _Readers:
+    """The idle readers of a process, least recently used first. Two threads never share a reader.
+
+    With a shared one a thread would take messages from the broker that belong to a range which the other one has open.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[tuple[_ReaderKey, MessageReader]] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one_for(self, key: _ReaderKey, ranges: Sequence[OffsetRange]) -> Iterator[MessageReader]:
+        """Yield the idle reader that stands at the start of most of the ranges, or a new one, to this thread alone."""
+        messages = self._idle_reader(key, ranges) or MessageReader(dict(key[1]))
+        try:
+            yield messages
+        finally:
+            with self._lock:
+                self._idle.append((key, messages))
+            self.close(_MAX_IDLE)
+
+    def _idle_reader(self, key: _ReaderKey, ranges: Sequence[OffsetRange]) -> MessageReader | None:
+        with self._lock:
+            of_key = [number for number, (own, _) in enumerate(self._idle) if own == key]
+            if not of_key:
+                return None
+            best = max(of_key, key=lambda number: (self._idle[number][1].count_at_start(ranges), number))
+            return self._idle.pop(best)[1]
+
+    def close(self, limit: int = 0) -> None:
+        """Close the least recently used idle readers, until at most `limit` remain."""
+        with self._lock:
+            old = self._idle[: max(len(self._idle) - limit, 0)]
+            del self._idle[: len(old)]
+        for _, unused in old:
+            unused.close()
+
+
+# By process: a forked process neither uses nor closes its parent's readers.
+_by_process: dict[int, _Readers] = {}
+
+
+def reader(
+    settings: Mapping[str, Any], topics: str, ranges: Sequence[OffsetRange]
+) -> AbstractContextManager[MessageReader]:
+    """Return a context with one of this process's readers for some topics of a cluster; it is meant to read `ranges`.
 
     Tables with other topics have other readers: with a shared one, messages of one table would arrive while another is read.
     """
-    return _opened(os.getpid(), topics, tuple(sorted(settings.items())))
-
-
-@lru_cache(maxsize=8)
-def _opened(process: int, topics: str, settings: tuple[tuple[str, Any], ...]) -> MessageReader:
-    return MessageReader(dict(settings))
+    readers = _by_process.setdefault(os.getpid(), _Readers())
+    return readers.one_for((topics, tuple(sorted(settings.items()))), ranges)

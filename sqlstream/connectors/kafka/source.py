@@ -122,9 +122,9 @@ class Messages(ValueRows):
         if new:
             patience = seconds(options.duration_of(self.table, options.OUTAGE))
             topics = (self.table.options.get(o.name, "") for o in (options.TOPIC, options.TOPIC_PATTERN))
-            opened = reader(settings(self.table), ";".join(topics))
             continues = options.continues(self.table)
-            received = opened.read(new, self.table.name, self._columns, patience=patience, continues=continues)
+            with reader(settings(self.table), ";".join(topics), new) as opened:
+                received = opened.read(new, self.table.name, self._columns, patience=patience, continues=continues)
             self._lost += sum(f.lost for f in received.values())
             self._read |= {split: self._whole(split.partition, f.parts) for split, f in received.items()}
             self._bytes |= {split: _bytes(f.parts) for split, f in received.items()}

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import sys
+import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -36,6 +37,8 @@ OPTIONS = (
 _OURS = {"connector", *(option.name for option in (*OPTIONS, *SCAN_OPTIONS, *LOOKUP_OPTIONS))}
 # A file udfs/x.py is loaded as the module x of a package of this name.
 _PROJECT = re.compile(r"udfs_[0-9a-f]{12}")
+# The most instances that a process keeps; the least recently used ones are forgotten.
+_MAX_INSTANCES = 64
 # The most coroutines that run at the same time.
 AT_A_TIME = 100
 
@@ -105,8 +108,14 @@ def kind(table: Table) -> type[Source] | type[AnySink]:
 
 
 def source(table: Table) -> Source:
-    """Return the instance of a table's Source; a process creates it once."""
+    """Return the instance of a table's Source for the driver; a process creates it once."""
     instance: Source = _instance(table, "class")
+    return instance
+
+
+def reading_source(table: Table) -> Source:
+    """Return the instance of a table's Source that reads in this thread, which creates it once; no other thread calls it."""
+    instance: Source = _instance(table, "class", thread=threading.get_ident())
     return instance
 
 
@@ -152,14 +161,14 @@ def finished(answers: Sequence[Any]) -> list[Any]:
         return thread.submit(asyncio.run, wait()).result()
 
 
-def _instance(table: Table, option: str, identity: str = "") -> Any:
+def _instance(table: Table, option: str, identity: str = "", thread: int | None = None) -> Any:
     assert table.implementation is not None
     declared = (tuple((c.name, c.type) for c in table.physical if c != PARTITION), table.primary_key)
     options = tuple(sorted(table.options.items()))
-    return _create(table.name, option, table.implementation, options, declared, identity)
+    return _create(table.name, option, table.implementation, options, declared, identity, thread)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_MAX_INSTANCES)
 def _create(
     name: str,
     option: str,
@@ -167,7 +176,9 @@ def _create(
     options: tuple[tuple[str, str], ...],
     declared: tuple[tuple[tuple[str, str], ...], tuple[str, ...]],
     identity: str,
+    thread: int | None,
 ) -> Any:
+    """Return an instance of a user's class; `thread` is the thread that it is for, None for all of them."""
     path = dict(options)[option]
     arguments: dict[str, Any] = {re.sub(r"[-.]", "_", key): value for key, value in options if key not in _OURS}
     with _errors(name, path, option):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
 from sqlstream.connectors.python.classes import Source
-from sqlstream.connectors.python.instances import errors, source
+from sqlstream.connectors.python.instances import errors, reading_source, source
 from sqlstream.connectors.python.pushed import PushSource
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import PARTITION
@@ -176,7 +176,7 @@ def read_python(con: duckdb.DuckDBPyConnection, splits: Sequence[PartitionRange]
     selects = []
     for number, split in enumerate(splits):
         with errors(table):
-            rows = source(table).read(split.partition, split.start, split.end)
+            rows = reading_source(table).read(split.partition, split.start, split.end)
             if not isinstance(rows, pa.Table):
                 raise TypeError(f"read() returns a pyarrow.Table, not a {type(rows).__name__}")
         con.register(f"_part_{number}", rows)

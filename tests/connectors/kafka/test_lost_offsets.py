@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from sqlstream.connectors.kafka.ranges import OffsetRange
-from sqlstream.connectors.kafka.reader import MessageReader, reader
+from sqlstream.connectors.kafka.reader import MessageReader
 from sqlstream.errors import DataError, JobError
 from tests.connectors.kafka.topics import Topic
 from tests.processes import SECONDS
@@ -95,7 +95,7 @@ def read(opened: MessageReader, topic: Topic, start: int, end: int, *, continues
 
 
 def opened_for(topic: Topic, **settings: str) -> MessageReader:
-    return reader({"bootstrap.servers": topic.servers, "client.id": topic.name, **settings}, topic.name)
+    return MessageReader({"bootstrap.servers": topic.servers, "client.id": topic.name, **settings})
 
 
 def messages_and_loss(topic: Topic, consumer: Away) -> Events:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from sqlstream.connectors.kafka.ranges import OffsetRange
 from sqlstream.connectors.kafka.ranges import TopicPartition as MessagePartition
-from sqlstream.connectors.kafka.reader import reader
+from sqlstream.connectors.kafka.reader import MessageReader
 from sqlstream.connectors.kafka.sizes import MessageSizes
 from sqlstream.errors import DataError, SqlStreamError, UsageError
 from sqlstream.testing import Stream
@@ -253,7 +253,7 @@ def test_ranges_are_read_in_any_order_and_from_anywhere(kafka: str) -> None:
     topic.send(*({"n": n} for n in range(100)))
     topic.send(*({"n": n} for n in range(100, 150)), partition=1)
     other.send({"n": 1000})
-    opened = reader({"bootstrap.servers": kafka, "client.id": topic.name}, topic.name)
+    opened = MessageReader({"bootstrap.servers": kafka, "client.id": topic.name})
 
     def offsets(*ranges: OffsetRange) -> list[list[int]]:
         found = opened.read(ranges, "t", _places, patience=60, continues=False)
@@ -277,7 +277,7 @@ def test_a_partition_that_others_read_is_left(kafka: str) -> None:
     topic = Topic(kafka, 2)
     for number in (0, 1):
         topic.send(*([b"{}"] * 6000), partition=number)
-    opened = reader({"bootstrap.servers": kafka, "client.id": topic.name}, topic.name)
+    opened = MessageReader({"bootstrap.servers": kafka, "client.id": topic.name})
 
     def offsets(number: int, start: int, end: int) -> list[int]:
         split = OffsetRange(topic.name, number, start, end)
