@@ -4,8 +4,8 @@ A consumer fetches ahead. To take its messages costs nothing, to seek costs tens
 between batches, and messages behind the end of a range wait for the next one. A range ends by its offsets, never by a count, as
 transaction markers and compaction leave holes.
 
-From batch to batch, another consumer may read a partition. Its messages still come here meanwhile; if there are many, to receive and
-drop them would cost as much as to read them, so the partition is unassigned.
+From batch to batch, another consumer may read a partition. Its messages still come here meanwhile; if there are many, to receive
+and drop them would cost as much as to read them, so the partition is unassigned.
 
 Each message is a Python object. So there are few operations per message, and columns are built from few messages at a time, while
 these are in the processor's cache.
