@@ -5,7 +5,7 @@ more than the run takes. `python -m tests.durations .durations/test.json` makes 
 
 `make test` has a budget, and so has each folder of it (`budgets.json`: seconds of a worker). A run says what is beyond them,
 and does not fail for that: a machine may be busy. `python -m tests.durations .durations/test.json --budgets` shares the
-budget out as a run has spent it. With `--long` its tests that take long are added to those of which `make test` takes a third
+budget out as a run has spent it. With `--long` its tests that take long are added to those of which `make test` takes a quarter
 (`long_tests.json`), and those that no longer exist are left out.
 """
 
@@ -35,7 +35,7 @@ SLACK = 1.5
 # Seconds beyond a budget that are not worth a word.
 FEW_SECONDS = 5
 # A test takes long from so many seconds of a worker on, on a machine of `ADDITIONS`.
-TAKES_LONG = 4.0
+TAKES_LONG = 3.0
 # So many files are listed, and tests of at least so many seconds are written into the file.
 FILES = 15
 FOLDERS = 15
