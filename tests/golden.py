@@ -18,7 +18,7 @@ is a verb at the start of a line, SQL or rows below it, and, after `----`, what 
     answer               what SHOW or DESCRIBE says
     error [<verb> ..]    the text of the error that `statement`, or another verb, ends with
     in-process           what follows shows the runner's own clock: the case is not for Spark
-    slow                 the case takes many times as long as most: `make quick` leaves it out, `make test` takes a quarter of those
+    slow                 the case takes many times as long as most: `make quick` leaves it out, `make test` takes a few of those
 
 Rows are comma-separated; NULL is NULL, and a time without a date is on 2026-01-01, in rows as in results.
 """

@@ -3,8 +3,8 @@
 `make test-all` runs all of them. `make test` leaves out those that are marked `thorough`, and takes a sample of the cases of
 a test that is marked `one_in`: of `one_in(3)` a third. Tests with a group, such as `one_in(3, of="kills on Spark")`, are cases of
 one kind, in whatever files they are. Of the tests that take long, which `long_tests.json` lists, it takes a quarter: they are
-three in a hundred, and would take more than half of the time. `make quick` takes a sample of the tests that need no Java and are not
-marked `slow`: one of `ONE_IN` tests of each file. Which ones depends on the seed of the run: the next commit has others.
+three in a hundred, and would take more than half of the time. `make quick` takes a sample of the tests that need no Java and are
+not marked `slow`: one of `ONE_IN` tests of each file. Which ones depends on the seed of the run: the next commit has others.
 """
 
 from __future__ import annotations
