@@ -34,7 +34,7 @@ from sqlstream.operators.operator import StepTimes
 from sqlstream.operators.scratch import keep, keep_and_count, keep_view
 from sqlstream.storage.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
 from sqlstream.storage.manifests import SWEPT_AT
-from sqlstream.storage.zsets import KEYS, WEIGHT, WEIGHT_COLUMN, difference, summed
+from sqlstream.storage.zsets import KEYS, WEIGHT, WEIGHT_COLUMN, difference, replacement, summed
 from sqlstream.units import MILLISECOND, Duration, ProcessingTime, to_millis
 from sqlstream.warehouse.declarations import ExpiringState
 
@@ -73,29 +73,48 @@ class KeyedState:
         )
 
     def load(self, con: duckdb.DuckDBPyConnection, state: Bucket, times: StepTimes) -> None:
-        """Load the rows of the keys in `touched_by`, with their summed weights, into temporary tables `_stored_<table>`.
+        """Make temporary views `_old_<table>` of what `live_rows` returns for the keys in `touched_by`."""
+        for table, rows in self.live_rows(con, state, self.touched_by, times).items():
+            keep_view(con, f"_old_{table}", Select(f"SELECT * FROM {rows}"))
 
-        The temporary views `_old_<table>` show them without the rows of expired keys. Count these keys as EXPIRED and RETURNED.
+    def live_rows(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, touched: Relation, times: StepTimes
+    ) -> dict[str, Relation]:
+        """Load the rows of the keys in `touched`, with summed weights, into temporary tables `_stored_<table>`.
+
+        Return them by table, without the rows of expired keys. Count these keys as EXPIRED and RETURNED.
         """
-        self._keep_stored(con, state)
-        expired = 0
-        if self.ttl:
-            past = f"SELECT {self._listed} FROM _stored_{self.last_row_times} WHERE {self._is_past(times)}"
-            _, expired = keep_and_count(con, self._expired, Select(past))
-        for table in self.tables:
-            live = f" _stored_ ANTI JOIN {self._expired} ON {self.same('_stored_', self._expired)}" if expired else ""
-            keep_view(con, f"_old_{table}", Select(f"SELECT * FROM _stored_{table}{live}"))
+        self._keep_stored(con, state, touched)
+        stored = {table: Relation(f"_stored_{table}") for table in self.tables}
+        if not self.ttl:
+            return stored
+        past = f"SELECT {self._listed} FROM _stored_{self.last_row_times} WHERE {self._is_past(times)}"
+        _, expired = keep_and_count(con, self._expired, Select(past))
         state.count(EXPIRED, expired)
         state.count(RETURNED, expired)
+        if not expired:
+            return stored
+        live = f"_stored_ ANTI JOIN {self._expired} ON {self.same('_stored_', self._expired)}"
+        return {table: Relation(f"(SELECT * FROM {rows} {live})") for table, rows in stored.items()}
 
-    def store(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, new: Relation, times: StepTimes) -> None:
+    def store(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        table: str,
+        new: Relation,
+        times: StepTimes,
+        *,
+        replaces: bool = False,
+    ) -> None:
         """Append to a table the difference between its loaded rows and `new`, rows with weights.
 
         Afterwards `new` is the table's content for the loaded keys. The counter WEIGHTS changes by the number of rows that are
-        added, less those that are deleted, unless the table is KEYS. Call `load` before.
+        added, less those that are deleted, unless the table is KEYS. Load before. `replaces` says that no new row equals a
+        loaded one, so that the difference need not look for such.
         """
-        columns = self.tables[table]
-        changed = difference(columns, new, Relation(f"_stored_{table}"))
+        columns, stored = self.tables[table], Relation(f"_stored_{table}")
+        changed = (replacement if replaces else difference)(columns, new, stored)
         rows = con.sql(encoded((*columns, WEIGHT_COLUMN), subquery(changed))).to_arrow_table()
         state.append(table, rows, times.batch)
         if table != KEYS:
@@ -120,7 +139,7 @@ class KeyedState:
         past = Select(f"SELECT {self._listed} FROM ({keys}) WHERE {self._is_past(times)}")
         _, count = keep_and_count(con, self.touched_by, past)
         if count:
-            self._keep_stored(con, state)
+            self._keep_stored(con, state, self.touched_by)
             for table in self.tables:
                 self.store(con, state, table, rows_where(Relation(f"_stored_{table}"), FALSE), times)
             state.count(EXPIRED, count)
@@ -203,9 +222,9 @@ class KeyedState:
     def _listed(self) -> Items:
         return Items(", ".join(self.keys) or "true AS _all")
 
-    def _keep_stored(self, con: duckdb.DuckDBPyConnection, state: Bucket) -> None:
+    def _keep_stored(self, con: duckdb.DuckDBPyConnection, state: Bucket, touched: Relation) -> None:
         for table, columns in self.tables.items():
-            stored = state.rows_of(con, table, self.keys, self.touched_by)
+            stored = state.rows_of(con, table, self.keys, touched)
             rows = subquery(no_rows((*columns, WEIGHT_COLUMN))) if stored is None else stored
             keep(con, f"_stored_{table}", self.in_order(table, summed(columns, rows)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -280,7 +280,7 @@ class Advance:
                 if size >= CHUNK:
                     yield from self._after(waiting)
                     waiting, size = {}, 0
-            yield from self._after(waiting)
+            yield from self._after(waiting, con)
             if self.state.event_timer is not None and self.state.event_timer != END_OF_INPUT:
                 self.state.event_timer = EventTime(self.state.event_timer + delay)
             self.manifest = self.state.commit(con, times.batch, times.time, times.watermark)
@@ -289,19 +289,26 @@ class Advance:
         report = BucketReport(self.stage.name, self.bucket, metrics, emitted)
         yield Output("metrics", msgspec.json.encode(report).decode())
 
-    def _after(self, waiting: Mapping[str, Sequence[pa.RecordBatch]]) -> Iterator[Frame | Output]:
-        """Run the fragments behind the operator over the rows of its outputs, by name of the output."""
+    def _after(
+        self, waiting: Mapping[str, Sequence[pa.RecordBatch]], last: duckdb.DuckDBPyConnection | None = None
+    ) -> Iterator[Frame | Output]:
+        """Run the fragments behind the operator over the rows of its outputs, by name of the output.
+
+        Once the operator has ended, `last` is its connection. Before, it may be in the middle of a result there.
+        """
         operator = self.stage.operator
         for output, batches in waiting.items():
             columns = operator.side_outputs[output] if output else operator.outputs
-            # On its own connection the operator may be in the middle of a result, and has names that fragments use, too.
-            with connection(self.job) as con:
-                execute.set_times(con, self.times.time, self.watermark)
+            fragments = [fragment for fragment in self.stage.fragments if fragment.output == output]
+            # Lookups make tables, whose names the operator may use.
+            shared = None if any(fragment.lookups for fragment in fragments) else last
+            with connection(self.job) if shared is None else nullcontext(shared) as con:
+                if shared is None:
+                    execute.set_times(con, self.times.time, self.watermark)
                 con.register("_changes", pa.Table.from_batches(batches))
                 rows = Select(f"SELECT {typed(columns)} FROM _changes")
-                for fragment in self.stage.fragments:
-                    if fragment.output == output:
-                        yield from run_fragment(self.job, con, fragment, rows, self.times)
+                for fragment in fragments:
+                    yield from run_fragment(self.job, con, fragment, rows, self.times)
 
 
 def bucket_metrics(state: Bucket, tables: Sequence[TableDeclaration]) -> BucketMetrics:

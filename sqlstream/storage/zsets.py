@@ -41,9 +41,13 @@ def summed(columns: Sequence[Column], rows: Relation) -> Select:
 
 def difference(columns: Sequence[Column], new: Relation, old: Relation) -> Select:
     """Return the changes that turn the Z-set `old` into `new`."""
+    return summed(columns, subquery(replacement(columns, new, old)))
+
+
+def replacement(columns: Sequence[Column], new: Relation, old: Relation) -> Select:
+    """Return the changes that turn the Z-set `old` into `new`, if no row is in both."""
     listed = names(columns)
-    both = f"SELECT {listed}, {WEIGHT} FROM {new} UNION ALL SELECT {listed}, -{WEIGHT} FROM {old}"
-    return summed(columns, subquery(Select(both)))
+    return Select(f"SELECT {listed}, {WEIGHT} FROM {new} UNION ALL SELECT {listed}, -{WEIGHT} FROM {old}")
 
 
 def repeated(columns: Sequence[Column], rows: Relation) -> Select:

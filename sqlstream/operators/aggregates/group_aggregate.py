@@ -115,6 +115,10 @@ class MergedAggregates(ChangingResult, KeptState):
         return {t.name: t.columns for t in self._grouped.tables}
 
     @property
+    def counts_rows(self) -> bool:
+        return not self._grouped.value_tables
+
+    @property
     def opening(self) -> Mapping[str, Select]:
         zero = {ROWS: "0"} if self.keys.names else {ROWS: "0", **ALL_KEY}
         return opening_rows(self.keys, PARTIALS, self.deltas[PARTIALS], zero)
@@ -136,12 +140,15 @@ class MergedAggregates(ChangingResult, KeptState):
         return summed(columns, both)
 
     def result(self, relations: Relations) -> Select:
-        return Select(f"SELECT {names(self.columns)} FROM ({self._grouped.result(self._repeated(relations))})")
+        return self._aggregated(relations)
 
     def shown(self, relations: Relations) -> Select:
-        columns = names((*self.columns, *self.accumulators))
-        rows = self._grouped.result(self._repeated(relations), accumulators=True)
-        return Select(f"SELECT {columns} FROM ({rows})")
+        return self._aggregated(relations, accumulators=True)
 
-    def _repeated(self, relations: Relations) -> dict[str, Relation]:
-        return {part: subquery(repeated(self.deltas[part], rows)) for part, rows in relations.items()}
+    def _aggregated(self, relations: Relations, *, accumulators: bool = False) -> Select:
+        if self.counts_rows:
+            rows = self._grouped.result_of_merged(relations[PARTIALS], accumulators=accumulators)
+        else:
+            copies = {part: subquery(repeated(self.deltas[part], rows)) for part, rows in relations.items()}
+            rows = self._grouped.result(copies, accumulators=accumulators)
+        return Select(f"SELECT {names((*self.columns, *(self.accumulators if accumulators else ())))} FROM ({rows})")

@@ -6,6 +6,7 @@ values in a table of their own. A batch only appends its partials and values; a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -132,8 +133,7 @@ class GroupedCalls:
 
     def result(self, relations: Relations, *, accumulators: bool = False) -> Select:
         """Return the result over rows that are assigned to windows; `accumulators` adds the columns of that name."""
-        finals = {name: p.final for name, p in self.partial_calls}
-        finals |= {name: ROWS for name, call in self.calls if self._counts_rows(call)}
+        finals = self._finals
         merged = self.merged()
         rows = [f"SELECT {'0 AS _part, ' if self.value_calls else ''}* FROM {relations[PARTIALS]}"]
         for number, table in enumerate(self.value_tables, 1):
@@ -145,14 +145,28 @@ class GroupedCalls:
             merged.append(f"{collection.final} AS r{len(finals)}")
             finals[name] = f"r{len(finals)}"
         inner = " UNION ALL BY NAME ".join(rows)
-        combined = f"SELECT {self.groups.names}, {', '.join(merged)} FROM ({inner}) GROUP BY {self.groups.names}"
+        combined = f"(SELECT {self.groups.names}, {', '.join(merged)} FROM ({inner}) GROUP BY {self.groups.names})"
+        return self._named(finals, Relation(combined), accumulators=accumulators)
+
+    def result_of_merged(self, rows: Relation, *, accumulators: bool = False) -> Select:
+        """Return the result over PARTIALS with one row for each group, if all calls are mergeable."""
+        return self._named(self._finals, rows, accumulators=accumulators)
+
+    @property
+    def _finals(self) -> dict[str, str]:
+        """The SQL of the result of each mergeable call over the merged row of its group, by output name."""
+        finals = {name: p.final for name, p in self.partial_calls}
+        return finals | {name: ROWS for name, call in self.calls if self._counts_rows(call)}
+
+    def _named(self, finals: Mapping[str, str], rows: Relation, *, accumulators: bool) -> Select:
+        """Return the result of merged rows of groups; `finals` is the SQL of each call's result over them."""
         items = [
             f"{k} AS {quote_name(c.name)}" for k, (c, _) in zip(self.groups.key_names, self.groups.keys, strict=True)
         ] + self._bounds()
         items += [f"{finals[name]} AS {quote_name(name)}" for name, _ in self.calls]
         if accumulators:
             items += [f"{quote_name(stored)} AS {quote_name(c.name)}" for c, stored in self.accumulators]
-        return Select(f"SELECT {', '.join(items)} FROM ({combined})")
+        return Select(f"SELECT {', '.join(items)} FROM {rows}")
 
     def _bounds(self) -> list[str]:
         start, end, time = self.bounds

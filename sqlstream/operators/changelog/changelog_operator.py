@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import Relation, Relations, Select, names, no_rows, quote_name, typed
+from sqlstream.duck.sql import Relation, Relations, Select, names, no_rows, quote_name, subquery, typed
 from sqlstream.operators.changelog.results import ChangingResult
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.keys import Keys
@@ -102,54 +102,57 @@ class ChangelogOperator(Operator):
         times: StepTimes,
     ) -> Iterator[pa.RecordBatch]:
         """Take a batch and yield its changes: rows of the result with a weight, positive if added, negative if retracted."""
-        if not self._arrive(con, state, inputs):
+        arrived = self._arrived(state, inputs)
+        if not any(arrived.values()):
             return
-        self._state.load(con, state, times)
-        parts = tuple(self.of.state.stored)
-        old, delta = ({p: Relation(f"_{age}_{p}") for p in parts} for age in ("old", "delta"))
-        for counter, sql in self.of.state.counters(old, delta).items():
+        keyed = self.of.state
+        delta = {part: _decoded(con, part, columns, arrived[part]) for part, columns in keyed.deltas.items()}
+        old = self._state.live_rows(con, state, self._touched(con, delta), times)
+        for counter, sql in keyed.counters(old, delta).items():
             [(number,)] = con.execute(sql).fetchall()
             state.count(counter, number)
-        new = {}
-        for part in parts:
-            new[part] = keep(con, f"_new_{part}", self._state.in_order(part, self._advanced(part, times)))
-            self._state.store(con, state, part, new[part], times)
+        new: dict[str, Relation] = {}
+        for part in keyed.stored:
+            advanced = self._state.in_order(part, self._advanced(part, old, delta, new, times))
+            new[part] = keep(con, f"_new_{part}", advanced)
+            self._state.store(con, state, part, new[part], times, replaces=keyed.counts_rows)
         changes = difference(self.of.columns, _once(self.of.result(new)), _once(self.of.emitted(old)))
         yield from leaving(con, self.outputs, changes)
         self._state.sweep(con, state, times)
 
-    def _arrive(self, con: duckdb.DuckDBPyConnection, state: Bucket, inputs: Inputs) -> bool:
-        """Create `_delta_<part>` from the rows that arrived, and a table of their keys; return whether anything arrived."""
-        deltas = self.of.state.deltas
-        arrived: dict[str, list[pa.Table]] = {part: [] for part in deltas}
+    def _arrived(self, state: Bucket, inputs: Inputs) -> dict[str, list[pa.Table]]:
+        """Return the rows that arrived, by part."""
+        arrived: dict[str, list[pa.Table]] = {part: [] for part in self.of.state.deltas}
         for port, rows in inputs:
             arrived[port.part].append(state.read(rows) if isinstance(rows, Segment) else rows)
-        if not any(arrived.values()):
-            return False
-        for part, columns in deltas.items():
-            keep(con, f"_delta_{part}", _decoded(con, part, columns, arrived[part]))
-        if self.keys.names:
-            keys = ", ".join(self.keys.names)
-            keep(con, TOUCHED, Select(" UNION ".join(f"SELECT {keys} FROM _delta_{p}" for p in deltas)))
-        return True
+        return arrived
 
-    def _advanced(self, part: str, times: StepTimes) -> Select:
-        """Return a part's new state."""
+    def _touched(self, con: duckdb.DuckDBPyConnection, delta: Relations) -> Relation:
+        """Return the keys of the rows that arrived."""
+        keys = ", ".join(self.keys.names)
+        if not keys:
+            return TOUCHED
+        selects = [f"SELECT {keys} FROM {rows}" for rows in delta.values()]
+        # Rows of one part are distinct already, or almost: the fragment before the exchange has aggregated them.
+        return Relation(f"({selects[0]})") if len(selects) == 1 else keep(con, TOUCHED, Select(" UNION ".join(selects)))
+
+    def _advanced(self, part: str, old: Relations, delta: Relations, new: Relations, times: StepTimes) -> Select:
+        """Return a part's new state; `new` has that of the parts before it."""
         state = self.of.state
         if part in state.deltas:
-            new = state.advance(part, Relation(f"_old_{part}"), Relation(f"_delta_{part}"))
+            rows = state.advance(part, old[part], delta[part])
         else:
             keys = ", ".join(self.keys.names) or "true"
-            others = " UNION ".join(f"SELECT {keys} FROM _new_{p}" for p in state.deltas)
+            others = " UNION ".join(f"SELECT {keys} FROM {new[p]}" for p in state.deltas)
             if self.keys.lasting:
                 # Keys that never expire: they have a row since the first batch, or from this one on.
-                there = [f"_old_{part}", *(f"_delta_{p}" for p in state.deltas)]
+                there = [old[part], *(delta[p] for p in state.deltas)]
                 others += "".join(f" UNION SELECT {keys} FROM {rows} WHERE {self.keys.lasts}" for rows in there)
-            new = Select(f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({others})")
+            rows = Select(f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({others})")
         if part != self._last_row_times:
-            return new
+            return rows
         listed = ", ".join([*(quote_name(c.name) for c in state.stored[part][:-1]), WEIGHT])
-        return Select(f"SELECT {listed}, CAST({to_millis(times.time)} AS BIGINT) AS {AT.name} FROM ({new})")
+        return Select(f"SELECT {listed}, CAST({to_millis(times.time)} AS BIGINT) AS {AT.name} FROM ({rows})")
 
 
 def _once(rows: Select) -> Relation:
@@ -157,12 +160,15 @@ def _once(rows: Select) -> Relation:
     return Relation(f"(SELECT *, 1 AS {WEIGHT} FROM ({rows}))")
 
 
-def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]) -> Select:
+def _decoded(
+    con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]
+) -> Relation:
     """Return the rows that arrived, in an order that does not depend on the order of arrival."""
-    items = typed(columns)
     if not rows:
-        return no_rows(columns)
+        return subquery(no_rows(columns))
     con.register(f"_arrived_{part}", pa.concat_tables(rows, promote_options="permissive"))
+    decoded = f"SELECT {typed(columns)} FROM _arrived_{part}"
+    if len(rows) == 1:
+        return Relation(f"({decoded})")
     # Sums of floating-point numbers depend on their order.
-    order = f" ORDER BY {names(columns)}" if len(rows) > 1 else ""
-    return Select(f"SELECT {items} FROM _arrived_{part}{order}")
+    return keep(con, f"_delta_{part}", Select(f"{decoded} ORDER BY {names(columns)}"))

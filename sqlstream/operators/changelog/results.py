@@ -40,6 +40,11 @@ class KeptState(ABC):
         """
 
     @property
+    def counts_rows(self) -> bool:
+        """Whether each key has one row, which counts the rows that have arrived, so that no batch leaves it as it was."""
+        return False
+
+    @property
     def holds(self) -> Holds:
         """The state columns that store each column or call, by its name and then by part."""
         return {}
