@@ -88,7 +88,7 @@ def _job_name(text: str) -> str:
 
 
 # What runs jobs.
-ENGINES = ("spark", "local")
+SPARK, LOCAL = ENGINES = ("spark", "local")
 
 _ALL = (
     Option("pipeline.name", "", "name of the next job (default: name of the table that it writes)", _job_name),
@@ -97,7 +97,7 @@ _ALL = (
     ),
     Option(
         "execution.engine",
-        "spark",
+        SPARK,
         "what runs a job: spark; local: this process alone, without Java, for what one machine can do",
         _choice(*ENGINES),
     ),
@@ -402,7 +402,7 @@ class Options:
     @property
     def is_local(self) -> bool:
         """Whether jobs run in this process, without Spark."""
-        return self.text("execution.engine").lower() == "local"
+        return self.text("execution.engine").lower() == LOCAL
 
     @property
     def retains_state(self) -> bool:

@@ -77,6 +77,10 @@ class RestartingRun:
     # -- what a session asks of a run
 
     @property
+    def engine(self) -> str:
+        return self._run.engine
+
+    @property
     def state(self) -> str:
         if self._ended is not None:
             return self._ended[0]
@@ -255,5 +259,7 @@ class RestartingRun:
     def _write_status(self, state: str, error: SqlStreamError | None) -> None:
         text = error.render() if error else None
         version = self.totals.version if self.totals.version >= 0 else None
-        status = Status(state, os.getpid(), socket.gethostname(), self._began, now(), text, version)
+        status = Status(
+            state, os.getpid(), socket.gethostname(), self._began, now(), text, version, engine=self._run.engine
+        )
         write_status(self._fs, self._paths, status)

@@ -12,6 +12,7 @@ from sqlstream import profiling
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.values.connector import ALL
 from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.options import LOCAL
 from sqlstream.profiling import BATCH, DRIVER
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batch_descriptors import Descriptor, from_lines, to_lines
@@ -35,6 +36,7 @@ class ImmediateRun:
 
     is_waiting = is_stopping = False
     untold: tuple[type[SqlStreamError], ...] = ()
+    engine = LOCAL
 
     def __init__(self, job: JobSpec, receivers: Receivers):
         self.job = job
@@ -88,7 +90,9 @@ class ImmediateRun:
     def _write_status(self, started: ProcessingTime) -> None:
         error = self.error.render() if self.error else None
         version = self.totals.version if self.state == FINISHED else None
-        status = Status(self.state, os.getpid(), socket.gethostname(), started, now(), error, version)
+        status = Status(
+            self.state, os.getpid(), socket.gethostname(), started, now(), error, version, engine=self.engine
+        )
         write_status(self._commits.warehouse.fs, self._commits.paths, status)
 
     # -- what a session asks of a run

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from time import monotonic, sleep
 
 from sqlstream.local.batches import LocalBatches
+from sqlstream.options import LOCAL
 from sqlstream.runtime.engine import Layout, Pace, Receivers
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.job_thread import JobThread
@@ -22,6 +23,8 @@ QUIET_SECONDS = 0.2
 
 class LocalRun(JobThread):
     """A job that runs in a thread of this process, one batch after the other."""
+
+    engine = LOCAL
 
     def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers):
         super().__init__(job, layout, pace, receivers)

@@ -13,6 +13,7 @@ from sqlstream.connectors.registry import source_of
 from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.local.batches import LocalBatches
 from sqlstream.local.immediate import values_splits
+from sqlstream.options import LOCAL
 from sqlstream.physical.plan import CLOCK, ScanStage
 from sqlstream.runtime.batch_descriptors import Descriptor, PositionAllocator, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
@@ -32,6 +33,7 @@ class SteppedRun:
 
     is_waiting = True
     untold: tuple[type[SqlStreamError], ...] = ()
+    engine = LOCAL
 
     def __init__(self, job: JobSpec, receivers: Receivers, clock: Callable[[], ProcessingTime]):
         self.job, self.receivers, self.clock = job, receivers, clock

@@ -57,6 +57,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "restarts": "BIGINT",
         "ties": "VARCHAR",
         "semantics": "VARCHAR",
+        "engine": "VARCHAR",
     },
     "operators": {
         "job": "VARCHAR",
@@ -183,6 +184,7 @@ def _jobs(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRec
         "restarts": read_restarts(warehouse.fs, warehouse.job(job.name)).count,
         "ties": record.ties,
         "semantics": record.semantics,
+        "engine": (status.engine or None) if status else None,
     }
 
 

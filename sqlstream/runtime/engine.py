@@ -79,6 +79,10 @@ class Run(Protocol):
     untold: tuple[type[SqlStreamError], ...]
 
     @property
+    def engine(self) -> str:
+        """The name of the engine, as in the option `execution.engine`."""
+
+    @property
     def state(self) -> str: ...
 
     @property

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 from sqlstream import profiling
 from sqlstream.connectors.worker_calls import Workers
@@ -47,8 +48,10 @@ MOST_WARNINGS = 1_000
 class JobThread(threading.Thread, ABC):
     """Feeds batches to an engine, notices the end, stops between batches, and writes the status of the job.
 
-    The runs of an engine are a subclass, which implements how a batch is run.
+    The runs of an engine are a subclass, which implements how a batch is run. `engine` is the name of the engine.
     """
+
+    engine: ClassVar[str]
 
     def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers, workers: Workers | None = None):
         super().__init__(name=f"sqlstream-{job.name}", daemon=True)
@@ -384,6 +387,7 @@ class JobThread(threading.Thread, ABC):
             error=self.error.render() if self.error else None,
             version=self._committed() if state != RUNNING else None,
             backlog={} if self.feed is None else self.feed.backlog(),
+            engine=self.engine,
         )
         write_status(self.fs, self.paths, status)
 

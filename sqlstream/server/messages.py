@@ -136,6 +136,7 @@ class JobSummary(msgspec.Struct, frozen=True):
     error: str | None
     sql: str | None
     restarts: int | None
+    engine: str | None = None
     supervised: str | None = None
 
 

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlstream import profiling
 from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.options import SPARK
 from sqlstream.profiling import ACTION, BATCH, DRIVER
 from sqlstream.runtime.batch_descriptors import Descriptor, by_slot, to_lines
 from sqlstream.runtime.engine import Layout, Pace, Receivers
@@ -41,6 +42,8 @@ STOP_SECONDS = 60.0
 
 class SparkRun(JobThread):
     """A job that runs in a thread of this process and in Spark's tasks. Spark logs to `log_file`."""
+
+    engine = SPARK
 
     def __init__(
         self,

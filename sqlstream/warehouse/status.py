@@ -42,7 +42,8 @@ class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2)
     """The status of a job: RUNNING, RESTARTING, FINISHED, DRAINED, STOPPED or FAILED, with the error.
 
     When the job has ended, `version` is its newest version. `backlog` is by source, at `updated_at`; a running job updates it
-    about every ten seconds.
+    about every ten seconds. `engine` is "spark" or "local", empty where no engine has run the job yet, and in statuses of earlier
+    versions.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: partial(upgraded_times, names=("started_at", "updated_at"))}
@@ -55,6 +56,7 @@ class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2)
     error: str | None = None
     version: int | None = None
     backlog: Mapping[str, Backlog] = {}
+    engine: str = ""
 
     @property
     def is_active(self) -> bool:

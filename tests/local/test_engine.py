@@ -76,7 +76,7 @@ def test_a_bounded_job_ends_with_its_windows_closed(tmp_path: Path) -> None:
         assert job.status == "FINISHED"
         assert job.progress.rows_in == 5
         assert counts(s) == [(1, 1), (1, 1), (1, 2), (2, 1)]
-        assert s.query("SELECT status FROM sqlstream.jobs").fetchall() == [("FINISHED",)]
+        assert s.query("SELECT status, engine FROM sqlstream.jobs").fetchall() == [("FINISHED", "local")]
         # It is skipped the next time, as on Spark.
         assert start(s, BOUNDED).status == "FINISHED"
 
@@ -136,7 +136,7 @@ def test_what_a_job_fails_of_is_its_error(tmp_path: Path) -> None:
         with pytest.raises(Exception, match=r"a\.parquet"):
             job.wait(SECONDS)
         assert job.status == "FAILED"
-        assert s.query("SELECT status FROM sqlstream.jobs").fetchall() == [("FAILED",)]
+        assert s.query("SELECT status, engine FROM sqlstream.jobs").fetchall() == [("FAILED", "local")]
 
 
 def test_all_engines_are_engines() -> None:

@@ -308,6 +308,8 @@ def test_system_tables(job: SmallJob) -> None:
             0,
             "columns",
             "duckdb",
+            # Its status is one of a version that did not write the engine.
+            None,
         )
     ]
     assert ask(job, "FROM sqlstream.operators") == [
